@@ -24,13 +24,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ggbench.engines.transformers.architectures import Layout
 from ggbench.engines.transformers.checkpoint import checkpoint_of
-from ggbench.engines.transformers.config_json import Config, twin_config
+from ggbench.engines.transformers.config_json import Config, Layout, twin_config
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.units import GIB, format_fixed, format_share
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b", "72b", "110b")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
-from ggbench.experiments.maxctx.prober import ContextProber
+from ggbench.experiments.maxctx.search import ContextProber
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, materialize, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator

@@ -6,8 +6,8 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import tuned_option, with_tuned
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
-from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE

@@ -103,7 +103,7 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
 
     serving = server.wait_until_ready()
     if output.as_json:
-        from ggbench.show.plan_document import CLUSTER_SERVE
+        from ggbench.show.plan import CLUSTER_SERVE
 
         output.document(CLUSTER_SERVE, serving, pid=server.pid)
     else:
@@ -138,7 +138,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]
     if output.as_json:
-        from ggbench.show.plan_document import CLUSTER_PROBE
+        from ggbench.show.plan import CLUSTER_PROBE
 
         output.document(CLUSTER_PROBE, servers=probes)
     else:

@@ -53,7 +53,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
         variants = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
     plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
     if output.as_json:
-        from ggbench.show.plan_document import CLUSTER_PLAN
+        from ggbench.show.plan import CLUSTER_PLAN
 
         output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:

@@ -81,10 +81,9 @@ def command(
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
-    from ggbench.formats.bundle import bundle_of, samples_csv
     from ggbench.formats.importing import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
-    from ggbench.formats.run_document import as_json
+    from ggbench.formats.run_document import as_json, bundle_of, samples_csv
     from ggbench.runs.store.database import Store
 
     output = Output(as_json=False, quiet=quiet)

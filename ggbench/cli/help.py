@@ -34,10 +34,10 @@ EXIT_CODES = (
 """What each exit code means."""
 
 _WITH_DOCUMENTS = (
-    "ggbench.show.plan_document",
-    "ggbench.show.limits_document",
+    "ggbench.show.plan",
+    "ggbench.show.limits",
     "ggbench.show.model_documents",
-    "ggbench.show.published_document",
+    "ggbench.show.published",
     "ggbench.show.run_documents",
     "ggbench.decisions.compare.show",
     "ggbench.decisions.doctor.show",
@@ -143,7 +143,7 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 def _schema(name: str) -> str:
     """The JSON Schema of a document. Raises UnknownName."""
-    from ggbench.show.document_types import schema_of
+    from ggbench.show.document import schema_of
 
     known, name = documents(), name.removeprefix("ggbench.").removesuffix("/1")
     if name not in known:

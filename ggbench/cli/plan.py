@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,7 @@ class _Shown(msgspec.Struct, frozen=True):
         output = self.output
         if output.as_json:
             from ggbench.show.against import published_sizes
-            from ggbench.show.plan_document import PLAN, PLAN_ROW
+            from ggbench.show.plan import PLAN, PLAN_ROW
 
             output.document(
                 PLAN,
@@ -185,6 +186,8 @@ def _plan_files(
             is_named = ref.quants or len(targets) == 1
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
+        if not shown.output.as_json:
+            importlib.import_module("ggbench.show.plan")  # while the worker starts
         plan = plan_model(targets, request, allocator, smaller)
     shown.show(budget, plan.sources, plan.rows, repo_read(targets), plan.alternative)
     return plan.rows

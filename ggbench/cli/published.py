@@ -40,24 +40,24 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     such as oom or "not reported", is shown as it is. With bench, quality, speed, compare and results show, --against
     published shows the nearest published rows under your own and names every difference.
     """
-    from ggbench.models.published.rows import load_published, load_sources
+    from ggbench.models.published import load_published, load_sources
     from ggbench.models.published.selection import filter_published
 
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "give one of them")
     rows = filter_published(load_published(), **filters)
     if sort is not None:
-        from ggbench.show.published_document import sort_published
+        from ggbench.show.published import sort_published
 
         rows = sort_published(rows, sort)
     if output.as_json:
-        from ggbench.show.published_document import PUBLISHED
+        from ggbench.show.published import PUBLISHED
 
         cited = {row.source for row in rows}
         sources = [each for each in load_sources() if each.id in cited]
         output.document(PUBLISHED, rows=rows, sources=sources)
     elif as_csv:
-        from ggbench.show.published_document import published_csv
+        from ggbench.show.published import published_csv
 
         click.echo(published_csv(rows), nl=False)
     elif sort is None and all(each is None for each in filters.values()):

@@ -44,7 +44,7 @@ def command(
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free
-    from ggbench.formats.report.files import check_ending, report_files, write_all
+    from ggbench.formats.report import check_ending, report_files, write_all
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import SavedRun
 

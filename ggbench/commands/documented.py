@@ -1,4 +1,4 @@
-"""Commands whose `--help` has examples, options in groups, and the numbers and marks that they print."""
+"""Commands whose `--help` has examples, options in groups, and explanations of the numbers they print."""
 
 from __future__ import annotations
 
@@ -17,15 +17,10 @@ class OptionGroup(enum.Enum):
     """Headings of `--help`, in their order; the value is the heading."""
 
     OWN = "Options"
-    """What the command is asked to do."""
     MODEL = "Model and context"
-    """How llama.cpp loads a model and computes with it."""
     MEMORY = "Memory and placement"
-    """What is there to fill, and what goes where."""
-    CHECKPOINT = "Checkpoints of Transformers"
-    """How a checkpoint is loaded and computed with, beside what it shares with a GGUF."""
+    CHECKPOINT = "Transformers checkpoints"
     SOURCE = "Downloads and servers"
-    """Where the model comes from."""
     OUTPUT = "Output"
 
 
@@ -39,12 +34,12 @@ class GroupedOption(click.Option):
         field: tuple[type, str] | None = None,
         **kwargs: Any,  # noqa: ANN401 - click's own
     ) -> None:
-        """Take the help, where none is given, from `field`: a record and a name, whose docstring begins with it."""
+        """Without `help`, take the first paragraph of the docstring of `field`, a record and a field's name."""
         super().__init__(*args, **kwargs)
         self.group, self._field = group, field
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the names and the help, which is read only where it is shown."""
+        """Return the names and the help; parsing docstrings is slow, so it waits until the help is shown."""
         if self._field is not None and not self.help:
             from ggbench.fields import field_docs
 
@@ -53,12 +48,11 @@ class GroupedOption(click.Option):
         return super().get_help_record(ctx)
 
 
-_NAMES = "ggbench help names: what MODEL and QUANT may be."
-"""Ends the text of every command that takes a model."""
+_NAMES = "For what MODEL and QUANT may be, see: ggbench help names"
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Write paragraphs, wrapped between words only: `--base-logits` stays on one line."""
+    """Write paragraphs, wrapped only at spaces: `--base-logits` stays on one line."""
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             formatter.write_paragraph()
@@ -76,8 +70,8 @@ def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
         )
 
 
-def write_rows(formatter: click.HelpFormatter, rows: Sequence[tuple[str, str]], most: int = 30) -> None:
-    """Write names on the left, in a column of at most `most`, and texts on the right, wrapped as paragraphs are."""
+def write_rows(formatter: click.HelpFormatter, rows: Sequence[Sequence[str]], most: int = 30) -> None:
+    """Write names in a left column at most `most` wide, and texts in the right one, wrapped at spaces."""
     column = min(max(len(name) for name, _ in rows), most) + 2
     indent = " " * formatter.current_indent
     width = max(formatter.width - formatter.current_indent - column, 10)
@@ -92,7 +86,7 @@ def write_rows(formatter: click.HelpFormatter, rows: Sequence[tuple[str, str]], 
 
 
 class DocumentedCommand(click.Command):
-    """`examples` are command lines as a shell takes them; `terms` are keys of `ggbench.show.glossary.TERMS`."""
+    """A command with `examples` (lines for a shell) and `terms` (keys of `ggbench.show.glossary.TERMS`)."""
 
     def __init__(self, *args: Any, examples: str = "", terms: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **kwargs)
@@ -100,7 +94,6 @@ class DocumentedCommand(click.Command):
         self._terms = terms
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the text, and the examples as they are, unwrapped."""
         formatter.write_paragraph()
         with formatter.indentation():
             write_paragraphs(formatter, self.help or "")
@@ -112,7 +105,7 @@ class DocumentedCommand(click.Command):
                 formatter.write(textwrap.indent(self.examples, " " * formatter.current_indent) + "\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the headings of their groups; few options need one heading."""
+        """Write the options under the headings of their groups; under one heading if there are few."""
         groups: dict[OptionGroup, list[tuple[str, str]]] = {group: [] for group in OptionGroup}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
@@ -128,7 +121,6 @@ class DocumentedCommand(click.Command):
             self.format_commands(ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the terms where an epilog would be."""
         if not self._terms:
             return
         with formatter.section(f"Numbers, with {FORMULA}" if "w" in self._terms else "Numbers"):
@@ -136,6 +128,4 @@ class DocumentedCommand(click.Command):
 
 
 class DocumentedGroup(DocumentedCommand, click.Group):
-    """A group of commands, with a help of its own."""
-
     command_class = DocumentedCommand

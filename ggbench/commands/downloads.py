@@ -1,4 +1,4 @@
-"""A command's downloads: the question before a large one, and what stderr shows while they go on."""
+"""A command's downloads: the question before a large one, and the progress on stderr."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ CONFIRM_ABOVE_BYTES = 10**9
 
 
 class TransferRate:
-    """Progress of one transfer."""
+    """Progress of one transfer, with its rate over the last `window_s` seconds of `clock`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
-        """Average the rate over the last `window_s` seconds of `clock`."""
         self._clock, self._window_s = clock, window_s
         self._seen: deque[tuple[float, int]] = deque()
         self._done_bytes = 0
         self._total_bytes = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Record progress; `moved_bytes` counts the bytes that enter the rate where they differ from `done_bytes`."""
+        """Record progress; `moved_bytes`, if given, are the bytes that count for the rate."""
         now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
         if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
             self._seen.clear()  # another file, or a restart
@@ -50,7 +49,7 @@ class TransferRate:
 
     @property
     def rate_bytes_per_s(self) -> float | None:
-        """Rate over the window; None until it can be computed."""
+        """None until it can be computed."""
         if not self._seen:
             return None
         (start, before), (end, done) = self._seen[0], self._seen[-1]
@@ -58,7 +57,7 @@ class TransferRate:
 
     @property
     def remaining_s(self) -> float | None:
-        """Time to completion at this rate, seconds; None while the rate is unknown."""
+        """None while the rate is unknown."""
         rate = self.rate_bytes_per_s
         return None if rate is None else (self._total_bytes - self._done_bytes) / rate
 
@@ -75,29 +74,30 @@ class TransferRate:
 _STEPS = 10
 """Lines for a whole download, without a terminal."""
 _SHORTEST_S, _LONGEST_S = 1.0, 15.0
-"""Between two lines."""
+"""Time between two lines."""
 _STALLED_S = 15.0
-"""Without data before a notice."""
+"""Time without data before a notice."""
 
 
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
-    """Return where every target may be downloaded; a notice or a question says how much that is.
+    """Announce the targets' downloads, or ask the user if they are large.
 
-    Raises UsageError where an option forbids it or nobody can be asked, and NetworkError where there is no network. A
-    person's no ends the command with 130: nothing was wrong with what they asked for. A target that cannot be obtained
-    for another reason is not asked about: its own run says why.
+    Raises UsageError if an option forbids downloads or nobody can be asked, and NetworkError when offline. If the user
+    says no, the command ends with exit code 130.
     """
     sizes = [target.download_bytes for target in targets]
     wanted = [target for target, n_bytes in zip(targets, sizes, strict=True) if n_bytes]
     if not wanted:
         return
     total_bytes = sum(sizes)
-    what = f"{_names(wanted)} ({format_bytes(total_bytes)})"
+    names = [f"{wanted[0].model} {wanted[0].quant}", *(target.quant for target in wanted[1:4])]
+    more = f" and {len(wanted) - 4} more" if len(wanted) > 4 else ""
+    what = f"{', '.join(names)}{more} ({format_bytes(total_bytes)})"
     if hub.no_download:
         raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
     if hub.access().offline:
         raise NetworkError(
-            f"{what} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
+            f"{what} is not on this disk, and --offline or HF_HUB_OFFLINE forbids the network",
             f"try again with a network{_pull(wanted)}; ggbench models lists what is on this disk",
         )
     if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
@@ -110,36 +110,28 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
 
 
 def show_left_out(asked: MeasureRequest, targets: Sequence[Target]) -> None:
-    """Without a network, name the quants of a repo that a request for all of them leaves out, as its listing has them.
-
-    `targets` are what MODEL and QUANTs mean.
-    """
+    """When offline, name the quants of the repo that are not among the targets because they are not on this disk."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.targets import find_published
 
     access, ref = asked.hub.access(), asked.model
     if not access.offline or ref.kind not in ("catalog", "hub") or ref.quants:
         return
-    meant = {target.selector for target in targets}
+    chosen = {target.selector for target in targets}
     found = [each for each in find_published(ref, access, load_catalog()) if not each.variant.missing]
-    left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
+    left_out = [each.selector for each in found if each.paths is None and each.selector not in chosen]
     if left_out:
         names = sanitize(", ".join(left_out))
         asked.output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
 
 
 def can_ask() -> bool:
-    """Whether a person is at a terminal."""
+    """Return whether a user is at a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _names(targets: Sequence[Target]) -> str:
-    named = [f"{targets[0].model} {targets[0].quant}", *(target.quant for target in targets[1:4])]
-    return ", ".join(named) + (f" and {len(targets) - 4} more" if len(targets) > 4 else "")
-
-
 def _pull(targets: Sequence[Target]) -> str:
-    """The second half of a hint; empty for checkpoints, which only the commands that run them download."""
+    """Return the second half of a hint; empty for checkpoints, which only the commands that run them download."""
     if targets[0].own is not None:
         return ""
     quants = [target.selector or target.quant for target in targets]
@@ -147,17 +139,15 @@ def _pull(targets: Sequence[Target]) -> str:
 
 
 class DownloadLines:
-    """A line at each tenth of a download, and in between where that takes long."""
+    """Write a line at each tenth of a download, and in between if that takes long."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write = write
-        self._clock = clock
+        self._write, self._clock = write, clock
         self._transfer = TransferRate(clock)
         self._written_at: float | None = None
         self._written_step = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Take in the bytes so far, as `TransferRate.update` does, and write a line when it is time."""
         self._transfer.update(done_bytes, total_bytes, moved_bytes)
         now, step = self._clock(), _STEPS * done_bytes // max(1, total_bytes)
         if self._written_at is None:
@@ -170,23 +160,16 @@ class DownloadLines:
             self._write(self._transfer.text())
 
 
-def download_lines(output: Output) -> DownloadLines:
-    """Lines about one download on stderr."""
-    return DownloadLines(lambda text: output.notice(f"  downloaded {text}"))
-
-
 class DownloadNotices:
-    """Notices about a download beside its bytes: how it begins, and that it has stalled; each once."""
+    """Write how a download begins, and once that it has stalled."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write = write
-        self._clock = clock
+        self._write, self._clock = write, clock
         self._moved_bytes = 0
         self._moved_at: float | None = None
         self._has_reported_stall = False
 
     def update(self, files: Sequence[FileProgress]) -> None:
-        """Take in the bytes so far."""
         now, moved_bytes = self._clock(), sum(each.moved_bytes for each in files)
         if self._moved_at is None:
             self._write_beginning(files)
@@ -208,7 +191,7 @@ class DownloadNotices:
 
 @contextlib.contextmanager
 def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield what takes the progress of files: a bar on stderr in a terminal, lines elsewhere, nothing with --quiet."""
+    """Yield a callback for the progress of files: a bar on stderr in a terminal, else lines; nothing if quiet."""
     if output.quiet:
         yield lambda _files: None
         return
@@ -246,7 +229,7 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
 
 @contextlib.contextmanager
 def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Yield what takes the number of headers read and of all: a status line in a terminal, nothing elsewhere."""
+    """Yield a callback for the number of headers read and the total, which shows a status line in a terminal."""
     if output.quiet or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -255,11 +238,9 @@ def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
 
 
 def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
-    """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
+    """Return how much was read for the headers of a repo, wrapped at 80 characters."""
     total = format_bytes(listing.total_bytes)
-    cost = f"{format_bytes(moved_bytes)} read of {total}"
-    if not moved_bytes:
-        cost = f"from this disk, nothing read of the {total}"
+    cost = f"{format_bytes(moved_bytes)} read of {total}" if moved_bytes else "read from this disk"
     listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
     notice = sanitize(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
     return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""How a model is loaded and the memory that is planned for: the options, and which go with which engine and machine."""
+"""Options of how a model is loaded and of the memory to plan for, and which engines and machines take them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from ggbench.commands.options import TOKENS, MeasureRequest, as_record, field_options, model_option, projector_option
+from ggbench.commands.options import (
+    TOKENS,
+    MeasureRequest,
+    as_record,
+    field_options,
+    model_option,
+    option,
+    projector_option,
+)
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, long_flag, options_of
-from ggbench.models.engine_models import own_models
 from ggbench.plugins import load_plugin
-from ggbench.text import in_words
-from ggbench.units import format_count
+from ggbench.text import in_words, sanitize
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
-    from ggbench.runs.experiment import Experiment
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, FoundSetup, Job
     from ggbench.sizing.plan_record import Budget
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SWITCHED_OFF = ("mmap", "kv_offload")
-"""Fields that are on by default, whose options switch them off."""
+"""Fields that are on by default and have options that switch them off."""
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, "n_ctx")]
@@ -51,33 +58,33 @@ def _load_options(*names: str, hides_n_ctx: bool = False) -> Callable[[_Function
 
 
 load_options = _load_options(*_KV, "n_ctx")
-"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaConfig."""
+"""Add the options of how llama.cpp loads a model; the command gets `setup`, a LlamaConfig."""
 load_options_but_kv_types = _load_options("n_ctx")
-"""The same without the types of the KV cache, for a command that takes several."""
+"""The same without the KV cache types, for a command that takes several."""
 load_options_but_cache = _load_options()
 """The same without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
-"""The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
+"""The same for a command that chooses every n_ctx itself: --n-ctx is hidden, and refused if given."""
 
 
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
+    """Pair the types of K and V; a single type goes with each of the others. Raises UsageError."""
     lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
     for name in (*lists[0], *lists[1]):
         if name not in KV_TYPES:
-            raise UsageError(f"{name!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+            raise UsageError(f"{name!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     longest = max(map(len, lists))
     if any(len(each) not in (1, longest) for each in lists):
         raise UsageError(
             f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
-            "give as many of each, or one",
+            "give as many of each, or a single one",
         )
     pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
     return tuple(dict.fromkeys((k, v) for k, v in pairs))
 
 
 def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
-    """Add --type-k and --type-v, each a list; the command gets the pairs as `kv_types`."""
+    """Add --type-k and --type-v, each a list; the command gets `kv_types`, a tuple of pairs."""
     return as_record(
         "kv_types",
         _kv_pairs,
@@ -90,7 +97,7 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
 
 
 class BudgetOptions(msgspec.Struct, frozen=True):
-    """What a person gave, as typed."""
+    """The options of the memory to plan for, as typed."""
 
     gpu: Annotated[str | None, Option(kind=FieldKind(metavar="NAME"), heading="memory")] = None
     """Plan for a known GPU, e.g. rtx-4090. Default: this machine."""
@@ -104,43 +111,42 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> tuple[tuple[str, str], ...]:
-        """Names and values, for the line that reproduces what they were given for."""
+        """Names and values, for the command line that reproduces a row."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return tuple((name, str(value)) for name, value in values if value is not None)
-
-    @property
-    def reserve_bytes(self) -> int | None:
-        """Memory to leave free. Raises UsageError."""
-        return None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
 
-        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a projector that is
-        none.
+        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a file that is not
+        a projector.
         """
         from ggbench.gguf_file.header import read_projector
 
-        budget = self._whole(setup, measures=measures)
+        budget = self._without_projector(setup, measures=measures)
         if self.mmproj is None:
             return budget
         return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
 
-    def _whole(self, setup: LlamaConfig, *, measures: bool) -> Budget:
-        """The memory without regard to a projector."""
+    def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.host import default_threads
-        from ggbench.sizing.budget import given_budget, machine_budget
+        from ggbench.sizing.budget import devices_budget, given_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth, parse_size
 
+        reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
+        limit_bytes = setup.memory_limit_bytes
         if setup.rpc_servers and setup.n_gpu_layers:
-            return self._of_devices(setup)
+            from ggbench.sizing.cluster import device_memories
+
+            if self.gpu is not None or self.vram is not None:
+                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
+            check_rpc(setup)
+            return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
         if setup.tensor_split:
-            raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-        reserve_bytes = self.reserve_bytes
+            raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu selects the GPU")
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
         vram_bytes = None if self.vram is None else parse_size(self.vram)
-        limit_bytes = setup.memory_limit_bytes
         if self.gpu is not None or vram_bytes is not None:
             return given_budget(
                 gpu=self.gpu,
@@ -152,23 +158,11 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         return machine_budget(
             n_gpu_layers=setup.n_gpu_layers,
             main_gpu=setup.main_gpu,
-            threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
+            threads=default_threads(),
             reserve_bytes=reserve_bytes,
             bandwidth=rate,
             limit_bytes=limit_bytes,
             measures=measures,
-        )
-
-    def _of_devices(self, setup: LlamaConfig) -> Budget:
-        """The memory of RPC servers and of this machine's GPUs. Raises UsageError and NetworkError."""
-        from ggbench.sizing.budget import devices_budget
-        from ggbench.sizing.cluster import device_memories
-
-        if self.gpu is not None or self.vram is not None:
-            raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
-        check_rpc(setup)
-        return devices_budget(
-            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=self.reserve_bytes
         )
 
 
@@ -184,19 +178,18 @@ budget_options = as_record(
     *field_options(BudgetOptions),
     projector_option,
 )
-"""Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets them as `memory`, a BudgetOptions."""
+"""Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 
 
 def check_main_gpu(setup: LlamaConfig) -> None:
-    """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; other backends count their own."""
+    """Raise UsageError for a `--main-gpu` beyond the GPUs that CUDA counts; other backends count their own."""
     if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
         return
     from ggbench.machine.gpus import cuda_devices, list_gpus
 
     n_gpus = len(cuda_devices(list_gpus()))
     if 0 < n_gpus <= setup.main_gpu:
-        there = "there is 1, number 0" if n_gpus == 1 else f"there are {format_count(n_gpus)}, counted from 0"
-        raise UsageError(f"there is no GPU {setup.main_gpu} here", there)
+        raise UsageError(f"there is no GPU {setup.main_gpu} here", f"--main-gpu is at most {n_gpus - 1}")
 
 
 def _is_built_for_cuda() -> bool:
@@ -205,7 +198,7 @@ def _is_built_for_cuda() -> bool:
 
 
 class IgnoredGpuOptions:
-    """A notice about GPU options that have no effect, as soon as a loaded model shows it; once for a command."""
+    """Print one notice about GPU options that have no effect, as soon as a loaded model shows that."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -213,7 +206,7 @@ class IgnoredGpuOptions:
         self._names = [long_flag(name, None) for name in _GPU_FIELDS if given(name) is ParameterSource.COMMANDLINE]
 
     def look(self, setup: EngineConfig, memory: Memory) -> None:
-        """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
+        """Print the notice if all buffers of a model with layers to offload are in main memory."""
         if not memory.buffers or not setup.loads_gguf or not setup.may_use_gpu:
             return
         if all(each.is_host for each in memory.buffers):
@@ -224,14 +217,13 @@ class IgnoredGpuOptions:
         self._names = []
 
     def report(self, reason: str, hint: str) -> None:
-        """Print which of the options given have no effect, and why."""
+        """Print which of the given options have no effect, and why."""
         if self._names:
-            verb = "is" if len(self._names) == 1 else "are"
-            self._output.notice(f"{reason}, so {in_words(self._names)} {verb} ignored; {hint}")
+            self._output.notice(f"{reason}, so {in_words(self._names)} had no effect; {hint}")
 
 
 def check_rpc(setup: EngineConfig) -> None:
-    """Raise UsageError for a setup with RPC servers where llama.cpp was built without RPC."""
+    """Raise UsageError for a setup with RPC servers if llama.cpp was built without RPC."""
     from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
     if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
@@ -239,23 +231,26 @@ def check_rpc(setup: EngineConfig) -> None:
 
 
 def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
-    """Return the config of the engine that loads MODEL, as far as the options say; asks no server.
+    """Return the config of MODEL's engine from the options; asks no server.
 
-    Raises UsageError where options of one engine are given for another, or where the experiment needs a file or a GGUF.
+    Raises UsageError for options of another engine, and if the experiment needs a file or a GGUF.
     """
+    from ggbench.models.engine_models import own_models
+
     ref = asked.model
     for name, package in own_models():
         own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:
             schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
             raise UsageError(
-                f"{_names(own)} for a {package.NOUN}, and {ref.text} is none", f"omit them, or give {schemes}"
+                f"{_names(own)} for a {package.NOUN}, and {ref.text} is not one", f"omit them, or give {schemes}"
             )
     if not ref.is_server and asked.server is not None and (given := asked.server.given):
-        raise UsageError(f"{_names(given)} for a server, and {ref.text} is none", "omit them, or give a URL")
+        raise UsageError(f"{_names(given)} for a server, and {ref.text} is not one", "omit them, or give a URL")
     if ref.is_server:
         experiment.refuse_servers()
-        _refuse(asked, (), "a model that is loaded here, and a server has loaded its own", _OF_SERVERS)
+        hint = "omit them here; give them to the server when it starts"
+        _refuse(asked, (), "a model that ggbench loads, and the server has loaded its own", hint)
     if not ref.engine:
         return asked.setup
     experiment.refuse_all_but_gguf()
@@ -265,11 +260,8 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]
 
 
-_OF_SERVERS = "give the server such options when it starts, and omit them here"
-
-
 def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
-    """Raise UsageError for an option of llama.cpp's but those of `shared` fields."""
+    """Raise UsageError for options of llama.cpp, except those of the `shared` fields."""
     given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
     if asked.model.is_server and asked.bandwidth is not None:
         given = ("--bandwidth", *given)
@@ -282,3 +274,56 @@ def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) 
 def _names(words: Sequence[str]) -> str:
     names = [word for word in words if word.startswith("-")]
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+tuned_option = option(
+    "--tuned",
+    "Use the settings that ggbench tune found for this machine, file and llama.cpp; other options override them.",
+    is_flag=True,
+)
+
+
+def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
+    """With --tuned, return the jobs with the settings that a search found, and print them.
+
+    Of several quants, one without a search keeps the defaults, with a notice. Raises UsageError if no quant has
+    settings that are up to date. `keeps_cache` keeps the KV cache types.
+    """
+    if not asked.tuned:
+        return list(jobs)
+    from ggbench.runs.experiment import experiment_of
+    from ggbench.runs.store.database import Store
+
+    with Store.open() as store:
+        found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
+    changed, errors = [], []
+    for job, tuned in zip(jobs, found, strict=True):
+        try:
+            taken = require_tuned(job.target, tuned)
+        except UsageError as error:
+            errors.append(error)
+            changed.append(job)
+        else:
+            asked.output.notice(f"{job.target.quant}: {taken.text}")
+            changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
+    if len(errors) == len(jobs):
+        raise errors[0]
+    asked.output.notice(*(f"{error.message}: measured with the defaults; {error.hint}" for error in errors))
+    return changed
+
+
+def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
+    """Return the settings found for a target. Raises UsageError if there are none or they are out of date."""
+    from ggbench.runs.experiment import Job, experiment_of
+
+    if found is not None and not found.stale:
+        return found
+    name, tune = sanitize(f"{target.model} {target.quant}"), experiment_of("tune")
+    command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
+    if found is None:
+        raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")
+    changed = "; ".join(found.stale)
+    raise UsageError(
+        f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",
+        f"{command} searches again",
+    )

@@ -1,6 +1,6 @@
-"""From jobs to finished runs: what every command that measures does, whatever its experiment.
+"""From jobs to finished runs, for every command that measures.
 
-A command makes its jobs, and calls `measure`, `show_measured` of `run_output`, and `MeasureResult.leave`.
+A command calls `make_jobs`, `measure`, `run_output.show_measured` and `MeasureResult.leave`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
-from ggbench.commands.hints import hint_for, tuning_hint
 from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc, given_setup
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.progress import view_of
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
-from ggbench.models.targets import resolve, resolve_one
+from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.driver import run_jobs
-from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.experiment import Experiment, FoundSetup, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
-from ggbench.runs.run import Run, Settings
+from ggbench.runs.run import DecodeTiming, Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, quant_names
 from ggbench.text import sanitize
+from ggbench.units import KV_CELLS, format_percent
 
 _EXIT_CODES = {
     Outcome.COMPLETED: ExitCode.DONE,
@@ -42,41 +43,40 @@ _STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
 
 
 class MeasureResult(msgspec.Struct, frozen=True):
-    """What the jobs of a command led to."""
+    """The finished runs of a command's jobs."""
 
     asked: MeasureRequest
     jobs: tuple[Job, ...]
     groups: tuple[tuple[Finished, ...], ...]
-    """What each job that ended led to: its own run, then any that belong to it, such as the search after a decode of
-    `bench`. Jobs that were not begun have none."""
+    """Each job's own run, then any that follow it, such as the search after a decode of `bench`; only started jobs."""
     is_sweep: bool
-    """Whether the runs are shown side by side, and an error of one is a row among them."""
+    """Whether runs are shown side by side, and an error is one of the rows."""
     is_cancelled: bool
 
     @property
     def finished(self) -> tuple[Finished, ...]:
-        """The end of each job itself."""
+        """Each job's own run."""
         return tuple(group[0] for group in self.groups)
 
     @property
     def summaries(self) -> tuple[QuantSummary, ...]:
-        """Each job's runs joined."""
+        """The joined runs of each job."""
         return tuple(QuantSummary.of(record.run for record in group) for group in self.groups)
 
     @property
     def error(self) -> GgbenchError | None:
-        """Why an only job has no result; the command ends with it."""
+        """The error of a single job, with which the command ends."""
         return self.finished[0].error if self.groups and not self.is_sweep else None
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the store does not have all of it."""
+        """The first error of storing the runs."""
         records = itertools.chain.from_iterable(self.groups)
         return next((record.store_error for record in records if record.store_error is not None), None)
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 where any job completed and none was cancelled, else that of the first."""
+        """0 if any job completed and none was cancelled, else that of the first job."""
         if self.is_cancelled or not self.groups:
             return ExitCode.INTERRUPTED
         if any(record.run.is_complete for record in self.finished):
@@ -85,7 +85,7 @@ class MeasureResult(msgspec.Struct, frozen=True):
         return first.error.exit_code if first.error else _EXIT_CODES.get(first.run.outcome, ExitCode.ENGINE_FAILED)
 
     def leave(self) -> NoReturn:
-        """End the command, once the runs are shown, with the error of an only job, the store's, or its exit code."""
+        """End the command with the error of a single job, the store's error, or the exit code."""
         if self.error is not None:
             if self.store_error is not None:
                 self.asked.output.notice(self.store_error.message)
@@ -96,10 +96,10 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
 
 def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:
-    """One job for the target that was asked for, or for `every` one that MODEL and QUANTs mean.
+    """Return the job of the one target that MODEL and QUANT select, or those of `every` one; asks about downloads.
 
-    Downloads are agreed to. Raises UsageError for a setup that does not hold the settings, for a GPU that is not here
-    and where several targets are meant by what has to be one, and as `resolve` and `allow_downloads`.
+    Raises UsageError for settings that the setup cannot hold, for a missing GPU and for several targets unless `every`,
+    and as `resolve` and `allow_downloads` do.
     """
     given = given_setup(experiment, asked)
     if not asked.model.is_server:
@@ -110,10 +110,11 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest,
         hub, server = asked.hub.access(), asked.server
         if server is not None and asked.timeout_s is not None:
             server = replace(server, timeout_s=min(server.timeout_s, asked.timeout_s))
-        if every:
-            targets = resolve(asked.model, hub=hub, server=server)
-        else:
-            targets = (resolve_one(asked.model, hub=hub, server=server),)
+        targets = (
+            resolve(asked.model, hub=hub, server=server)
+            if every
+            else (resolve_one(asked.model, hub=hub, server=server),)
+        )
     if every:
         show_left_out(asked, targets)
     for target in targets:
@@ -125,7 +126,6 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest,
 
 
 def warn_of_memory_use(asked: MeasureRequest) -> None:
-    """Warn before a search without a limit, which goes as far as memory does."""
     if asked.setup.memory_limit_bytes is None:
         asked.output.notice("without --memory-limit a search may use nearly all free memory")
 
@@ -137,9 +137,9 @@ def measure(
     run: Callable[[RunContext, Sequence[Job]], Generator[Progress]] = run_jobs,
     is_sweep: bool | None = None,
 ) -> MeasureResult:
-    """Run the jobs, drawing their progress; the first Ctrl-C stops them, and what was measured is kept.
+    """Run the jobs and draw their progress; the first Ctrl-C stops them and keeps the results.
 
-    `run` may add runs to those of the jobs. `is_sweep` as in `MeasureResult`; None where there are several jobs.
+    `run` may add runs to those of the jobs. `is_sweep` is by default whether there are several jobs.
     """
     experiments = [job.experiment for job in jobs]
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
@@ -190,28 +190,99 @@ def _follow(
     return MeasureResult(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
 
 
-def _named(finished: Sequence[Finished]) -> tuple[list[Run], tuple[str, ...]]:
-    runs = [record.run for record in finished]
-    return runs, quant_names([run.subject for run in runs])
-
-
 def _advise(measured: MeasureResult) -> None:
-    """What to print after the last run: a hint, failures that `--quiet` has not shown, an interrupted download."""
+    """Print after the last run: changes of the machine, hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
-    for run, name in zip(*_named(finished), strict=True):
+    runs = [record.run for record in finished]
+    names = quant_names([run.subject for run in runs])
+    for run, name in zip(runs, names, strict=True):
         for change in run.head.environment.changes if run.head.environment else ():
             output.notice(f"{name}: {change} while it was measured")
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
-        hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
+        hint = _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
-    if hint := tuning_hint(jobs[: len(finished)], [record.run for record in finished]):
+    if hint := _tuning_hint(jobs[: len(finished)], runs):
         output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
-        for run, name in zip(*_named(finished), strict=True):
+        for run, name in zip(runs, names, strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
                 click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):
         output.notice(DOWNLOAD_INTERRUPTED)
+
+
+_LOW_W = 0.1
+"""Share of its limit below which W is worth a search for other settings."""
+
+
+def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
+    """Return what to do about a failed run, or "". `is_searched`: the largest context was searched for as well."""
+    known = next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
+    if not job.setup.loads_file:
+        return known if run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT) else ""
+    match run.outcome:
+        case Outcome.OUT_OF_MEMORY:
+            return _less_memory(job, run, is_searched)
+        case Outcome.TIMED_OUT:
+            return "" if "--timeout" in run.reason else "a longer --timeout gives the worker more time"
+        case Outcome.FAILED:
+            return known
+        case Outcome.CRASHED if "CUDA error" in run.reason:
+            return "the driver may be too old for this build of llama.cpp, or the build may not support this GPU"
+        case Outcome.CRASHED:
+            return (
+                "earlier measurements are kept; try another quant: if it works, download this file again; "
+                f"if it crashes too, report the crash to {job.setup.program}"
+            )
+    return ""
+
+
+def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
+    """Return the command that searches for better settings if some W is far below its limit, else "".
+
+    With flash attention on a CPU, W was 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
+    """
+    slow = [
+        (job, run)
+        for job, run in zip(jobs, runs, strict=True)
+        if isinstance(run.result, DecodeTiming) and (run.result.w_ratio or 1.0) < _LOW_W and job.setup.loads_gguf
+    ]
+    if not slow:
+        return ""
+    job, run = slow[0]
+    assert isinstance(run.result, DecodeTiming)
+    target = job.target
+    others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+    share = format_percent(run.result.w_ratio)
+    what = f"W of {target.quant}{others} is {share} of what the memory's bandwidth allows"
+    tuned = _found_settings(target)
+    if tuned and tuned.of(run.head.setup) != run.head.setup:
+        return f"{what}: --tuned uses the settings that run {tuned.run_id} found"
+    if tuned:
+        return ""
+    tune = experiment_of("tune")
+    search = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
+    return f"{what}: {sanitize(search)} searches for faster settings"
+
+
+def _found_settings(target: Target) -> FoundSetup | None:
+    with contextlib.suppress(StoreError), Store.open() as store:
+        found = experiment_of("tune").find_setup(store, target)
+        return None if found is None or found.stale else found
+    return None
+
+
+def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
+    setup, environment = run.head.setup, run.head.environment
+    has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
+    needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
+    # Without a buffer not even the weights fit; and a search tries no context below KV_CELLS.
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
+    if is_searched or not run.memory.buffers or (n_ctx or 0) <= KV_CELLS:
+        return needs_less
+    maxctx = experiment_of("maxctx")
+    search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
+    return f"{sanitize(search)} finds the n_ctx that fits; {needs_less}"

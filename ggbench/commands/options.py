@@ -1,6 +1,6 @@
-"""Options that several commands share, and the records that a command gets them as.
+"""Options that several commands share, and the records in which a command receives them.
 
-An option of a field is made from what is written at the field, as `ggbench.fields` says.
+`ggbench.fields` explains how an option is made from a record's field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.plugins import load_plugin, plugin_names
-from ggbench.units import format_count, parse_tokens
+from ggbench.units import format_count, parse_bandwidth, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -40,50 +40,48 @@ class _Decorator(Protocol):
 
 
 class HubOptions(msgspec.Struct, frozen=True):
-    """What a command may do with the network."""
+    """How a command may use the network."""
 
     yes: Annotated[bool, Option(heading="source")] = False
-    """Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal."""
+    """Download without asking. By default, ggbench asks before downloading more than 1 GB."""
     no_download: Annotated[bool, Option(heading="source")] = False
     """Never download a model; twins are still made."""
     offline: Annotated[bool, Option(heading="source")] = False
     """Do not use the network; HF_HUB_OFFLINE=1 does the same."""
 
     def access(self) -> HubAccess:
-        """The Hub as the environment variables and these options say."""
         from ggbench.hub.access import HubAccess
 
         return HubAccess.from_environment(offline=self.offline)
 
 
 class MeasureRequest(msgspec.Struct, frozen=True):
-    """What a person asked of a command that measures, beside the command's own options."""
+    """The shared options of a command that measures."""
 
     model: ModelRef
     setup: LlamaConfig
     hub: HubOptions
     output: Output
     timeout_s: float | None = None
-    """Longest time that the worker may be silent; None takes the experiment's default."""
+    """Stop the worker after this time without output; None: the experiment's default."""
     bandwidth: Bandwidth | None = None
-    """The person's own figure."""
+    """The user's own figure."""
     tuned: bool = False
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
-    """How a server is asked; None of a command that measures files only."""
+    """None for a command that measures only files."""
     configs: Mapping[str, EngineConfig] = {}
-    """As the options say, of each engine with models of its own, beside what `setup` says for every engine; empty of a
-    command that measures none."""
+    """The config of each engine with a format of its own, by the engine's name; `setup` has the options that every
+    engine shares."""
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """Text that a kind of option reads; numbers of tokens with a k or an m are echoed in full on stderr."""
+    """Text parsed by a FieldKind; numbers of tokens with a k or an m are echoed in full on stderr."""
 
     def __init__(self, kind: FieldKind, name: str = "text") -> None:
         self.name, self._kind = name, kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Return the value. Raises UsageError, naming the option."""
         if not isinstance(value, str):
             return value
         try:
@@ -112,7 +110,6 @@ PATH = click.Path(path_type=Path)
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
     from ggbench.stats.decode_timing import Bandwidth
-    from ggbench.units import parse_bandwidth
 
     return None if text is None else Bandwidth(parse_bandwidth(text), "given")
 
@@ -122,25 +119,19 @@ def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 
 def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
-    """An option as click has it; `flags` are separated by spaces, and a name for its value may follow them.
-
-    `group` is the heading that it has in `--help`.
-    """
+    """Return a click option; `flags` are separated by spaces, and the parameter's name may follow them."""
     return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
 
 
 def field_options(record: type, names: Iterable[str] | None = None) -> list[_Decorator]:
-    """Return an option for each of these fields of a record, or for all that have one."""
+    """Return the options of these fields of a record, or of all fields that have one."""
     return [field_option(record, name) for name in (fields.options_of(record) if names is None else names)]
 
 
 def field_option(record: type, field: str) -> _Decorator:
-    """Return the option of a field; the command gets None where it is not given and has no default."""
-    each, default, type_ = (
-        fields.options_of(record)[field],
-        fields.defaults_of(record).get(field),
-        _types_of(record)[field],
-    )
+    """Return the option of a field; the command gets None if it is not given and has no default."""
+    each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
+    type_ = _types_of(record)[field]
     flags, kind = each.flags_of(field, default), each.kind
     more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
     if type_ is bool:
@@ -169,7 +160,7 @@ output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 _SERVER = ("api_key_env", "clock")
 _BANDWIDTH = memory_option(
     "--bandwidth",
-    "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
+    "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
 )
@@ -177,7 +168,7 @@ _BANDWIDTH = memory_option(
 no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
-    "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
+    "--mmproj", "Leave room for this projector (mmproj GGUF), loaded with the model.", PATH, metavar="FILE"
 )
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
@@ -186,13 +177,12 @@ against_option = output_option(
 
 
 def timeout_option(default: str) -> _Decorator:
-    """`--timeout`, whose help names the default."""
     text = f"Stop the worker or a server's request after SECONDS without output. Default: {default}."
     return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
 def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
-    """Return a decorator that adds options, and hands the command those of these names as one record."""
+    """Return a decorator that adds options, and passes those of these names to the command as one record."""
 
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
@@ -208,13 +198,14 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
 
 
 def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
-    """Add the options of a type of settings; the command gets them as `settings`, a record of it."""
+    """Add the options of a type of settings; the command gets `settings`, a record of that type."""
     names = [name for name in fields.options_of(settings) if name not in but]
+    return as_record("settings", functools.partial(_given, settings), names, *field_options(settings, names))
 
-    def make(**given: Any) -> object:  # noqa: ANN401 - the fields' own types
-        return settings(**{name: value for name, value in given.items() if value is not None})
 
-    return as_record("settings", make, names, *(field_option(settings, name) for name in names))
+def _given(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
+    """Return a record of these values, with its own defaults in place of None."""
+    return record(**{name: value for name, value in values.items() if value is not None})
 
 
 @functools.cache
@@ -229,20 +220,20 @@ def _output(**given: bool) -> Output:
 
 
 offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"]))
-"""Add `--offline`; the command gets `hub`, a HubOptions."""
+"""Add --offline; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
-"""Add `--json` and `--quiet`; the command gets `output`, an Output."""
+"""Add --json and --quiet; the command gets `output`, an Output."""
 _download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
     from ggbench.models.served_models import ServerOptions
 
-    return ServerOptions(**{name: value for name, value in given.items() if value is not None})
+    return _given(ServerOptions, **given)  # type: ignore[no-any-return]
 
 
 def _engine_options(function: _Function) -> _Function:
-    """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
+    """Add the options of every engine with a format of its own; the command gets `configs`, by engine."""
     types: dict[str, type] = {
         name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
         for name in plugin_names("ggbench.engines", "options")
@@ -250,7 +241,7 @@ def _engine_options(function: _Function) -> _Function:
 
     def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
         return {
-            name: kind(**{field: given[field] for field in fields.options_of(kind) if given.get(field) is not None})
+            name: _given(kind, **{field: given.get(field) for field in fields.options_of(kind)})
             for name, kind in types.items()
         }
 
@@ -275,7 +266,7 @@ def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:
 model_arguments = as_record(
     "ref", _parsed, ("model", "quants"), click.argument("model"), click.argument("quants", nargs=-1)
 )
-"""Add MODEL and QUANTs; the command gets them as `ref`, a ModelRef."""
+"""Add MODEL and QUANTs; the command gets `ref`, a ModelRef."""
 
 
 def measuring_options(
@@ -287,10 +278,10 @@ def measuring_options(
     servers: bool = False,
     own_models: bool = False,
 ) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, a MeasureRequest.
+    """Add MODEL, one QUANT or `many`, and the options of a run; the command gets `asked`, a MeasureRequest.
 
-    `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
-    one, or a model of an engine's own.
+    `timeout` is the default that --timeout's help names; `servers` and `own_models` say whether MODEL may be a server,
+    or a model in an engine's own format.
     """
     from ggbench.commands.load_options import load_options
 
@@ -303,10 +294,7 @@ def measuring_options(
         if own_models:
             function = _engine_options(function)
         function = (load or load_options)(_download_options(function))
-        if many:
-            function = click.argument("quants", nargs=-1)(function)
-        else:
-            function = click.argument("quants", metavar="[QUANT]", required=False, callback=_as_tuple)(function)
-        return click.argument("model")(function)
+        quants = {"nargs": -1} if many else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
+        return click.argument("model")(click.argument("quants", **quants)(function))
 
     return decorate

@@ -1,4 +1,4 @@
-"""Output of a command: data on stdout, everything else on stderr."""
+"""A command's output: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -21,34 +21,32 @@ if TYPE_CHECKING:
 
 
 class Output(msgspec.Struct, frozen=True):
-    """How one command writes."""
-
     as_json: Annotated[bool, Option(heading="output")] = False
     """Print one JSON document to stdout."""
     quiet: Annotated[bool, Option("-q", heading="output")] = False
     """Print no progress and no notices."""
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
-        """Print a document, made of what its fields take, on stdout."""
+        """Print a document on stdout, made from an object and values of further fields."""
         text = document.text(of, **given)
         click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
 
     def show(self, *renderables: RenderableType) -> None:
-        """Print something for people on stdout."""
+        """Print tables or text on stdout."""
         console = self.console()
         for renderable in renderables:
-            console.print(renderable, crop=False)  # tables keep within the width by themselves; a command stays whole
+            console.print(renderable, crop=False)  # tables fit the width anyway; a command line is never cut
 
     def notice(self, *texts: str) -> None:
         """Print lines on stderr, unless `--quiet`."""
         for text in () if self.quiet else texts:
-            # Not click.echo: it looks for the stream below sys.stderr, and so writes into a bar that rich draws there.
+            # click.echo writes to the stream below sys.stderr, and so into the middle of rich's progress bar.
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
     @contextlib.contextmanager
     def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """Yield what takes bytes done and bytes in all: a bar on stderr in a terminal, nothing elsewhere."""
+        """Yield a callback for the bytes done and the total, which shows a bar on stderr in a terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda _done, _total: None
             return
@@ -60,7 +58,7 @@ class Output(msgspec.Struct, frozen=True):
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
     def console(self, *, stderr: bool = False) -> Console:
-        """A rich console; without colours under NO_COLOR and in a redirected stream."""
+        """Return a rich console; NO_COLOR and a redirected stream turn off colours."""
         from rich.console import Console
 
         return Console(stderr=stderr, highlight=False, soft_wrap=False)

@@ -1,7 +1,7 @@
-"""The process of a command: signals, and the streams that it is started with.
+"""A command's process: signals and standard streams.
 
-Ctrl-C, SIGTERM and SIGHUP stop a measurement at its next step, and what was measured is kept; a download so that the
-same command continues it. Streams may be closed, or have an encoding that lacks characters, as ASCII does.
+Ctrl-C, SIGTERM and SIGHUP stop a measurement at its next step and keep the results; the same command continues an
+interrupted download. Streams may be closed, or have an encoding that lacks characters, such as ASCII.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, once: a terminal that closes may send several."""
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, but only once: a closing terminal may send several."""
     is_stopped = False
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -49,13 +49,13 @@ def stoppable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
-    """The first signal sets the event, and a Ctrl-C after it exits at once."""
+    """Let the first signal set the event, and a later Ctrl-C exit at once."""
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         leave_closed_terminal()
         if cancel.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        cancel.set()  # and no more: a handler that prints may interrupt a print
+        cancel.set()  # a message here could interrupt another print
 
     with _handled_by(on_signal):
         yield
@@ -63,7 +63,7 @@ def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(output: Output) -> Iterator[None]:
-    """While the Hub is asked what it has, Ctrl-C loses nothing: print so and end the command with 130."""
+    """Let Ctrl-C during requests to the Hub print that nothing is lost, and end the command with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -72,7 +72,7 @@ def interruptible(output: Output) -> Iterator[None]:
 
 
 def leave_closed_terminal() -> None:
-    """Send what is still written to a terminal that has closed to nowhere, instead of an error at each line."""
+    """Discard further output if the terminal has closed: otherwise each line would raise an error."""
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
             try:
@@ -90,7 +90,7 @@ def discard_output(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle every stop signal that is not ignored, as `nohup` has it for SIGHUP."""
+    """Handle every stop signal except ignored ones, such as SIGHUP under `nohup`."""
     handled = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = [(number, signal.signal(number, handler)) for number in handled]
     try:
@@ -101,8 +101,8 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 _NAME = "ggbench_ascii"
-"""Of the error handler, and of an encoding that click leaves alone: for `ascii` it writes UTF-8. Source:
-`_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
+"""Name of the error handler and of the encoding: click replaces the encoding `ascii` by UTF-8, but not this one.
+Source: `_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
 
 
 def open_closed() -> None:
@@ -111,7 +111,7 @@ def open_closed() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         if getattr(sys, name) is None:
             stream = open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
@@ -124,7 +124,7 @@ def has_every_character(stream: TextIO) -> bool:
 
 
 def spell_missing() -> None:
-    """Let stdout and stderr spell what their encoding lacks, instead of failing at it."""
+    """Let stdout and stderr spell out characters that their encoding lacks, instead of failing."""
     codecs.register_error(_NAME, _spelled)
     codecs.register(_find)
     for stream in (sys.stdout, sys.stderr):

@@ -1,14 +1,11 @@
-"""Live progress of jobs on stderr: a bar in a terminal, lines elsewhere, nothing with `--quiet`.
-
-The views draw the records of `ggbench.runs.progress` without knowing which experiment sends them.
-"""
+"""Live progress of jobs on stderr: a bar in a terminal, else lines; nothing with `--quiet`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from ggbench.commands.downloads import TransferRate, download_lines
+from ggbench.commands.downloads import DownloadLines, TransferRate
 from ggbench.commands.output import Output
 from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Started, Working
 from ggbench.runs.recording import PromptTiming
@@ -24,44 +21,41 @@ _STATUS = {
     "prompt": "reading the prompt",
     "decode": "decoding",
 }
-"""Of a stage that says nothing else."""
+"""Texts for stages without one of their own."""
 
 
 class View:
-    """Draws progress, one for each command; this one nothing."""
+    """Draw the progress of a command's jobs; this view draws nothing."""
 
-    def draw(self, record: Progress) -> None:
-        """Take in one record."""
+    def draw(self, record: Progress) -> None: ...
 
     def notice(self, text: str) -> None:
-        """One line for people, whatever is drawn at the moment."""
+        """Print a line, whatever is drawn at the moment."""
 
-    def refresh(self) -> None:
-        """Draw now what is known."""
+    def refresh(self) -> None: ...
 
     def close(self) -> None:
         """Leave the terminal as it was."""
 
 
 def view_of(output: Output, names: Sequence[str]) -> View:
-    """The view for this command's stderr; `names` are those of the jobs."""
+    """Return the view for stderr; `names` are the jobs'."""
     if output.quiet:
         return View()
     return _BarView(output, names) if sys.stderr.isatty() else _LineView(output, names)
 
 
 class _LineView(View):
-    """One line when a job starts, for each point and when the job ends, and some while its file is downloaded."""
+    """Lines when a job starts and ends, for each point, and during downloads."""
 
     def __init__(self, output: Output, names: Sequence[str]) -> None:
         self._output, self._names = output, names
-        self._download = download_lines(output)
 
     def draw(self, record: Progress) -> None:
         match record:
             case Started():
                 self._output.notice(_title(record, self._names))
-                self._download = download_lines(self._output)
+                self._download = DownloadLines(lambda text: self._output.notice(f"  downloaded {text}"))
             case Working("download", done, total):
                 self._download.update(round(done or 0), round(total or 0))
             case PointMeasured(text) if _has_line(record):
@@ -74,7 +68,7 @@ class _LineView(View):
 
 
 class _BarView(View):
-    """One line that moves, at most ten times a second, and a line above it for each point and each end."""
+    """A progress bar, and a line above it for each point and each finished job."""
 
     def __init__(self, output: Output, names: Sequence[str]) -> None:
         from rich.progress import BarColumn, Task, TextColumn, TimeRemainingColumn
@@ -82,7 +76,7 @@ class _BarView(View):
         from rich.text import Text
 
         class Remaining(TimeRemainingColumn):
-            """The time that the work itself says is left, else by the bar's own speed."""
+            """The time left that the work itself states, else the bar's estimate."""
 
             def render(self, task: Task) -> Text:
                 left_s = task.fields["left_s"]
@@ -99,17 +93,15 @@ class _BarView(View):
         )
         self._rich.start()
         self._task = self._rich.add_task("", total=1, status="", left_s=None)
-        self._names, self._title = names, ""
-        self._status = ""
-        self._fit = RunningFit()
-        self._position: list[int] = []
-        self._step_ns: list[int] = []
+        self._names, self._title, self._status = names, "", ""
         self._transfer = TransferRate()
 
     def draw(self, record: Progress) -> None:
         match record:
             case Started():
-                self._fit, self._position, self._step_ns = RunningFit(), [], []
+                self._fit = RunningFit()
+                self._position: list[int] = []
+                self._step_ns: list[int] = []
                 self._title = _title(record, self._names)
                 # reset() replaces all fields, and the refresh thread may draw before the next update
                 self._rich.reset(self._task, description=self._title, total=1, status="", left_s=None)
@@ -144,7 +136,7 @@ class _BarView(View):
         elif record.done is None or not record.total:
             self._restart(record.text or _STATUS.get(record.stage, ""))
         elif record.done >= record.total and self._status:
-            self._restart(self._status)  # a worker that was replaced has loaded: back to what it was started for
+            self._restart(self._status)  # a new worker has loaded the model: resume the status before that
         else:
             status = record.text or _STATUS.get(record.stage) or self._status
             if record.stage not in _STATUS:
@@ -166,7 +158,7 @@ class _BarView(View):
         self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
 
     def _restart(self, status: str) -> None:
-        """The bar of something whose length is unknown."""
+        """Show a bar of unknown length."""
         self._status = status
         self._rich.reset(self._task, description=self._title, total=None, status=status, left_s=None)
 
@@ -176,7 +168,7 @@ def _title(record: Started, names: Sequence[str]) -> str:
 
 
 def _has_line(record: PointMeasured) -> bool:
-    """Whether a point is worth a line of its own; a prompt, read several times over, is not."""
+    """Return whether a point gets a line of its own; a prompt, which is repeated, does not."""
     return bool(record.text) and not isinstance(record.observation, PromptTiming)
 
 

@@ -1,4 +1,4 @@
-"""Finished runs on stdout: details, tables, plots and documents, all from the presenters."""
+"""Finished runs on stdout: details, tables, plots and JSON documents, all from the presenters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLOT_HEIGHT = 18
 def show_measured(
     measured: MeasureResult, *, samples: bool = False, plot: bool = False, against: str | None = None
 ) -> None:
-    """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
+    """Show one run in full, or several side by side; with --json, one document."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
     if output.as_json or measured.is_sweep or measured.error is None:
@@ -46,7 +46,7 @@ def show_runs(
     is_sweep: bool,
     plot: bool = False,
 ) -> None:
-    """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
+    """Show runs of one kind, a sweep side by side, else one in full; with --json, print their documents."""
     printed = presenter_of(kind).documents
     if output.as_json and is_sweep and printed.several is not None:
         output.document(printed.several, model=model, rows=documents)
@@ -60,11 +60,11 @@ def show_runs(
 
 
 def show_run_ids(measured: MeasureResult) -> None:
-    """Print on stderr where the runs are stored, and the command that shows one again, or compares several."""
+    """Print on stderr the runs' numbers, and the command that shows one again or compares several."""
     runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
     run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
     if run_ids and measured.store_error is None:
-        stored = f"run {run_ids[0]}" if len(run_ids) == 1 else f"runs {', '.join(map(str, run_ids))}"
+        stored = f"run{'s' if len(run_ids) > 1 else ''} {', '.join(map(str, run_ids))}"
         kind = measured.jobs[0].experiment.kind
         alike = [str(run.run_id) for run in runs if run.head.kind == kind and run.is_complete]
         then = f"compare {' '.join(alike)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
@@ -72,7 +72,7 @@ def show_run_ids(measured: MeasureResult) -> None:
 
 
 def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
-    """Return the run for JSON, with its raw samples and the nearest published figures where asked for."""
+    """Return the run for JSON, on request with its raw samples and the nearest published figures."""
     presenter = presenter_of(run.head.kind)
     given = presenter.against_document(run) if against else None
     fields = presenter.documents.value(run, **(given or {}))
@@ -83,23 +83,17 @@ def run_document(run: Run, *, samples: bool = False, against: str | None = None)
 
 
 def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence[MachineReading] = ()) -> None:
-    """One run in full, with its plot where asked for."""
     output.show(presenter_of(run.head.kind).details(run, readings=readings))
     if plot:
         show_plot([QuantSummary.of([run])], output)
 
 
 def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
-    """A table in one of its forms; the plot goes under it."""
-    from ggbench.show.columns import bench_columns
+    from ggbench.show.columns import bench_columns, rows_as_csv, rows_as_markdown
 
     if text_format == "csv":
-        from ggbench.show.columns import rows_as_csv
-
         click.echo(rows_as_csv(summaries), nl=False)
     elif text_format == "md":
-        from ggbench.show.columns import rows_as_markdown
-
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:
         from ggbench.show.quants import rows_table
@@ -110,7 +104,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
 
 def show_against(runs: Sequence[Run], output: Output) -> None:
-    """Show the nearest published figures under those of runs of one kind; nothing where none has one to compare."""
+    """Show the nearest published figures below those of runs of one kind, if any can be compared."""
     compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
     if compared:
         click.echo()
@@ -118,7 +112,7 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
+    """Draw the figures of stored runs, a curve for each run."""
     from ggbench.show.listed_runs import SavedRun, saved_figures
     from ggbench.show.plot import plot_text
 

@@ -1,5 +1,3 @@
-"""Other tools' formats in and out, and bundles of ggbench's own runs.
-
-What is read was written elsewhere: every text in it goes through `plain` at this edge, every number is checked, and
-nothing is loaded whole before its size is known.
+"""Other tools' formats in and out, reports, and bundles of ggbench's own runs. Input is untrusted: every text goes
+through `sanitize`, every number is checked, and sizes are checked before reading.
 """

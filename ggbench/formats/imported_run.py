@@ -1,4 +1,4 @@
-"""A file to import, within a limit, and a run read from it, ready for the store."""
+"""A file to import, and the run read from it, ready for the store."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes
 
 SOURCE = "imported"
-"""`Subject.source` of a model that only another tool's file names."""
+"""`Subject.source` of a model known only from another tool's file."""
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What a person says of a file that does not say it."""
+    """Model and quant given on the command line, for files that do not name them."""
 
     model: str = ""
     quant: str = ""
@@ -40,8 +40,6 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class ImportedRun(msgspec.Struct, frozen=True):
-    """A run of another tool or another machine."""
-
     run: Run
     observations: Sequence[tuple[int, str, object]] = ()
     """Nanoseconds since the epoch, kind and record, as the store takes them."""
@@ -49,7 +47,6 @@ class ImportedRun(msgspec.Struct, frozen=True):
 
     @property
     def mark(self) -> Imported:
-        """Where it comes from."""
         environment = self.run.head.environment
         assert environment is not None
         assert environment.imported is not None
@@ -62,7 +59,7 @@ def observed(records: Sequence[object], at_ns: int = 0) -> list[tuple[int, str, 
 
 
 def content_sha256(*parts: object) -> str:
-    """Return the hash of JSON values, the same for the same content in whatever file."""
+    """Return the hash of JSON values, the same for the same content in any file."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
 
 
@@ -84,7 +81,7 @@ def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama
 
 
 def utc_text(text: str) -> str:
-    """Return a time of day as the store has it, in UTC; empty for what is none."""
+    """Return an ISO time in UTC, as the store has it; empty if it is invalid."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -93,31 +90,26 @@ def utc_text(text: str) -> str:
 
 
 MOST_BYTES = 64 << 20
-"""Of a file of results: a row of llama-bench takes a thousand bytes. A bundle is read member by member, with the same
-limit for each."""
+"""Limit of a file of results, and of each member of a bundle; a row of llama-bench takes 1,000 bytes."""
 STDIN = Path("-")
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """What was read of a file."""
-
     name: str
-    """Without its folder. Printable."""
+    """The file's name without its folder. Printable."""
     content: bytes
     sha256: str
     path: Path | None = None
-    """None of standard input."""
+    """None for standard input."""
 
     @property
     def text(self) -> str:
-        """The content as text; bytes that are no UTF-8, as a file name may put there, become U+FFFD."""
+        """Return the content as text; invalid UTF-8 becomes U+FFFD."""
         return self.content.decode("utf-8-sig", "replace")
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file, or standard input for `-`. Raises BadFile for a folder, and for a file that is missing, too large
-    or empty.
-    """
+    """Read a file, or standard input for `-`. Raises BadFile for a folder or a missing, too large or empty file."""
     if path == STDIN:
         return _source("standard input", sys.stdin.buffer, None)
     name = sanitize(path.name)

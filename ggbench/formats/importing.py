@@ -1,7 +1,5 @@
-"""Read files of any format that is known, and keep their runs in the store, each once.
-
-A run is known by the hash of its content, and one of this machine by its own samples. A new format is a module and a
-line here.
+"""Read files of any known format, and keep their runs in the store, each once. A run is recognised by the hash of its
+content, one of this machine by its own samples.
 """
 
 from __future__ import annotations
@@ -13,11 +11,9 @@ import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.formats import perplexity
-from ggbench.formats.bench_row import BenchRow
-from ggbench.formats.bundle import is_bundle, read_bundle
 from ggbench.formats.imported_run import STDIN, ImportedRun, Named, SourceFile, read_source
-from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.llama_bench_text import (
+from ggbench.formats.llama_bench import (
+    BenchRow,
     as_csv,
     as_json,
     as_jsonl,
@@ -30,7 +26,15 @@ from ggbench.formats.llama_bench_text import (
     read_objects,
     read_table,
 )
-from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
+from ggbench.formats.llama_bench_import import runs_of
+from ggbench.formats.run_document import (
+    document_of,
+    document_sha256,
+    is_bundle,
+    is_document,
+    read_bundle,
+    read_documents,
+)
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import RunHead
@@ -45,11 +49,9 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-sql": as_sql,
     "llama-bench-md": as_markdown,
 }
-"""What writes rows of llama-bench, by the format's name."""
 SAMPLES = "csv"
-"""Every timed step."""
 WHOLE = "json"
-"""All that the store has of a run, as a bundle holds it."""
+"""All that the store has of a run."""
 
 _Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
 
@@ -65,12 +67,12 @@ _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
-"""How to recognize a format by its text, the most specific first, and what reads it."""
+"""How to recognise each format by its text, the most specific first, and how to read it."""
 _KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
 
 
 def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
-    """Yield the runs of a file of any format that is known. Raises BadFile and UsageError."""
+    """Yield the runs of a file of any known format. Raises BadFile and UsageError."""
     if path != STDIN and is_bundle(path):
         yield from read_bundle(path)
         return
@@ -102,20 +104,18 @@ IMPORTED = Document(
         ),
     ),
 )
-"""Of each a `Kept`."""
+"""Each row is made from a `Kept`."""
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A run of a file, and where it is in the store."""
-
     imported: ImportedRun
     run_id: int
     is_new: bool
-    """Whether it was not there before."""
+    """Whether it was not in the store before."""
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
-    """Store runs; those that are there already are left as they are. Raises StoreError."""
+    """Store runs; those already there are left as they are. Raises StoreError."""
     stored = store.list_runs()
     there = {
         each.environment.imported.content_sha256: each.run_id
@@ -135,7 +135,7 @@ def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
 
 
 def _measured_here(store: Store, stored: Sequence[StoredRun], imported: ImportedRun) -> int | None:
-    """The run of this machine that comes back in a bundle; None where it is another's."""
+    """Return this machine's run that comes back in a bundle; None if it is another's."""
     head = imported.run.head
     alike = (head.kind, head.started_at, head.subject.quant)
     for each in stored:

@@ -16,7 +16,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
+from ggbench.formats.llama_bench import TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
@@ -24,9 +24,9 @@ from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import DecodeWindow
 
 WINDOW = 128
-"""Tokens of a window, llama-bench's own n_gen."""
+"""Tokens of a window: llama-bench's own n_gen."""
 DEPTHS = tuple(1 << power for power in range(8, 21))
-"""Where windows begin, as far as a decode goes: 256, 512 and so on."""
+"""Depths where windows begin, as far as a decode goes."""
 
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
 _LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
@@ -34,29 +34,25 @@ _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 
 
 class ExportOptions(msgspec.Struct, frozen=True):
-    """What rows to make."""
-
     depths: tuple[int, ...] = DEPTHS
     n_gen: int = WINDOW
     """Tokens of a window."""
     build: str = ""
-    """Instead of llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
+    """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
-    """Whether files have their whole paths, which say who measured them; else their names alone."""
+    """Whether files have their whole paths, which may say who measured them."""
 
 
 class ExportedRun(msgspec.Struct, frozen=True):
-    """The rows of one run, and what they lack."""
-
     run_id: int | None
     rows: tuple[BenchRow, ...]
-    """Empty where llama-bench has no test for what was measured."""
+    """Empty if llama-bench has no such test."""
     unknown: tuple[str, ...] = ()
-    """Fields that hold llama-bench's default since the run does not know them."""
+    """Fields with llama-bench's default because the run does not know them."""
 
 
 def export_run(run: Run, recording: Recording, options: ExportOptions) -> ExportedRun:
-    """Return the rows of a run; those of an imported run as they came."""
+    """Return the rows of a run; those of an imported run unchanged."""
     kept = [each for each in recording.of(ImportedRow) if each.tool == TOOL]
     if kept:
         rows = [BenchRow.from_record(each) for each in kept]
@@ -86,7 +82,7 @@ def _prompts(recording: Recording) -> list[_Times]:
 
 
 def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
-    """Of single sequences: every decode whole, and the windows within it."""
+    """Return every decode of a single sequence, as a whole and in windows."""
     found: dict[tuple[int, int, int], list[int]] = {}
     for name, series in recording.series.items():
         if _ALONE.search(name) and not name.startswith(WARMUP) and series.step_ns:
@@ -98,7 +94,7 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
 
 
 def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], int]:
-    """Time of all steps, and of each window that lies within them, by length and depth."""
+    """Return the time of all steps and of each window within them, by length and depth."""
     n_depth, n_steps = series.position[0] - 1, len(series.step_ns)
     stretches = {(n_steps, n_depth): sum(series.step_ns)}
     for depth in options.depths:
@@ -109,7 +105,7 @@ def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], 
 
 
 def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
-    """What the run knows of llama-bench's fields, besides the test and its figures."""
+    """Return what the run knows of llama-bench's fields, besides the test and its figures."""
     subject, described = run.subject, recording.last(ModelDescribed)
     file_name = subject.file if options.with_paths else PurePath(subject.file).name
     fields: dict[str, Cell | None] = {
@@ -138,7 +134,7 @@ def _environment_fields(environment: Environment | None) -> dict[str, Cell | Non
 
 
 def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
-    """As llama-bench writes its own; what ggbench does not set is at llama-bench's default, which is llama.cpp's."""
+    """Return the config in llama-bench's terms; what ggbench does not set has llama-bench's default."""
     if not config.loads_gguf:
         return {}
     setup = LlamaConfig.of(config)
@@ -167,11 +163,10 @@ _NOT_SET = (
     "cpu_mask", "cpu_strict", "poll", "devices", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
     "fit_target", "fit_min_ctx",
 )  # fmt: skip
-"""llama-bench's options that ggbench leaves at llama.cpp's defaults."""
+"""Options that ggbench leaves at llama.cpp's defaults."""
 
 
 def _test_time(started_at: str) -> str | None:
-    """`2026-11-22T10:18:52Z`; None for an unknown time."""
     try:
         return datetime.fromisoformat(started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except ValueError:

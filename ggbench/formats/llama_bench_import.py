@@ -1,6 +1,5 @@
-"""Rows of llama-bench as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case.
-
-Rows that differ in nothing but the test are one measurement. Each run keeps its rows as they came.
+"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case. Rows that
+differ only in the test are one run, which keeps its rows as they came.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.formats.bench_row import TOOL, BenchRow
 from ggbench.formats.imported_run import (
     SOURCE,
     ImportedRun,
@@ -30,6 +28,7 @@ from ggbench.formats.imported_run import (
     observed,
     utc_text,
 )
+from ggbench.formats.llama_bench import TOOL, BenchRow
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
 from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
@@ -45,8 +44,6 @@ _FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small
 
 
 class _Measured(msgspec.Struct, frozen=True):
-    """What rows of one kind of test make."""
-
     kind: str
     settings: Settings
     result: Result
@@ -59,9 +56,8 @@ _Measure = Callable[[_Rows], _Measured]
 
 
 def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, named: Named) -> list[ImportedRun]:
-    """Return the runs that the rows of a file make; a row that is there twice counts once.
-
-    Raises BadFile, naming line and field, for a row that is no such thing, and where there is none.
+    """Return the runs that the rows of a file make; a repeated row counts once. Raises BadFile, naming line and field,
+    for an invalid row, and for a file without any.
     """
     groups: dict[tuple[_Measure, tuple[object, ...]], list[BenchRow]] = {}
     for where, raw in rows:
@@ -76,7 +72,7 @@ def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, 
 
 
 def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
-    """What such a test is here, and what else has to be the same for rows to be one run."""
+    """Return what measures such a test, and what else rows of one run have in common."""
     if not row.n_prompt:
         return _decode, row.n_gen
     if not row.n_gen:
@@ -90,7 +86,7 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
 
 
 def _decode(rows: _Rows) -> _Measured:
-    """Windows of the same length; W and B where they lie at several depths."""
+    """Return windows of one length, with W and B if they lie at several depths."""
     from ggbench.stats.linefit import FEWEST, fit_windows, window_speed
 
     windows = [
@@ -135,7 +131,7 @@ def _prefill(rows: _Rows) -> _Measured:
 
 
 def _speed(rows: _Rows) -> _Measured:
-    """A prompt and its answer timed together: only the rates over the whole time are known."""
+    """Return prompts and answers timed together: only the rates over the whole time are known."""
     cases = []
     for row in sorted(rows, key=lambda row: row.n_prompt):
         case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
@@ -147,7 +143,7 @@ def _speed(rows: _Rows) -> _Measured:
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
-    """Each repetition, else their mean of an unknown number."""
+    """Return each repetition, else their mean with None for an unknown number."""
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 
@@ -208,18 +204,17 @@ def _subject(row: BenchRow, named: Named) -> Subject:
 
 
 def _name_of(model_type: str) -> str:
-    """`llama 7B` of `llama 7B Q4_K - Medium`."""
+    """Return `llama 7B` for `llama 7B Q4_K - Medium`."""
     return model_type[: found.start("words")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
 
 
 def _quant_of(model_type: str) -> str:
-    """`q4_k_m` of `llama 7B Q4_K - Medium`, llama.cpp's words for a file type; empty where it has none."""
+    """Return `q4_k_m` for `llama 7B Q4_K - Medium`, llama.cpp's words for a file type; empty without one."""
     found = _FILE_TYPE.match(model_type)
     return quant_from_words(found["words"]) if found else ""
 
 
 def _setup(row: BenchRow) -> LlamaConfig:
-    """How llama-bench loaded the model, as far as ggbench has a field for it; the rest stays in the row."""
     known = LlamaConfig()
     overrides = row.text("tensor_buft_overrides")
     load_mode = row.text("load_mode")

@@ -1,7 +1,5 @@
-"""llama-perplexity's printed results as quality runs.
-
-It prints figures to stdout and what it computed them over to stderr, so a file needs both streams. Source: llama.cpp's
-tools/perplexity/perplexity.cpp.
+"""llama-perplexity's printed results as quality runs. It prints figures to stdout and their basis to stderr, so a file
+needs both. Source: llama.cpp's tools/perplexity/perplexity.cpp.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _HINT = f"give the file as {TOOL} wrote it"
 
 
 def is_perplexity(text: str) -> bool:
-    """Whether it has the tool's figures, or the running ones that come before them."""
+    """Return whether the text has the tool's figures, final or running."""
     return bool(_FINAL.search(text) or re.search(_MEASURED["kld"], text) or _SCORES.search(text))
 
 

@@ -1,16 +1,21 @@
-"""ggbench's own JSON: a whole run, all that the store has of it, written and read; and what --json printed, read.
-
-A whole run is written from what the store holds, so that one of a later ggbench passes through unharmed; it is read as
-strictly as a stored run. What --json printed has all figures and no timed step; each kind of run says beside its
-documents how it is read back. Every text is untrusted.
+"""ggbench's own files: whole runs as JSON and as bundles, written and read; timed steps as CSV; and --json read back. A
+run is written from the store's JSON, so that one of a later ggbench passes through unharmed, and read as strictly as a
+stored run. What --json printed has all figures and no timed step. Every text is untrusted. A bundle is a ZIP file with
+a list and a document for each run. Members are never unpacked, so their names lead nowhere, and each is read up to a
+limit, whatever size the archive claims.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,18 +27,20 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, GgbenchError, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
+from ggbench.formats.imported_run import MOST_BYTES, ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
+from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous import anonymous
-from ggbench.show.document_types import read_object, record_of
+from ggbench.show.document import read_object, record_of
 from ggbench.show.presenter import Presenter, presenters
+from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
@@ -52,8 +59,6 @@ class _Observation(msgspec.Struct):
 
 
 class _Whole(msgspec.Struct, kw_only=True):
-    """A run with samples and observations, as a file has it."""
-
     kind: str
     engine: str
     command: str
@@ -73,9 +78,8 @@ class _Whole(msgspec.Struct, kw_only=True):
 
 
 def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
-    """Return a run with samples and observations; without the paths and serial numbers that say who measured it.
-
-    Raises UsageError for one that is still running.
+    """Return a run with samples and observations; without paths and serial numbers unless `with_paths`. Raises
+    UsageError for one that is still running.
     """
     if stored.state == RUNNING:
         raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
@@ -105,7 +109,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
-    """Return the hash of what a run holds, whether its paths were left out, and wherever it was imported."""
+    """Return the hash of what a run holds, with or without its paths, and wherever it was imported."""
     bare = _without_folders(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
@@ -116,7 +120,7 @@ def document_sha256(document: Mapping[str, Any]) -> str:
 
 
 def _without_folders(document: _Document) -> _Document:
-    """A model that was named by its folder is called by its file, as the folder's own name says nothing elsewhere."""
+    """Leave out folders; a model that was named by its folder is called by its file."""
     bare: _Document = anonymous(document)
     subject = bare["subject"]
     if subject["model"] != document["subject"]["model"]:
@@ -125,7 +129,7 @@ def _without_folders(document: _Document) -> _Document:
 
 
 def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
-    """Return runs as one document, which a bundle holds too."""
+    """Return runs as one document."""
     documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
     whole = {"schema": SEVERAL, "ggbench": ggbench.__version__, "runs": documents}
     return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
@@ -144,7 +148,7 @@ def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def is_document(text: str) -> bool:
-    """Whether it is JSON of ggbench."""
+    """Return whether the text is JSON of ggbench."""
     return _STARTS.match(text) is not None
 
 
@@ -204,7 +208,7 @@ _HINT = "give a file that `ggbench export` wrote"
 
 
 def _marked(environment: Environment | None, document: _Document, file: SourceFile) -> Environment:
-    """The environment with the mark; a run that was imported where it was exported keeps its first one."""
+    """Return the environment marked as imported; a run that was imported before keeps its first mark."""
     if environment is not None and environment.imported is not None:
         return environment
     version = environment.ggbench if environment else ""
@@ -233,7 +237,7 @@ def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """JSON with every text, names included, on one line without control characters."""
+    """Return JSON with every text, names included, on one line without control characters."""
     if isinstance(value, str):
         return sanitize(storable_text(value))
     if isinstance(value, list | tuple):
@@ -249,7 +253,7 @@ _MANY = 10_000
 
 
 def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
-    """Return the runs of a document. Raises BadFile for one of another shape, naming the row and the field."""
+    """Return the runs of what --json printed. Raises BadFile, naming the row and the field."""
     schema = document.get("schema")
     readers = [
         each
@@ -271,7 +275,7 @@ def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun
 
 
 def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
-    """The run of a row, by the first kind that takes it."""
+    """Return the run of a row, from the first kind that takes it."""
     if not isinstance(row, dict):
         raise BadFile(f"{where} is no object", _UNCHANGED_HINT)
     if not isinstance(row.get("config"), dict) or "n_gpu_layers" not in row["config"]:
@@ -320,3 +324,103 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
 
 def _config(_kind: type, value: object) -> EngineConfig:
     return msgspec.convert(value, LlamaConfig)
+
+
+BUNDLE_SCHEMA = "ggbench.bundle/1"
+LIST = "ggbench.json"
+MOST_RUNS = 10_000
+MAGIC = b"PK\x03\x04"
+
+_BUNDLE_HINT = "give a bundle that `ggbench export --bundle` wrote"
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The date of every member, so that the same runs are the same file."""
+
+
+def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
+    """Return the ZIP file of these runs. Raises StoreError and UnknownName."""
+    buffer = io.BytesIO()
+    names = [f"runs/{number}.json" for number in range(1, len(runs) + 1)]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        listed = {"schema": BUNDLE_SCHEMA, "ggbench": ggbench.__version__, "runs": names}
+        _write(archive, LIST, listed)
+        for name, stored in zip(names, runs, strict=True):
+            _write(archive, name, document_of(store, stored, with_paths=with_paths))
+    return buffer.getvalue()
+
+
+def read_bundle(path: Path) -> Iterator[ImportedRun]:
+    """Yield the runs of a bundle. Raises BadFile, naming the member, for anything else."""
+    name = sanitize(path.name)
+    try:
+        with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
+            sha256 = hashlib.file_digest(raw, "sha256").hexdigest() if not raw.seek(0) else ""
+            file = SourceFile(name, b"", sha256, path)
+            listed = _read(archive, LIST, name)
+            if not isinstance(listed, dict) or listed.get("schema") != BUNDLE_SCHEMA:
+                raise BadFile(f"{name} is not a bundle of this version ({BUNDLE_SCHEMA})", _BUNDLE_HINT)
+            members = listed.get("runs")
+            if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+                raise BadFile(f"{name}: {LIST} lists no runs", _BUNDLE_HINT)
+            if len(members) > MOST_RUNS:
+                raise BadFile(f"{name} lists {format_count(len(members))} runs", f"at most {format_count(MOST_RUNS)}")
+            for member in members:
+                where = f"{name}, {sanitize(member)}"
+                yield read_document(_read(archive, member, where), file, where)
+    except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
+        raise BadFile(f"{name} is a broken ZIP file: {sanitize(str(error))}", "copy it again") from None
+    except OSError as error:
+        raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
+
+
+def is_bundle(path: Path) -> bool:
+    """Return whether a file begins as a ZIP file does. Raises BadFile if it cannot be read."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
+
+
+def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
+    member = zipfile.ZipInfo(name, _ZIP_EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, json.dumps(document, separators=(",", ":"), ensure_ascii=True))
+
+
+def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of a member, which is read no further than the limit."""
+    try:
+        info = archive.getinfo(member)
+    except KeyError:
+        raise BadFile(f"{where}: the bundle has no {sanitize(member)}", _BUNDLE_HINT) from None
+    if info.flag_bits & 1 or info.compress_type not in _ZIP_METHODS:
+        raise BadFile(f"{where}: it is encrypted, or compressed in a way that ggbench does not write", _BUNDLE_HINT)
+    with archive.open(info) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadFile(f"{where} holds more than {format_bytes(MOST_BYTES)}", _BUNDLE_HINT)
+    try:
+        return parse_finite(content)
+    except (ValueError, RecursionError):
+        raise BadFile(f"{where} is not JSON", _BUNDLE_HINT) from None
+
+
+COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sample_ns")
+
+
+def samples_csv(store: Store, runs: Sequence[StoredRun]) -> str:
+    """Return the steps of these runs without warm-up; `sample_ns` is empty if the sampler was not timed."""
+    return csv_text(COLUMNS, (line for stored in runs for line in _lines(store, stored)))
+
+
+def _lines(store: Store, stored: StoredRun) -> Iterator[tuple[object, ...]]:
+    named = (without_formula(text) for text in (stored.kind, stored.subject.model, stored.subject.quant))
+    head = (stored.run_id, *named)
+    for chunk in store.load_chunks(stored.run_id):
+        if not chunk.series.startswith(WARMUP):
+            sampler = chunk.sample_ns or (None,) * len(chunk.step_ns)
+            for offset, (step_ns, sample_ns) in enumerate(zip(chunk.step_ns, sampler, strict=True)):
+                yield (*head, without_formula(chunk.series), chunk.first_position + offset, step_ns, sample_ns)

@@ -1,1 +1,1 @@
-"""GGUF files: reading headers, counting tensors, naming quants, writing twins."""
+"""GGUF files: read headers, count tensors, name quants, write twins."""

@@ -1,20 +1,248 @@
-"""From metadata to a model's shape: layers, heads, and what one position costs in the KV cache.
+"""Read a model's shape from its metadata: layers, heads, and what llama.cpp keeps of a sequence for each layer.
 
-What llama.cpp caches depends on the architecture and not on the shape alone. Where it is more than K and V for each
-position, `no_kv_reason` says so: a figure that is wrong by a factor of ten is worse than none.
-Names of keys come from gguf. Source of the rest: llama.cpp's llama-hparams, llama-kv-cache and llama-arch; the tests
-compare the results with what llama.cpp allocates.
+That is K and V of its positions, or of those in a window, or a recurrent state. A header says some of it (KV heads by
+layer, the pattern of windows); the rest is llama.cpp's own rules by architecture, which the tables here repeat. Where
+llama.cpp keeps more than that, `no_kv_reason` says so: a figure wrong by a factor of ten is worse than none.
+Source: `load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp, llama-hparams.cpp and llama-kv-cache.cpp
+of llama.cpp; the tests compare the result with the caches that llama.cpp makes of the same metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.gguf_constants import tensor_name
-from ggbench.gguf_file.layer_states import RECURRENT, SHARES_KV, Heads, TypedMetadata, layer_states
-from ggbench.gguf_file.model_file import ModelShape, TensorInfo
+from ggbench.gguf_file.model_file import LayerState, ModelShape, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
+
+RECURRENT_LAYERS = "{arch}.attention.recurrent_layers"
+_NUM_LOOPS = "{arch}.num_loops"
+_COMPRESS_RATIOS = "{arch}.attention.compress_ratios"
+_KEY_LENGTH_MLA_SWA = "{arch}.attention.key_length_mla_swa"
+"""Keys of llama.cpp's llama-arch.cpp (`LLM_KV_NAMES`) that gguf 0.19 does not have."""
+
+_LARGEST = 1 << 31
+
+
+class TypedMetadata:
+    """The values of one architecture; keys are gguf's, `{arch}.block_count`."""
+
+    def __init__(self, name: str, architecture: str, values: Mapping[str, object]) -> None:
+        self._name, self._architecture, self._values = name, architecture, values
+
+    def count(self, key: str, default: int = 0) -> int:
+        """Return a whole number, `default` if the key is missing. Raises BadFile for any other value."""
+        value = self._values.get(self._full(key))
+        return default if value is None else self._checked(key, value)
+
+    def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
+        """Return a number for each layer, from an array or from one number for all; None if the key is missing.
+
+        Raises BadFile for another number of values or a value that is not a whole number.
+        """
+        value = self._values.get(self._full(key))
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            return (self._checked(key, value),) * n_layer
+        return tuple(self._checked(key, item) for item in self._one_each(key, value, n_layer))
+
+    def flags(self, key: str, n_layer: int) -> tuple[bool, ...] | None:
+        """Return a flag for each layer if the value is an array; None if it is missing or one number."""
+        value = self._values.get(self._full(key))
+        return tuple(map(bool, self._one_each(key, value, n_layer))) if isinstance(value, list) else None
+
+    def has(self, key: str) -> bool:
+        return self._full(key) in self._values
+
+    def has_any(self, *beginnings: str) -> bool:
+        """Return whether any key begins with one of these."""
+        full = tuple(map(self._full, beginnings))
+        return any(key.startswith(full) for key in self._values)
+
+    def wrong(self, what: str) -> BadFile:
+        return BadFile(f"{self._name}: {what}", "convert the model again")
+
+    def _one_each(self, key: str, value: list[object], n_layer: int) -> list[object]:
+        if len(value) != n_layer:
+            raise self.wrong(f"{self._full(key)!r} has {len(value)} values for {n_layer} layers")
+        return value
+
+    def _full(self, key: str) -> str:
+        return key.format(arch=self._architecture)
+
+    def _checked(self, key: str, value: object) -> int:
+        if isinstance(value, bool | ArrayLength) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+            raise self.wrong(f"{self._full(key)!r} is {str(value)[:40]!r}, not a count")
+        return value
+
+
+class _Windows(NamedTuple):
+    """Which layers of an architecture have the sliding window."""
+
+    period: int | None
+    """One layer in this many has no window (`set_swa_pattern`); None where only an array in the header says."""
+    dense_first: bool = False
+    """Whether that layer is the first of each period, not the last."""
+    default: int = 0
+    """Window of a header without one; 0: no windows."""
+    fixed: int = 0
+    """Window whatever the header says, unless that is 0."""
+    n_layer: int | None = None
+    """The only depth that has windows; None: any."""
+
+
+_WINDOWS: Mapping[str, _Windows] = {
+    "afmoe": _Windows(4), "cohere2": _Windows(4), "cohere2moe": _Windows(4, dense_first=True),
+    "exaone-moe": _Windows(4), "exaone4": _Windows(4, default=4096, n_layer=64), "gemma2": _Windows(2, default=4096),
+    "gemma3": _Windows(6), "gemma3n": _Windows(5), "gemma4": _Windows(None), "gpt-oss": _Windows(2),
+    "granite_swa": _Windows(None), "laguna": _Windows(4, dense_first=True), "lfm2": _Windows(0),
+    "llama4": _Windows(4, default=8192, fixed=8192), "maple": _Windows(None), "mellum": _Windows(4),
+    "mimo2": _Windows(None), "muse-glimmer": _Windows(4), "olmo2": _Windows(4), "plamo3": _Windows(8),
+    "smallthinker": _Windows(4, dense_first=True, fixed=4096), "spark2_5": _Windows(None), "step35": _Windows(None),
+}  # fmt: skip
+
+_ALL_RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
+_BOTH_IN_EACH = frozenset({"falcon-h1"})
+_RECURRENT_WITHOUT_KV_HEADS = frozenset(
+    {"jamba", "granitehybrid", "plamo2", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "bailingmoe3"}
+)
+_ONE_PART_IN_EACH = frozenset({"nemotron_h", "nemotron_h_moe"})
+"""Architectures whose layers are attention, a recurrent state, or a feed-forward, and never two of them."""
+FULL_ATTENTION_INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
+"""Length of the period in which the last layer has attention and the others a recurrent state."""
+_WITHOUT_GROUPS = frozenset({"mamba", "jamba"})
+"""Architectures in which llama.cpp ignores the number of state groups."""
+
+RECURRENT = frozenset().union(
+    _ALL_RECURRENT, _BOTH_IN_EACH, _RECURRENT_WITHOUT_KV_HEADS, _ONE_PART_IN_EACH, FULL_ATTENTION_INTERVAL
+)
+"""Architectures with a recurrent state whose size is known here."""
+
+_GEMMA3N_KV_LAYERS = 20
+"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse it; no key of the header says so."""
+SHARES_KV = frozenset({"gemma3n", "gemma4"})
+"""Architectures whose last layers attend to the KV of earlier ones."""
+
+
+class Heads(NamedTuple):
+    """The header's figures of attention and feed-forward; sequences have an entry for each layer."""
+
+    n_head: Sequence[int]
+    n_head_kv: Sequence[int]
+    head_dim_k: int
+    head_dim_v: int
+    n_ff: Sequence[int]
+    n_embd: int
+
+
+def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tuple[LayerState, ...]:
+    """Return what each layer keeps; layers that only draft (NextN) keep nothing. Raises BadFile for a wrong array."""
+    keys = gguf_constants.Keys
+    n_all = len(heads.n_head_kv)
+    n_layer = max(0, n_all - values.count(keys.LLM.NEXTN_PREDICT_LAYERS))
+    windows = _layer_windows(architecture, values, n_all, n_layer)
+    recurrent = _is_recurrent(architecture, values, heads, n_layer)
+    elements = _recurrent_elements(architecture, values, heads) if any(recurrent) else 0
+    is_latent = bool(values.count(keys.Attention.KEY_LENGTH_MLA) and values.count(keys.Attention.VALUE_LENGTH_MLA))
+    n_keeping = _GEMMA3N_KV_LAYERS if architecture == "gemma3n" else n_all
+    if architecture == "gemma4":
+        n_keeping -= values.count(keys.Attention.SHARED_KV_LAYERS)
+    states = []
+    for layer in range(n_layer):
+        window, is_recurrent = windows[layer], recurrent[layer]
+        dim_k, dim_v = heads.head_dim_k, heads.head_dim_v
+        if window is not None:
+            dim_k = values.count(keys.Attention.KEY_LENGTH_SWA, dim_k)
+            dim_v = values.count(keys.Attention.VALUE_LENGTH_SWA, dim_v)
+        n_kv = 0 if is_recurrent and architecture not in _BOTH_IN_EACH else heads.n_head_kv[layer]
+        if architecture in _ONE_PART_IN_EACH and heads.n_ff[layer]:
+            n_kv = 0
+        reads = None
+        if layer >= n_keeping and n_kv:
+            n_kv, reads = 0, max(0, n_keeping - (1 if window is None else 2))
+        has_attention = bool(n_kv) or reads is not None
+        states.append(
+            LayerState(
+                k_width=n_kv * dim_k,
+                v_width=0 if is_latent else n_kv * dim_v,
+                head_dim_k=dim_k if has_attention else 0,
+                head_dim_v=dim_v if has_attention else 0,
+                window=window if has_attention else None,
+                reads_layer=reads,
+                recurrent_elements=elements if is_recurrent else 0,
+            )
+        )
+    return (*states, *(LayerState() for _ in range(n_all - n_layer)))
+
+
+def has_windows(architecture: str, n_layer: int) -> bool:
+    """Return whether llama.cpp gives windows to some layers of this architecture at this depth."""
+    rule = _WINDOWS.get(architecture)
+    return rule is not None and rule.n_layer in (None, n_layer)
+
+
+def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer: int) -> list[int | None]:
+    """Return the window of each layer, None for a layer that attends to every position."""
+    attention = gguf_constants.Keys.Attention
+    rule = _WINDOWS.get(architecture)
+    none: list[int | None] = [None] * n_all
+    if rule is None or not has_windows(architecture, n_layer):
+        return none
+    window = rule.default
+    if values.has(attention.SLIDING_WINDOW):
+        window = values.count(attention.SLIDING_WINDOW) and (rule.fixed or values.count(attention.SLIDING_WINDOW))
+    if not window:
+        return none
+    has_window = values.flags(attention.SLIDING_WINDOW_PATTERN, n_all)
+    if has_window is None:
+        period = rule.period
+        if period is None:
+            return none
+        period = values.count(attention.SLIDING_WINDOW_PATTERN, period)
+        global_at = 0 if rule.dense_first else period - 1
+        has_window = tuple(period == 0 or layer % period != global_at for layer in range(n_all))
+    return [window if has_window[layer] and layer < n_layer else None for layer in range(n_all)]
+
+
+def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> list[bool]:
+    """Return which layers have a recurrent state."""
+    if architecture in _ALL_RECURRENT or architecture in _BOTH_IN_EACH:
+        return [True] * n_layer
+    if architecture in _RECURRENT_WITHOUT_KV_HEADS:
+        return [not n_kv for n_kv in heads.n_head_kv[:n_layer]]
+    if architecture in _ONE_PART_IN_EACH:
+        return [not n_kv and not n_ff for n_kv, n_ff in zip(heads.n_head_kv, heads.n_ff, strict=True)][:n_layer]
+    if architecture in FULL_ATTENTION_INTERVAL:
+        stated = values.flags(RECURRENT_LAYERS, len(heads.n_head_kv))
+        if stated is not None:
+            return list(stated[:n_layer])
+        interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture])
+        return [bool((layer + 1) % interval) if interval else False for layer in range(n_layer)]
+    return [False] * n_layer
+
+
+def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) -> int:
+    """Return the elements of one layer's state: the convolution's and the recurrence's (`n_embd_r` and `n_embd_s`)."""
+    keys = gguf_constants.Keys
+    n_conv = values.count(keys.SSM.CONV_KERNEL)
+    n_inner, n_state = values.count(keys.SSM.INNER_SIZE), values.count(keys.SSM.STATE_SIZE)
+    if head_size := values.count(keys.WKV.HEAD_SIZE):
+        return heads.n_embd * (values.count(keys.LLM.TOKEN_SHIFT_COUNT, 2) + head_size)
+    if cached := values.count(keys.ShortConv.L_CACHE):
+        return heads.n_embd * (cached - 1) + n_state * n_inner
+    if head_dim := values.count(keys.KDA.HEAD_DIM):
+        inner = heads.n_head[0] * head_dim
+        return 3 * (n_conv - 1 if n_conv else 3) * inner + inner * head_dim
+    n_group = 0 if architecture in _WITHOUT_GROUPS else values.count(keys.SSM.GROUP_COUNT)
+    convolution = max(0, n_conv - 1) * (n_inner + 2 * n_group * n_state)
+    if architecture == "minimax-01":
+        return convolution + heads.head_dim_k**2 * heads.n_head[0]
+    return convolution + n_state * n_inner
+
 
 _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
     "mixes caches of several kinds": ("qwen4exp", "deepseek4", "glm5-next", "graniteswitch"),
@@ -24,21 +252,16 @@ _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
         "gemma-embedding", "llama-embed", "t5encoder",
     ),
     "is not a text model": ("clip", "wavtokenizer-dec", "qwen3tts", "pockettts"),
-    "is a draft head that runs beside a larger model": ("eagle3", "dflash", "gemma4-assistant"),
+    "is a draft head that runs with a larger model": ("eagle3", "dflash", "gemma4-assistant"),
     "keeps a second cache for its encoder": ("t5",),
     "runs its layers in cycles, each with a cache of its own": ("hrm_text",),
 }  # fmt: skip
 
-_NUM_LOOPS = "{arch}.num_loops"
-_COMPRESS_RATIOS = "{arch}.attention.compress_ratios"
-_KEY_LENGTH_MLA_SWA = "{arch}.attention.key_length_mla_swa"
-"""Keys of llama.cpp's llama-arch.cpp (`LLM_KV_NAMES`) that gguf 0.19 does not have."""
-
 _STATE_GROUPS = ("{arch}.ssm.", "{arch}.wkv.", "{arch}.kda.", "{arch}.shortconv.")
-_KEEP_KV_OF_DRAFTS = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "minimax-01"}
-"""Architectures whose draft layers (NextN) llama.cpp does not keep out of the cache of the others."""
 _INDEXER_GROUP = "{arch}.attention.indexer."
-"""Beginnings of keys: any key of a group is a sign, also one that gguf does not know yet."""
+"""Prefixes of keys: any key of a group is a sign, even one that gguf does not know yet."""
+_DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "minimax-01"}
+"""Architectures whose draft layers (NextN) llama.cpp keeps in the cache of the others."""
 
 _MOST_LAYERS = 4096
 
@@ -46,7 +269,7 @@ _MOST_LAYERS = 4096
 def read_shape(
     name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]
 ) -> ModelShape:
-    """Return the shape that the metadata of this architecture gives. Raises BadFile for a value that cannot be one."""
+    """Return the shape that the metadata gives. Raises BadFile for an impossible value."""
     values = TypedMetadata(name, architecture, metadata)
     llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
     n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
@@ -65,6 +288,11 @@ def read_shape(
     n_expert_used = max(experts_used, default=0)
     if n_expert_used > n_expert:
         raise values.wrong(f"uses {n_expert_used} experts of {n_expert}")
+    token_list = metadata.get(gguf_constants.Keys.Tokenizer.LIST)
+    n_vocab = values.count(llm.VOCAB_SIZE) or (token_list if isinstance(token_list, ArrayLength) else 0) or None
+    if n_vocab is None:
+        name = tensor_name("TOKEN_EMBD")
+        n_vocab = next((each.shape[1] for each in tensors if each.name == name and len(each.shape) == 2), None)
     return ModelShape(
         n_layer=n_layer,
         n_embd=n_embd,
@@ -74,7 +302,7 @@ def read_shape(
         # A latent cache (MLA) holds K alone; V is a view of it.
         head_dim_v=0 if is_latent else head_dim_v,
         n_ff=n_ff,
-        n_vocab=_n_vocab(values.count(llm.VOCAB_SIZE), metadata.get(gguf_constants.Keys.Tokenizer.LIST), tensors),
+        n_vocab=n_vocab,
         n_ctx_train=values.count(llm.CONTEXT_LENGTH) or None,
         n_expert=n_expert,
         n_expert_used=n_expert_used,
@@ -92,7 +320,7 @@ def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head
     keys = gguf_constants.Keys
     families = ((architecture in names, reason) for reason, names in _NO_KV_FAMILIES.items())
     is_recurrent = architecture in RECURRENT
-    drafts = bool(values.count(keys.LLM.NEXTN_PREDICT_LAYERS)) and architecture in _KEEP_KV_OF_DRAFTS
+    drafts = bool(values.count(keys.LLM.NEXTN_PREDICT_LAYERS)) and architecture in _DRAFTS_IN_CACHE
     signs: tuple[tuple[bool, str], ...] = (
         (not is_recurrent and values.has_any(*_STATE_GROUPS), "keeps a recurrent state in some layers"),
         (values.has_any(_INDEXER_GROUP), "keeps a second cache for its sparse-attention indexer"),
@@ -103,16 +331,7 @@ def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head
             "shares the KV cache between layers",
         ),
         (values.count(_NUM_LOOPS) > 1, "runs its layers more than once, each time with a cache of its own"),
-        (drafts, "has draft layers beside those with a recurrent state"),
+        (drafts, "has draft layers besides those with a recurrent state"),
         (not n_layer or not (any(n_head) or is_recurrent), "has a header without layers or attention heads"),
     )
     return next((f"{architecture} {reason}" for present, reason in (*families, *signs) if present), "")
-
-
-def _n_vocab(from_key: int, token_list: object, tensors: Iterable[TensorInfo]) -> int | None:
-    if from_key:
-        return from_key
-    if isinstance(token_list, ArrayLength) and token_list:
-        return token_list
-    embedding = tensor_name("TOKEN_EMBD")
-    return next((t.shape[1] for t in tensors if t.name == embedding and len(t.shape) == 2), None)

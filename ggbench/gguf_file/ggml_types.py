@@ -15,47 +15,47 @@ from ggbench.gguf_file import gguf_constants
 
 
 class GgmlType(msgspec.Struct, frozen=True):
-    """One way of storing the numbers of a tensor."""
-
     type_id: int
     """The number in a GGUF header, `enum ggml_type`."""
     name: str
-    """As `ggml_type_name` returns it: `q4_K`, `iq4_nl`, `f16`."""
+    """ggml's own: `q4_K`, `iq4_nl`, `f16`."""
     block_len: int
     """Elements in one block; a row is whole blocks."""
     block_bytes: int
 
     def row_bytes(self, n_elements: int) -> int:
-        """Return the bytes of that many elements. Raises Unsupported where they are not whole blocks."""
+        """Return the bytes of that many elements. Raises Unsupported if they are not whole blocks."""
         n_blocks, rest = divmod(n_elements, self.block_len)
         if rest or n_elements < 0:
             raise Unsupported(
                 f"a row of {n_elements} elements cannot be {self.name}, which stores blocks of {self.block_len}",
-                "take a type with shorter blocks; f16 always fits",
+                "use a type with shorter blocks; f16 always fits",
             )
         return n_blocks * self.block_bytes
 
 
 ADDED_TYPES = {GgmlType(42, "q2_0", 64, 18): 41}
-"""Types of llama.cpp that gguf 0.19 lacks, each with its `general.file_type`; gguf's own entry wins where there is one,
-and a test asks for the row to be deleted then. Source: https://github.com/ggml-org/llama.cpp/pull/24448."""
+"""Types of llama.cpp that gguf 0.19 lacks, each with its `general.file_type`; gguf's own entry wins once it has one.
+Source: https://github.com/ggml-org/llama.cpp/pull/24448."""
 
 CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
-"""`block_q8_1` of ggml-common.h holds two fp16 beside its 32 bytes; gguf 0.19 counts two fp32. No file stores it."""
+"""`block_q8_1` of ggml-common.h holds two fp16 and 32 bytes; gguf 0.19 counts two fp32. No file stores it."""
 
 
 @functools.cache
 def known_types() -> dict[int, GgmlType]:
-    """Return every known type by its id, in order; one that ggml removed is not among them."""
+    """Return every known type by its id, in order, without types that ggml removed."""
     by_id = {added.type_id: added for added in ADDED_TYPES}
     for entry, (block_len, stated_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
         block_bytes = CORRECTED_BLOCK_BYTES.get(entry.name, stated_bytes)
-        by_id[int(entry)] = GgmlType(int(entry), _ggml_name(entry.name), block_len, block_bytes)
+        # ggml writes `q4_K` for gguf's `Q4_K`, and all other names in lower case.
+        name = f"{entry.name[:-2].lower()}_K" if entry.name.endswith("_K") else entry.name.lower()
+        by_id[int(entry)] = GgmlType(int(entry), name, block_len, block_bytes)
     return dict(sorted(by_id.items()))
 
 
 def type_by_name(name: str) -> GgmlType:
-    """Return the type of this name in any case. Raises UnknownName."""
+    """Return the type of this name, in any case. Raises UnknownName."""
     try:
         return _by_name()[name.lower()]
     except KeyError:
@@ -64,7 +64,7 @@ def type_by_name(name: str) -> GgmlType:
 
 @functools.cache
 def row_bytes(type_name: str, n_elements: int) -> int:
-    """Return the bytes of a row of that many elements in the type of this name. Raises UnknownName, Unsupported."""
+    """Return the bytes of a row of that many elements. Raises UnknownName, Unsupported."""
     return type_by_name(type_name).row_bytes(n_elements)
 
 
@@ -72,11 +72,6 @@ def row_bytes(type_name: str, n_elements: int) -> int:
 def tensor_bytes(type_name: str, shape: tuple[int, ...]) -> int:
     """Return the bytes of a tensor; cached, because a model's layers are alike. Raises as `row_bytes` does."""
     return row_bytes(type_name, shape[0]) * math.prod(shape[1:])
-
-
-def _ggml_name(name: str) -> str:
-    """Return ggml's spelling of a name of gguf: `q4_K` for `Q4_K`, all others in lower case."""
-    return f"{name[:-2].lower()}_K" if name.endswith("_K") else name.lower()
 
 
 @functools.cache

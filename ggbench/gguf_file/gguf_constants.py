@@ -6,7 +6,7 @@ an HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench
 
 Python can skip a package's `__init__` only if `sys.modules` already holds the package, so an unexecuted one is put
 there; asking it for a name that it lacks runs its `__init__` and makes it an ordinary package. importlib's own
-LazyLoader does not do: importing a submodule reads `__path__`, which makes it load the package.
+LazyLoader does not work: importing a submodule reads `__path__`, which makes it load the package.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the constants have types of
 
 
 def tensor_name(tensor: str, suffix: str = "weight", block: int | None = None) -> str:
-    """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`.
-
-    `block` is ignored for a tensor outside the blocks. Raises KeyError for a tensor that gguf does not know.
-    """
+    """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`."""
     base: str = __getattr__("TENSOR_NAMES")[__getattr__("MODEL_TENSOR")[tensor]]
     return f"{base.format(bid=block)}.{suffix}"
 

@@ -1,39 +1,56 @@
-"""From a path, or from headers already read, to a `ModelFile`.
+"""Make a `ModelFile` of a path or of headers already read, and encode a header as bytes.
 
-Reading and assembling are separate, so that headers fetched over HTTP make the same ModelFile as files on this disk.
+Reading and assembling are separate, so that headers fetched over HTTP make the same ModelFile as local files. gguf's
+writer is not used, because a plan of a large model needs one header for each quant in memory: that writer only writes
+to files, and importing it takes longer than encoding all of them.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import io
 import os
 import stat
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import msgspec.structs
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, DoesNotFit, Unsupported
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
-from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
+from ggbench.gguf_file.ggml_types import type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.parser import Header, read_header
+from ggbench.gguf_file.parser import (
+    ALIGNMENT,
+    ARCHITECTURE_KEY,
+    ARRAY,
+    BROKEN_HINT,
+    MAGIC,
+    NUMBER_CODES,
+    STRING,
+    VERSION,
+    Header,
+    read_header,
+)
 from ggbench.gguf_file.quants import model_name, parse_shard_name
 from ggbench.text import sanitize, shorten_middle
 
 _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255
-"""Of characters; no file system that Linux, macOS or Windows start from takes more."""
+"""Characters; no file system that Linux or macOS start from allows more."""
+_VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
+_CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i"}
+"""Keys that llama.cpp accepts in one type only."""
 
 
 def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFile:
     """Return the model in this file; given one shard of a split model, all of it.
 
-    `allow_missing_data` accepts files of which only the header is there. Raises BadFile, and Unsupported for old
-    versions.
+    `allow_missing_data` accepts files that hold only the header. Raises BadFile, and Unsupported for old versions.
     """
     header = read_local_header(path, allow_missing_data=allow_missing_data)
     paths = _shard_paths(path, shard_count(header, path.name))
@@ -89,14 +106,9 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         for tensor in header.tensors:
             if tensor.name in tensors:
                 raise BadFile(f"{printable}: tensor {tensor.name[:80]!r} is in two shards", BROKEN_HINT)
-            tensors[tensor.name] = msgspec.structs.replace(tensor, shard=index) if index else tensor
-    metadata = first.metadata
-    architecture = metadata.get(ARCHITECTURE_KEY)
+            tensors[tensor.name] = replace(tensor, shard=index) if index else tensor
+    architecture = first.metadata.get(ARCHITECTURE_KEY)
     architecture = architecture if isinstance(architecture, str) and architecture else "unknown"
-    shape = read_shape(printable, architecture, metadata, tensors.values())
-    digest = hashlib.sha256()
-    for header in headers:
-        digest.update(header.raw)
     return ModelFile(
         name=name,
         paths=tuple(paths),
@@ -105,10 +117,10 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         version=first.version,
         big_endian=first.big_endian,
         architecture=architecture,
-        metadata=metadata,
+        metadata=first.metadata,
         tensors=tuple(tensors.values()),
-        header_sha256=digest.hexdigest(),
-        **asdict(shape),
+        header_sha256=hashlib.sha256(b"".join(header.raw for header in headers)).hexdigest(),
+        **asdict(read_shape(printable, architecture, first.metadata, tensors.values())),
     )
 
 
@@ -147,11 +159,8 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
         raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
 
 
-_ARCHITECTURE = "clip"
-
-
 class Projector(msgspec.Struct, frozen=True):
-    """A vision or audio projector: the GGUF beside a model that llama.cpp loads with `--mmproj`.
+    """A vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`.
 
     llama.cpp puts all of its tensors on the first GPU, however many layers of the model are there, else in main memory.
     Its compute buffer depends on the image and is known only once clip has reserved it, so it is not counted. Source:
@@ -166,14 +175,123 @@ class Projector(msgspec.Struct, frozen=True):
 def read_projector(path: Path) -> Projector:
     """Return the projector in a file, from its header. Raises BadFile for another kind of file."""
     file = read_model_file(path)
-    if file.architecture != _ARCHITECTURE:
+    if file.architecture != "clip":
         raise BadFile(
             f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
-            "give the file that is published beside the model as mmproj",
+            "give the file that is published with the model as mmproj",
         )
     if file.weight_bytes is None:
         raise BadFile(
             f"{sanitize(path.name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
-            "take another file of the projector, as F16",
+            "use another file of the projector, e.g. F16",
         )
     return Projector(path, file.weight_bytes)
+
+
+class EncodedHeader(msgspec.Struct, frozen=True):
+    """Everything before the first tensor; the tensors follow one another, each padded to `ALIGNMENT`."""
+
+    data: bytes
+    """Metadata and tensor table, padded with zeros up to where the tensors begin."""
+    file_bytes: int
+    """The whole file, including the padding after the last tensor."""
+    n_padding_bytes: int
+    """Zeros at the end of `data`."""
+
+
+def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> EncodedHeader:
+    """Return the little-endian GGUF v3 header of one file with this metadata and these tensors, in their order.
+
+    Integers become uint32 where they fit, floats float32, lists arrays of one type, as llama.cpp expects; the keys of a
+    split model have types of their own.
+    Raises Unsupported for a value or a tensor type that cannot be encoded.
+    """
+    listed = tuple(tensors)
+    parts = [MAGIC, struct.pack("<IQQ", VERSION, len(listed), len(metadata))]
+    for key, value in metadata.items():
+        parts += (_string(key), _typed(key, value))
+    table, end = _encode_table(listed)
+    data = b"".join((*parts, table))
+    padding = n_padding(len(data))
+    return EncodedHeader(data + bytes(padding), len(data) + padding + end, padding)
+
+
+@functools.lru_cache(maxsize=16)
+def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
+    """Return the tensor table, and where the data of its tensors ends; a plan asks for each quant's several times."""
+    parts: list[bytes] = []
+    end = 0
+    for tensor in tensors:
+        if tensor.n_bytes is None:
+            raise Unsupported(
+                f"tensor {tensor.name!r} has a type of unknown size: {tensor.type_name}", "update ggbench"
+            )
+        n_dims = len(tensor.shape)
+        type_id = type_by_name(tensor.type_name).type_id
+        parts += (_string(tensor.name), struct.pack(f"<I{n_dims}QIQ", n_dims, *tensor.shape, type_id, end))
+        end += tensor.n_bytes + n_padding(tensor.n_bytes)
+    return b"".join(parts), end
+
+
+def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], name: str) -> ModelFile:
+    """Return the model that this header describes, with no file. Raises as `encode_header` does."""
+    listed = tuple(tensors)
+    header, keys = encode_header(metadata, listed), encode_header(metadata, ()).data
+    stored = read_header(io.BytesIO(keys), len(keys), name).metadata  # numbers as the file would have them
+    raw = header.data[: len(header.data) - header.n_padding_bytes]
+    return assemble([Header(raw, VERSION, False, stored, listed, header.file_bytes, len(header.data))], name)
+
+
+def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:
+    """Write `data`, then a hole up to `n_bytes`, and return the path. Raises DoesNotFit."""
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+            file.truncate(n_bytes)
+    except OSError as error:
+        raise DoesNotFit(
+            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
+        ) from error
+    return path
+
+
+def n_padding(n_bytes: int) -> int:
+    """Return the bytes of padding up to the next offset at which a tensor may begin."""
+    return -n_bytes % ALIGNMENT
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode("utf-8", "surrogateescape")
+    return struct.pack("<Q", len(encoded)) + encoded
+
+
+def _typed(key: str, value: object) -> bytes:
+    if isinstance(value, list | tuple):
+        value_type = _type_of_all(key, value)
+        return struct.pack("<IIQ", ARRAY, value_type, len(value)) + b"".join(_pack(value_type, item) for item in value)
+    value_type = _type_of_all(key, (value,))
+    return struct.pack("<I", value_type) + _pack(value_type, value)
+
+
+def _type_of_all(key: str, values: Sequence[object]) -> int:
+    if all(isinstance(value, str) for value in values):
+        return STRING
+    if all(isinstance(value, bool) for value in values):
+        return _VALUE_TYPES["?"]
+    if key in _CODES_BY_KEY:
+        return _VALUE_TYPES[_CODES_BY_KEY[key]]
+    whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    if len(whole) == len(values):
+        for code, low, high in (("I", 0, 1 << 32), ("i", -(1 << 31), 1 << 31), ("Q", 0, 1 << 64)):
+            if low <= min(whole) and max(whole) < high:
+                return _VALUE_TYPES[code]
+        return _VALUE_TYPES["q"]
+    if all(isinstance(value, float) for value in values):
+        return _VALUE_TYPES["f"]
+    raise Unsupported(
+        f"metadata {key!r} has a value of a type that cannot be written", "only numbers, booleans and strings can"
+    )
+
+
+def _pack(value_type: int, value: object) -> bytes:
+    return _string(value) if isinstance(value, str) else struct.pack(f"<{NUMBER_CODES[value_type]}", value)

@@ -1,4 +1,4 @@
-"""The hyperparameters that define a model's shape, and the metadata and tensors that it has before any quantization.
+"""The hyperparameters that define a model's shape, and the metadata and tensors of the model before quantization.
 
 Matrices are f16, as in the files that llama.cpp's quantizer is given; norms, biases and routers are f32, as it leaves
 them. Names come from gguf's tables, and counting parameters needs none of them.
@@ -26,12 +26,12 @@ _LATENT = ("kv_lora_rank", "n_rot", "v_head_dim")
 
 
 class _Family(NamedTuple):
-    """What sets an architecture apart from the plain transformer of `llama`."""
+    """How an architecture differs from the plain transformer of `llama`."""
 
     needs: tuple[str, ...] = ()
-    """Optional hyperparameters that it has to have."""
+    """Optional hyperparameters that it must have."""
     allows: tuple[str, ...] = ()
-    """Those that it may have besides."""
+    """Optional hyperparameters that it may have."""
     qkv_bias: bool = False
     qk_norm: bool = False
     """A norm of each head's Q and K."""
@@ -55,7 +55,7 @@ _FAMILIES: Mapping[str, _Family] = {
     "deepseek2": _Family(needs=(*_SHARED, *_LATENT, "head_dim"), allows=("q_lora_rank", "n_layer_dense")),
 }
 ARCHITECTURES = tuple(_FAMILIES)
-"""llama.cpp's names of what a twin can be made of without a file."""
+"""llama.cpp's names of the architectures that a twin can be made of without a file."""
 _OPTIONAL = (*_SHARED, *_LATENT, "sliding_window", "q_lora_rank", "n_layer_dense")
 _LARGEST = 1 << 31
 
@@ -70,11 +70,11 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     n_head: int
     n_head_kv: int
     n_ff: int
-    """Width of a dense feed-forward, or of an expert where `n_ff_expert` is 0; else only metadata."""
+    """Width of a dense feed-forward, or of an expert if `n_ff_expert` is 0."""
     n_vocab: int
     n_ctx_train: int
     head_dim: int | None = None
-    """None: `n_embd // n_head`. In a latent cache that of Q, with and without rotary positions."""
+    """None: `n_embd // n_head`. In a latent cache the width of Q, with and without rotary positions."""
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
@@ -82,15 +82,14 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     qkv_bias: bool | None = None
     """None: as the architecture has it."""
     rope_freqs: bool = False
-    """Whether the file holds a factor for each rotary frequency, as Llama's since 3.1."""
+    """Whether the file holds a factor for each rotary frequency, as Llama's do since 3.1."""
     n_rot: int = 0
     """Elements of a head that have rotary positions, if not all."""
     sliding_window: int = 0
-    """Positions that windowed layers keep; which those are is the architecture's."""
+    """Positions that windowed layers keep; the architecture says which layers those are."""
     n_expert: int = 0
     n_expert_used: int = 0
     n_ff_expert: int = 0
-    """Width of one expert's feed-forward."""
     n_ff_shared_expert: int = 0
     """Width of the feed-forward that every token passes in addition to its experts."""
     n_layer_dense: int = 0
@@ -99,17 +98,16 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     """Width of the latent from which K and V are computed (MLA), which is what the cache keeps."""
     q_lora_rank: int = 0
     v_head_dim: int = 0
-    """Width of one head's V, in a latent cache."""
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
             raise UsageError(problem, "look at the model's entry in models.toml")
 
     def _problems(self) -> Iterator[str]:
-        """Yield what is wrong with the fields; only the first is certain, since each check relies on those before."""
+        """Yield what is wrong with the fields; each check relies on those before."""
         family = _FAMILIES.get(self.architecture)
         if family is None:
-            yield f"architecture {self.architecture!r} has no blueprint, known are {', '.join(ARCHITECTURES)}"
+            yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
         optional = () if self.head_dim is None else ("head_dim",)
         for name in (*_COUNTS, *optional, *family.needs):
@@ -118,7 +116,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
                 yield f"{name} has to be a whole number above zero, not {value!r}"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+            if not (isinstance(value, int | float) and 0 < value < math.inf):
                 yield f"{name} has to be a number above zero, not {value!r}"
         for name in _OPTIONAL:
             value = getattr(self, name)
@@ -143,7 +141,6 @@ class Hyperparameters(msgspec.Struct, frozen=True):
 
     @property
     def n_embd_head(self) -> int:
-        """Width of one attention head."""
         return self.n_embd // self.n_head if self.head_dim is None else self.head_dim
 
 
@@ -180,16 +177,15 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
             keys.Attention.VALUE_LENGTH: hyper.head_dim,
             keys.Rope.DIMENSION_COUNT: hyper.head_dim,
         }
-    if hyper.n_rot:
-        values[keys.Rope.DIMENSION_COUNT] = hyper.n_rot
-    if hyper.sliding_window:
-        values[keys.Attention.SLIDING_WINDOW] = hyper.sliding_window
-    if hyper.n_expert:
-        values |= {keys.LLM.EXPERT_COUNT: hyper.n_expert, keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used}
-    if hyper.n_ff_expert:
-        values[keys.LLM.EXPERT_FEED_FORWARD_LENGTH] = hyper.n_ff_expert
-    if hyper.n_ff_shared_expert:
-        values[keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = hyper.n_ff_shared_expert
+    optional = {
+        keys.Rope.DIMENSION_COUNT: hyper.n_rot,
+        keys.Attention.SLIDING_WINDOW: hyper.sliding_window,
+        keys.LLM.EXPERT_COUNT: hyper.n_expert,
+        keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used,
+        keys.LLM.EXPERT_FEED_FORWARD_LENGTH: hyper.n_ff_expert,
+        keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH: hyper.n_ff_shared_expert,
+    }
+    values |= {key: value for key, value in optional.items() if value}
     if hyper.kv_lora_rank:
         values |= {
             keys.Attention.HEAD_COUNT_KV: 1,
@@ -217,7 +213,7 @@ def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
 
 def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
     """Return the model of this shape with f16 matrices and no file, enough to count with; llama.cpp is not needed."""
-    from ggbench.gguf_file.encoded_header import encode_model
+    from ggbench.gguf_file.header import encode_model
 
     return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 

@@ -1,4 +1,9 @@
-"""What a GGUF header says about a model, as frozen values that theory, catalog and reports count with."""
+"""A model as its GGUF header describes it: frozen values that theory, catalog and reports count with.
+
+Two layers are of one kind when a token does the same work in both: the same tensors in the same shapes and types
+(dense or experts, and the mixture of types of a `_k_m` quant), and the same state. So one of each can be measured, and
+all of them counted.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
@@ -34,7 +40,6 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
     @property
     def n_elements(self) -> int:
-        """Parameters in this tensor."""
         return math.prod(self.shape)
 
 
@@ -60,6 +65,10 @@ class LayerState(msgspec.Struct, frozen=True):
         """Bytes of the recurrent state of one sequence; llama.cpp keeps it in f32 whatever the types of the cache."""
         return self.recurrent_elements * 4
 
+    def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
+        """Return the bytes that one position within the window takes. Raises UnknownName, Unsupported."""
+        return row_bytes(type_k, self.k_width) + row_bytes(type_v, self.v_width)
+
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
@@ -79,13 +88,13 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     n_expert_used: int = 0
     """Experts of one token; the maximum where layers differ."""
     experts_used: tuple[int, ...] = ()
-    """Of each layer; empty in a model without experts."""
+    """Experts of one token in each layer; empty in a model without experts."""
     n_layer_nextn: int = 0
     """How many of the last layers only draft (NextN, MTP): llama.cpp does not run them to decode a token."""
     sliding_window: int | None = None
-    """Positions of the header's window, also where llama.cpp gives it to no layer; `states` says which have it."""
+    """Positions of the header's window, even where llama.cpp gives it to no layer; `states` says which have it."""
     states: tuple[LayerState, ...] = ()
-    """What each layer keeps of a sequence; meaningless where `no_kv_reason` is set."""
+    """One for each layer; meaningless where `no_kv_reason` is set."""
     no_kv_reason: str = ""
     """Why `states` is not all that llama.cpp keeps (a second cache, an unknown state); empty when it is."""
 
@@ -98,28 +107,26 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     paths: tuple[Path, ...]
     """The local shards in order; empty for a header that was not read from this disk."""
     file_bytes: int
-    """Over all shards."""
     version: int | None = None
-    """Of the GGUF format; None of a checkpoint of safetensors."""
+    """Version of the GGUF format; None for a checkpoint of safetensors."""
     big_endian: bool = False
     architecture: str
     metadata: dict[str, object]
     """Every key; the tokenizer's long arrays are replaced by their length."""
     tensors: tuple[TensorInfo, ...]
     header_sha256: str
-    """Of the header bytes of all shards in order: metadata and tensor table, not the weights."""
+    """Hash of the header bytes of all shards in order: metadata and tensor table, not the weights."""
     missing_bytes: int = 0
     """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
 
     @property
     def truncation(self) -> str:
-        """What an incomplete file lacks, as `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
+        """What an incomplete file lacks: `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
         whole = format_bytes(self.file_bytes + self.missing_bytes)
         return f"{format_bytes(self.missing_bytes)} of its {whole} are missing" if self.missing_bytes else ""
 
     @cached_property
     def n_params(self) -> int:
-        """Parameters of all tensors."""
         return sum(tensor.n_elements for tensor in self.tensors)
 
     @cached_property
@@ -165,11 +172,11 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
         Raises Unsupported where that is not all that is kept of a sequence, and UnknownName for a type.
         """
         self.require_kv()
-        return sum(row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width) for state in self.states)
+        return sum(state.kv_bytes_per_token(type_k, type_v) for state in self.states)
 
     @cached_property
     def shape_key(self) -> str:
-        """What is equal for models of the same architecture, tensors, shapes and types: they have one speed."""
+        """A hash that is equal for models of the same architecture, tensors, shapes and types, hence of one speed."""
         tensors = sorted((tensor.name, tensor.shape, tensor.type_name) for tensor in self.tensors)
         return hashlib.sha256(repr((self.architecture, self.n_expert_used, tensors)).encode()).hexdigest()[:16]
 
@@ -209,3 +216,37 @@ def layer_of(name: str) -> int | None:
     """Return the layer of a tensor by its name, `blk.7.attn_q.weight`; None outside the layers."""
     match = _OF_LAYER.match(name)
     return int(match[1]) if match else None
+
+
+class LayerKind(msgspec.Struct, frozen=True):
+    """Layers that cost the same; sizes are of one layer."""
+
+    layers: tuple[int, ...]
+    """Their indices in ascending order; the first may stand for all."""
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...]
+    """Name after `blk.N.`, shape and type of each tensor, by name."""
+    active_bytes: int | None
+    """Bytes that one token reads: without the experts that it is not routed to. None where a type is unknown."""
+    state: LayerState
+    """What it keeps of a sequence; meaningless where the model's `no_kv_reason` is set."""
+    kv_source: LayerState
+    """What it attends to: its own state, or that of the layer whose cache it shares."""
+
+
+def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
+    """Return the kinds of layer that decode a token, by their first layer, without draft layers (NextN)."""
+    by_layer = tensors_by_layer(model.tensors)
+    found: dict[object, LayerKind] = {}
+    for layer in range(model.n_layer - model.n_layer_nextn):
+        state, tensors = model.states[layer], by_layer.get(layer, [])
+        source = state if state.reads_layer is None else model.states[state.reads_layer]
+        signature = tuple(sorted((each.name.split(".", 2)[2], each.shape, each.type_name) for each in tensors))
+        n_used = model.experts_used[layer : layer + 1]
+        key = signature, model.n_head[layer], n_used, source, state.k_width, state.recurrent_elements
+        kind = found.get(key)
+        if kind is None:
+            is_known = all(each.n_bytes is not None for each in tensors)
+            read = round(sum(active_bytes(each, model) for each in tensors)) if is_known else None
+            kind = LayerKind((), signature, read, state, source)
+        found[key] = replace(kind, layers=(*kind.layers, layer))
+    return tuple(found.values())

@@ -1,41 +1,48 @@
-"""The grammar of a GGUF header, versions 2 and 3 in either byte order: bytes in, a `Header` out.
+"""Parse a GGUF header, version 2 or 3 in either byte order: bytes in, a `Header` out.
 
-gguf's GGUFReader is not used, for three reasons. Headers are untrusted: every count and length here has a limit and is
-compared with the size of the file, where GGUFReader trusts them. Headers are remote: this parser reads forward from any
-source, such as HTTP ranges, where GGUFReader maps a whole local file into memory. And files are newer than tables: a
-tensor of an unknown type keeps its name and shape and lacks only its size, where GGUFReader raises ValueError.
+gguf's GGUFReader is not used, for three reasons. Headers are untrusted: here every count and length is limited and
+compared with the bytes left in the file before anything of that length is read or allocated. Headers are remote: this
+parser reads forward from any source, such as HTTP ranges, where GGUFReader maps a local file. And files are newer than
+tables: a tensor of an unknown type keeps its name and shape and lacks only its size.
 
-The parser knows nothing of files or architectures, so the same code reads a local shard and a remote one.
-Source: the GGUF specification (ggml, docs/gguf.md) and gguf.cpp.
+The numbers of the format are literals, not gguf's constants, because `ggbench models` reads the beginning of many
+headers without importing gguf; the tests compare them.
+Source: the GGUF specification (ggml, docs/gguf.md), gguf.cpp and enum gguf_type of gguf.h.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import Protocol
 
 import msgspec
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import known_types
-from ggbench.gguf_file.header_bytes import (
-    ALIGNMENT,
-    ALIGNMENT_KEY,
-    ARCHITECTURE_KEY,
-    ARRAY,
-    BROKEN_HINT,
-    MAGIC,
-    NUMBER_CODES,
-    READABLE_VERSIONS,
-    STRING,
-    ByteSource,
-    HeaderBytes,
-)
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
-_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
+MAGIC = b"GGUF"
+VERSION = 3
+"""The version that ggbench writes."""
+READABLE_VERSIONS = (2, 3)
 
+ALIGNMENT = 32
+"""Bytes; what a reader assumes without `general.alignment`, and what ggbench writes."""
+ALIGNMENT_KEY = "general.alignment"
+ARCHITECTURE_KEY = "general.architecture"
+
+NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""The `struct` code of each value type that is a number."""
+STRING, ARRAY = 8, 9
+"""The other value types."""
+
+BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or convert it again"
+
+_LARGEST_HEADER_BYTES = 256 << 20
+"""Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
+_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
 _MOST_KEYS = 1 << 16
 _MOST_TENSORS = 1 << 20
 _MOST_DIMS = 4
@@ -48,7 +55,7 @@ _KEPT_ELEMENTS = 4096
 """A longer array is replaced by its length; arrays with a value for each layer are far shorter."""
 _LARGEST_ALIGNMENT = 1 << 20
 _CHUNK_BYTES, _LEADING_CHUNK_BYTES = 256 << 10, 16 << 10
-"""Read at once: of a whole header, and of the metadata before the vocabulary, which takes a few kilobytes."""
+"""Read at once: from a whole header, and from the metadata before the vocabulary, which takes a few kilobytes."""
 
 
 class ArrayLength(int):
@@ -58,10 +65,10 @@ class ArrayLength(int):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """One file's header as it was read."""
+    """One file's header."""
 
     raw: bytes
-    """The bytes themselves, up to the end of the tensor table."""
+    """Its bytes up to the end of the tensor table."""
     version: int
     big_endian: bool
     metadata: dict[str, object]
@@ -74,49 +81,170 @@ class Header(msgspec.Struct, frozen=True):
     """Bytes that the tensor table requires and the file lacks."""
 
 
+class ByteSource(Protocol):
+    """What a header is read from: a binary file, or ranges of a remote one."""
+
+    def seek(self, offset: int, /) -> int: ...
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """Return up to that many bytes; none at the end."""
+
+
 def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
     """Parse the header of a GGUF of `size` bytes; `name` is for messages.
 
-    A file too short for its tensors is an error, unless `allow_missing_data` accepts a header alone.
+    A file too short for its tensors is an error unless `allow_missing_data` accepts a header alone.
     Raises BadFile for a damaged header and Unsupported for a version that ggbench does not read.
     """
-    cursor, version, big_endian, n_tensors, n_keys = _begin(source, size, name)
-    name = cursor.name
+    cursor, version, n_tensors, n_keys = _begin(source, size, name)
     metadata = _read_metadata(cursor, n_keys)
-    alignment = _alignment(cursor, metadata)
+    alignment = metadata.get(ALIGNMENT_KEY, ALIGNMENT)
+    if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
+        raise cursor.broken(f"{ALIGNMENT_KEY} is {alignment!r}, not a power of two")
     tensors, data_bytes = _read_tensors(cursor, n_tensors, alignment)
     data_offset = -(-cursor.position // alignment) * alignment
-    missing = data_offset + data_bytes - size
-    if data_bytes and missing > 0 and not allow_missing_data:
+    missing = max(0, data_offset + data_bytes - size) if data_bytes else 0
+    if missing and not allow_missing_data:
         raise BadFile(
-            f"{name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
+            f"{cursor.name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
             "download it again; ggbench needs the whole file here",
         )
-    missing = max(0, missing) if data_bytes else 0
-    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset, missing)
+    return Header(cursor.consumed, version, cursor.big_endian, metadata, tensors, size, data_offset, missing)
 
 
 def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
     """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
     Writers put what identifies a model before its vocabulary; in a file that does not, reading goes on until the
-    architecture is found. Keys after the vocabulary are left out, also `general.file_type` where llama-quantize wrote
-    it. Raises as `read_header` does, except for errors later in the file.
+    architecture is found. Keys after the vocabulary are left out, including `general.file_type` where llama-quantize
+    wrote it. Raises as `read_header` does, except for errors later in the file.
     """
-    cursor, _, _, _, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
+    cursor, _, _, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
     return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
+
+
+class _HeaderBytes:
+    """A cursor that moves forward; raises BadFile, naming the file, where bytes are missing."""
+
+    def __init__(self, source: ByteSource, size: int, name: str, chunk_bytes: int) -> None:
+        self.name = name
+        """For messages; printable."""
+        self.size = size
+        """Bytes of the whole file."""
+        self.position = 0
+        self.big_endian = False
+        self._source, self._chunk_bytes = source, chunk_bytes
+        self._data = bytearray()
+        self._order = "<"
+        self._u64 = struct.Struct("<Q")
+        source.seek(0)
+
+    @property
+    def n_left(self) -> int:
+        return self.size - self.position
+
+    @property
+    def consumed(self) -> bytes:
+        """Every byte up to the position."""
+        return bytes(self._data[: self.position])
+
+    def broken(self, reason: str) -> BadFile:
+        return BadFile(f"{self.name}: {reason}", BROKEN_HINT)
+
+    def use_big_endian(self) -> None:
+        self.big_endian, self._order, self._u64 = True, ">", struct.Struct(">Q")
+
+    def expect(self, n_items: int, least_bytes: int, what: str) -> None:
+        """Raise BadFile unless that many items, of at least that many bytes each, can follow."""
+        if n_items * least_bytes > self.n_left:
+            left = format_bytes(self.n_left)
+            raise self.broken(f"{format_count(n_items)} {what} cannot fit into its last {left}")
+
+    def take(self, n_bytes: int, what: str) -> bytes:
+        start = self.skip(n_bytes, what)
+        return bytes(self._data[start : start + n_bytes])
+
+    def skip(self, n_bytes: int, what: str) -> int:
+        """Skip bytes, and return where they begin in the bytes read so far."""
+        start, end = self.position, self.position + n_bytes
+        if end > len(self._data):
+            self._fill(end, what)
+        self.position = end
+        return start
+
+    def number(self, code: str, what: str) -> int | float | bool:
+        """Return one number by its `struct` code."""
+        layout = self._order + code
+        start = self.skip(struct.calcsize(layout), what)
+        value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
+        return value
+
+    def numbers(self, code: str, count: int, what: str) -> tuple[int | float | bool, ...]:
+        self.expect(count, struct.calcsize("<" + code), what)
+        layout = f"{self._order}{count}{code}"
+        start = self.skip(struct.calcsize(layout), what)
+        return struct.unpack_from(layout, self._data, start)
+
+    def u32(self, what: str) -> int:
+        return int(self.number("I", what))
+
+    def u64(self, what: str) -> int:
+        start = self.skip(8, what)
+        value: int = self._u64.unpack_from(self._data, start)[0]
+        return value
+
+    def string(self, most_bytes: int, what: str) -> str:
+        """Return a text stored as its length and UTF-8; bytes that are not UTF-8 become U+FFFD."""
+        n_bytes = self.u64(what)
+        if n_bytes > most_bytes:
+            raise self.broken(f"{what} claims a length of {format_count(n_bytes)} bytes")
+        return self.take(n_bytes, what).decode("utf-8", errors="replace")
+
+    def skip_strings(self, count: int, what: str) -> None:
+        """Skip strings without decoding them: a vocabulary has more than a hundred thousand."""
+        self.expect(count, 8, what)
+        length_at = self._u64.unpack_from
+        while count:
+            self._fill(self.position + 8, what)
+            data, position, last = self._data, self.position, len(self._data) - 8
+            while count and position <= last:
+                position += 8 + length_at(data, position)[0]
+                count -= 1
+            self._fill(position, what)
+            self.position = position
+
+    def _fill(self, end: int, what: str) -> None:
+        if end > self.size:
+            raise BadFile(
+                f"{self.name} ends inside its header: {format_count(end - self.size)} bytes are missing at {what}",
+                BROKEN_HINT,
+            )
+        if end > _LARGEST_HEADER_BYTES:
+            raise self.broken(f"its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}")
+        while len(self._data) < end:
+            try:
+                chunk = self._source.read(max(self._chunk_bytes, end - len(self._data)))
+            except OSError as error:
+                raise BadFile(
+                    f"{self.name} cannot be read: {error.strerror or error}", "check the disk or the network"
+                ) from error
+            if not chunk:
+                raise BadFile(
+                    f"{self.name} ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}", BROKEN_HINT
+                )
+            self._data += chunk
 
 
 def _begin(
     source: ByteSource, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
-) -> tuple[HeaderBytes, int, bool, int, int]:
-    """Return the cursor at the first key, the version, the byte order, and the numbers of tensors and of keys."""
+) -> tuple[_HeaderBytes, int, int, int]:
+    """Return the cursor at the first key, the version, and the numbers of tensors and of keys."""
     name = sanitize(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
-    cursor = HeaderBytes(source, size, name, chunk_bytes)
+    cursor = _HeaderBytes(source, size, name, chunk_bytes)
     _check_magic(cursor)
-    version, big_endian = _read_version(cursor)
+    version = _read_version(cursor)
     n_tensors = cursor.u64("the number of tensors")
     n_keys = cursor.u64("the number of metadata keys")
     cursor.expect(n_tensors, 24, "tensors")
@@ -125,10 +253,10 @@ def _begin(
         raise BadFile(
             f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys", BROKEN_HINT
         )
-    return cursor, version, big_endian, n_tensors, n_keys
+    return cursor, version, n_tensors, n_keys
 
 
-def _check_magic(cursor: HeaderBytes) -> None:
+def _check_magic(cursor: _HeaderBytes) -> None:
     magic = cursor.take(min(4, cursor.n_left), "its first bytes")
     if magic == MAGIC:
         return
@@ -143,26 +271,24 @@ def _check_magic(cursor: HeaderBytes) -> None:
     raise BadFile(f"{cursor.name} is not a GGUF: it begins with {magic!r}", "name a .gguf file")
 
 
-def _read_version(cursor: HeaderBytes) -> tuple[int, bool]:
+def _read_version(cursor: _HeaderBytes) -> int:
     raw = cursor.take(4, "the version")
     version = int.from_bytes(raw, "little")
-    big_endian = version > 0xFFFF
-    if big_endian:
+    if version > 0xFFFF:
         version = int.from_bytes(raw, "big")
         if version > 0xFFFF:
             raise cursor.broken("its GGUF version is garbage")
         cursor.use_big_endian()
     if version not in READABLE_VERSIONS:
+        is_old = version < min(READABLE_VERSIONS)
         raise Unsupported(
             f"{cursor.name} is GGUF version {version}; ggbench reads versions 2 and 3",
-            "convert the model again with a current llama.cpp"
-            if version < min(READABLE_VERSIONS)
-            else "update ggbench",
+            "convert the model again with a current llama.cpp" if is_old else "update ggbench",
         )
-    return version, big_endian
+    return version
 
 
-def _read_metadata(cursor: HeaderBytes, n_keys: int, *, up_to_vocabulary: bool = False) -> dict[str, object]:
+def _read_metadata(cursor: _HeaderBytes, n_keys: int, *, up_to_vocabulary: bool = False) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(n_keys):
         key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
@@ -177,7 +303,7 @@ def _read_metadata(cursor: HeaderBytes, n_keys: int, *, up_to_vocabulary: bool =
     return metadata
 
 
-def _read_value(cursor: HeaderBytes, value_type: int, key: str, what: str) -> object:
+def _read_value(cursor: _HeaderBytes, value_type: int, key: str, what: str) -> object:
     if value_type in NUMBER_CODES:
         return cursor.number(NUMBER_CODES[value_type], what)
     if value_type == STRING:
@@ -194,7 +320,7 @@ def _read_value(cursor: HeaderBytes, value_type: int, key: str, what: str) -> ob
     return list(cursor.numbers(_number_code(cursor, element_type, what), count, f"values of {what}"))
 
 
-def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str, nesting: int) -> None:
+def _skip_elements(cursor: _HeaderBytes, element_type: int, count: int, what: str, nesting: int) -> None:
     if element_type == STRING:
         cursor.skip_strings(count, f"strings of {what}")
     elif element_type == ARRAY:
@@ -209,21 +335,14 @@ def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str
         cursor.skip(count * n_bytes, what)
 
 
-def _number_code(cursor: HeaderBytes, element_type: int, what: str) -> str:
+def _number_code(cursor: _HeaderBytes, element_type: int, what: str) -> str:
     code = NUMBER_CODES.get(element_type)
     if code is None:
         raise cursor.broken(f"{what} is an array of the unknown type {element_type}")
     return code
 
 
-def _alignment(cursor: HeaderBytes, metadata: dict[str, object]) -> int:
-    alignment = metadata.get(ALIGNMENT_KEY, ALIGNMENT)
-    if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        raise cursor.broken(f"{ALIGNMENT_KEY} is {alignment!r}, not a power of two")
-    return alignment
-
-
-def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[tuple[TensorInfo, ...], int]:
+def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple[tuple[TensorInfo, ...], int]:
     """Return the tensor table, and how many bytes of data it points into."""
     tensors: dict[str, TensorInfo] = {}
     data_bytes = 0
@@ -249,7 +368,7 @@ def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[
     return tuple(tensors.values()), data_bytes
 
 
-def _tensor(cursor: HeaderBytes, name: str, shape: tuple[int, ...], type_id: int, what: str) -> TensorInfo:
+def _tensor(cursor: _HeaderBytes, name: str, shape: tuple[int, ...], type_id: int, what: str) -> TensorInfo:
     ggml_type = known_types().get(type_id)
     tensor = TensorInfo(name, shape, ggml_type.name if ggml_type else f"type {type_id}", None)
     if tensor.n_elements > _MOST_ELEMENTS:

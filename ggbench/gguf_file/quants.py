@@ -1,9 +1,8 @@
-"""What file names say: the quant, as `general.file_type` and llama.cpp's numbers have it, and the shards of a model.
+"""Names of quants and shards: in file names, as `general.file_type`, and in llama.cpp's own words.
 
 A quant's name says how it was made, not how large it is: BPW comes from the tensor table. Names are matched whole,
 because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for `Q3_XXS`.
-The numbers are gguf's `LlamaFileType`, imported at its first use. `x-00001-of-00003.gguf` is one third of `x`: five
-digits each, counted from one (`llama_split_path` of llama.cpp).
+`x-00001-of-00003.gguf` is one third of `x`: five digits each, counted from one (`llama_split_path` of llama.cpp).
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ _SIDECAR = re.compile(r"(?:^|[-._/])(?:mmproj|imatrix|eagle3)(?=$|[-._/])|(?:^|/
 
 
 def canonical_quant(name: str) -> str:
-    """Return the name as ggbench writes it: lower case, `ud-` with a hyphen, one spelling of each float."""
+    """Return the name in lower case, `ud-` with a hyphen, and one spelling for each float."""
     lower = name.lower()
     lower = f"ud-{lower[3:]}" if lower.startswith("ud_") else lower
     return _ALIASES.get(lower, lower)
 
 
 def quant_from_words(words: str) -> str:
-    """Return `q4_k_m` of `Q4_K - Medium`, llama.cpp's words for a file type; empty for words of another form.
+    """Return `q4_k_m` for `Q4_K - Medium`, llama.cpp's words for a file type; empty for words of another form.
 
     Source: `llama_model_ftype_name` in llama-model-loader.cpp.
     """
@@ -55,7 +54,7 @@ def quant_from_words(words: str) -> str:
 
 
 def ftype_by_name(name: str) -> int:
-    """Return the `enum llama_ftype` of a quant's name in any case. Raises UnknownName."""
+    """Return the `enum llama_ftype` of a quant by its name, in any case. Raises UnknownName."""
     quant = canonical_quant(name)
     number = known_quants().get(_SHORT.get(quant, quant))
     if number is None:
@@ -73,7 +72,7 @@ def quant_by_ftype(file_type: int) -> str | None:
 
 
 def quant_from_file_name(file_name: str) -> str | None:
-    """Return the quant that a file's name claims, else its folder's: `q4_k_m`, `ud-q4_k_xl`; None where none does."""
+    """Return the quant in a file's name, else in its folder's: `q4_k_m`, `ud-q4_k_xl`; None if there is none."""
     for part in reversed(file_name.split("/")):
         matches = [match["quant"] for match in _TOKEN.finditer(model_name(part))]
         if matches:
@@ -82,7 +81,7 @@ def quant_from_file_name(file_name: str) -> str | None:
 
 
 def name_without_quant(file_name: str) -> str:
-    """Return a file's name without shard suffix, `.gguf` and quant, which is the same for all quants of a model."""
+    """Return a file's name without shard suffix, `.gguf` and quant: the same for all quants of a model."""
     name = model_name(file_name)
     matches = list(_TOKEN.finditer(name))
     return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name
@@ -132,13 +131,11 @@ class ShardName(msgspec.Struct, frozen=True):
     """The parts of a shard's file name."""
 
     stem: str
-    """The part that all shards share."""
     number: int
     """From 1."""
     count: int
 
     def sibling(self, number: int) -> str:
-        """Return the file name of another shard of the same model."""
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
 
     def beside(self, path: Path) -> list[Path]:
@@ -147,7 +144,7 @@ class ShardName(msgspec.Struct, frozen=True):
 
 
 def parse_shard_name(file_name: str) -> ShardName | None:
-    """Return the parts of a shard's file name; None for a name that is not one."""
+    """Return the parts of a shard's file name; None for any other name."""
     match = _SHARD.fullmatch(file_name)
     if match is None:
         return None
@@ -158,6 +155,4 @@ def parse_shard_name(file_name: str) -> ShardName | None:
 def model_name(file_name: str) -> str:
     """Return the name of the model in this file: no shard suffix, no `.gguf`."""
     shard = parse_shard_name(file_name)
-    if shard is not None:
-        return shard.stem
-    return file_name[: -len(".gguf")] if file_name.lower().endswith(".gguf") else file_name
+    return shard.stem if shard else re.sub(r"\.gguf\Z", "", file_name, flags=re.IGNORECASE)

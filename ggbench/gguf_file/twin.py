@@ -1,10 +1,10 @@
 """Twins: GGUF files of a model's true shape and types with no trained weights, to measure it before it is downloaded.
 
 Speed depends on shapes and types, not on the values of the weights. A twin is planned as a ModelFile, which is enough
-to count with, and written from it; its metadata marks it as a twin. One of some of a model's layers lets each kind of
-layer be measured without the rest: llama.cpp decides by a layer's index and by the number of layers which of them have
-a window, a recurrent state or no experts, so the metadata of the selection says it outright. A sparse file, a header
-and a hole as long as the tensors, loads without data: that of a 118 GB model takes some hundred kilobytes.
+to count with, and written from it; its metadata marks it as a twin. A twin of some of a model's layers lets each kind
+of layer be measured without the rest: llama.cpp decides by a layer's index and by the number of layers which of them
+have a window, a recurrent state or no experts, so the metadata of the selection states it. A sparse file, a header
+and a hole as long as the tensors, loads without data: for a 118 GB model it takes some hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec.structs
+from msgspec.structs import replace
 
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.encoded_header import encode_header, encode_model, write_sparse_file
-from ggbench.gguf_file.header import read_local_header, read_model_file
-from ggbench.gguf_file.header_bytes import ALIGNMENT, ALIGNMENT_KEY
+from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
+from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_tensors
-from ggbench.gguf_file.layer_states import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
-from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
@@ -38,7 +36,7 @@ _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
 _FINGERPRINT = "ggbench.twin.fingerprint"
 _LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
-"""Beginnings of keys that are not copied: a twin is one file with no tokenizer and the default alignment."""
+"""Prefixes of keys that are not copied: a twin is one file with no tokenizer and the default alignment."""
 
 
 def plan_twin(
@@ -55,16 +53,15 @@ def plan_twin(
             raise UsageError(
                 f"{name} has {hyper.n_layer} layers, not {n_layer}", "a twin may have fewer layers, never more"
             )
-        hyper = msgspec.structs.replace(hyper, n_layer=n_layer)
+        hyper = replace(hyper, n_layer=n_layer)
     ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
     metadata, tensors = build_metadata(hyper), build_tensors(hyper)
-    by_quant = choose_types(metadata, tensors, ftypes)
     keys, version = gguf_constants.Keys.General, gguf_constants.GGML_QUANT_VERSION
-    added = {quant: {keys.FILE_TYPE: ftype, keys.QUANTIZATION_VERSION: version} for quant, ftype in ftypes.items()}
-    return {
-        quant: _planned(f"{name} {quant}", metadata | added[quant], retyped, name, source)
-        for quant, retyped in by_quant.items()
-    }
+    planned = {}
+    for quant, retyped in choose_types(metadata, tensors, ftypes).items():
+        added = {keys.FILE_TYPE: ftypes[quant], keys.QUANTIZATION_VERSION: version}
+        planned[quant] = _planned(f"{name} {quant}", metadata | added, retyped, name, source)
+    return planned
 
 
 def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) -> ModelFile:
@@ -85,7 +82,7 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
     }
     keys = gguf_constants.Keys
     metadata |= {keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab, keys.Tokenizer.MODEL: "none"}
-    tensors = tuple(msgspec.structs.replace(tensor, shard=0) for tensor in model.tensors)
+    tensors = tuple(replace(tensor, shard=0) for tensor in model.tensors)
     if layers is not None:
         metadata, tensors = select_layers(model, metadata, layers)
     return _planned(model.name, metadata, tensors, model.name, source)
@@ -111,7 +108,7 @@ def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Pr
     Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
     Raises as `write_twin` does.
     """
-    path = directory / f"{_file_stem(name)}.gguf"
+    path = directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name).lstrip('.')}.gguf"
     if not _is_same(path, planned):
         remove_abandoned_parts(directory)
         write_twin(planned, path, on_progress)
@@ -137,8 +134,6 @@ def _planned(
 
 
 def _is_same(path: Path, planned: ModelFile) -> bool:
-    if not path.is_file():
-        return False
     try:
         found = read_model_file(path)
     except BadFile:
@@ -146,17 +141,14 @@ def _is_same(path: Path, planned: ModelFile) -> bool:
     return found.file_bytes == planned.file_bytes and found.metadata.get(_FINGERPRINT) == planned.metadata[_FINGERPRINT]
 
 
-def _file_stem(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")
-
-
+_INDEX_MATTERS = "behaves in a layer according to its index"
 _NOT_ALONE = {
     "gemma3n": "has a table with a part for each layer",
     "gemma4": "has a table with a part for each layer",
-    "llama4": "does in a layer what its index says",
-    "smallthinker": "does in a layer what its index says",
-    "ernie4_5-moe": "does in a layer what its index says",
-    "kimi-k3": "does in a layer what its index says",
+    "llama4": _INDEX_MATTERS,
+    "smallthinker": _INDEX_MATTERS,
+    "ernie4_5-moe": _INDEX_MATTERS,
+    "kimi-k3": _INDEX_MATTERS,
 }
 """Architectures whose layers are not themselves at another index or without the others, and why."""
 
@@ -169,79 +161,64 @@ def select_layers(
     A layer may be given several times. Layers without experts have to come before those with them. Raises UsageError
     for a layer that the model does not have, Unsupported where a header cannot say which layers these are.
     """
-    _check(model, layers)
-    tensors = [tensor for tensor in model.tensors if layer_of(tensor.name) is None]
     by_layer = tensors_by_layer(model.tensors)
+    routed = [any("_exps." in tensor.name for tensor in by_layer.get(layer, ())) for layer in layers]
+    _check_selection(model, layers, routed)
+    tensors = [tensor for tensor in model.tensors if layer_of(tensor.name) is None]
     for number, layer in enumerate(layers):
-        for tensor in by_layer.get(layer, ()):
-            name = f"blk.{number}.{tensor.name.split('.', 2)[2]}"
-            tensors.append(msgspec.structs.replace(tensor, name=name, shard=0))
-    return _selected_metadata(model, metadata, layers), tuple(tensors)
+        tensors += [
+            replace(tensor, name=f"blk.{number}.{tensor.name.split('.', 2)[2]}", shard=0)
+            for tensor in by_layer.get(layer, ())
+        ]
+    return _selected_metadata(model, metadata, layers, routed.count(False)), tuple(tensors)
 
 
-def _check(model: ModelFile, layers: Sequence[int]) -> None:
+def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]) -> None:
+    name, architecture = model.name, model.architecture
     n_layer = model.n_layer - model.n_layer_nextn
     wrong = [layer for layer in layers if not 0 <= layer < n_layer]
     if wrong or not layers:
         what = f"layer {wrong[0]}" if wrong else "a selection of no layers"
-        raise UsageError(f"{model.name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
-    if model.architecture in _NOT_ALONE:
-        raise Unsupported(
-            f"{model.name}: {model.architecture} {_NOT_ALONE[model.architecture]}, so no layer stands alone",
-            "measure the whole model",
-        )
-    chosen = [model.states[layer] for layer in layers]
+        raise UsageError(f"{name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
+    if architecture in _NOT_ALONE:
+        reason = f"{architecture} {_NOT_ALONE[architecture]}, so no layer stands alone"
+        raise Unsupported(f"{name}: {reason}", "measure the whole model")
     if any(state.window for state in model.states):
-        if not has_windows(model.architecture, len(layers)):
-            raise Unsupported(
-                f"{model.name}: {model.architecture} of {len(layers)} layers has no windows in llama.cpp",
-                "measure the whole model",
-            )
-        if not any(state.window for state in chosen):
-            raise Unsupported(
-                f"{model.name}: llama.cpp runs no {model.architecture} in which no layer has a window",
-                "select a layer with a window too",
-            )
-    routed = [_has_experts(model, layer) for layer in layers]
+        if not has_windows(architecture, len(layers)):
+            reason = f"{architecture} of {len(layers)} layers has no windows in llama.cpp"
+            raise Unsupported(f"{name}: {reason}", "measure the whole model")
+        if not any(model.states[layer].window for layer in layers):
+            reason = f"llama.cpp runs no {architecture} in which no layer has a window"
+            raise Unsupported(f"{name}: {reason}", "select a layer with a window too")
     if routed != sorted(routed):
-        raise Unsupported(
-            f"{model.name}: a layer without experts follows one with experts", "select the dense layers first"
-        )
+        raise Unsupported(f"{name}: a layer without experts follows one with experts", "select the dense layers first")
 
 
-def _selected_metadata(model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int]) -> dict[str, object]:
+def _selected_metadata(
+    model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int], n_dense: int
+) -> dict[str, object]:
     keys, architecture = gguf_constants.Keys, model.architecture
 
     def full(key: str) -> str:
         return key.format(arch=architecture)
 
-    selected = {key: _of_layers(key, value, model, layers) for key, value in metadata.items()}
+    selected = dict(metadata)
+    for key, value in metadata.items():
+        is_own = key.startswith(f"{architecture}.") and key != full(keys.Rope.DIMENSION_SECTIONS)
+        if is_own and isinstance(value, list) and len(value) == model.n_layer:
+            selected[key] = [value[layer] for layer in layers]
     selected[full(keys.LLM.BLOCK_COUNT)] = len(layers)
     selected.pop(full(keys.LLM.NEXTN_PREDICT_LAYERS), None)
     chosen = [model.states[layer] for layer in layers]
     if any(state.window for state in chosen):
         selected[full(keys.Attention.SLIDING_WINDOW_PATTERN)] = [state.window is not None for state in chosen]
     if full(keys.LLM.LEADING_DENSE_BLOCK_COUNT) in selected:
-        n_dense = sum(not _has_experts(model, layer) for layer in layers)
         selected[full(keys.LLM.LEADING_DENSE_BLOCK_COUNT)] = n_dense
     if architecture in FULL_ATTENTION_INTERVAL:
         selected[full(RECURRENT_LAYERS)] = [state.recurrent_elements > 0 for state in chosen]
-    if architecture == "deepseek2":  # llama.cpp knows by the number of layers which ones need no such key
+    if architecture == "deepseek2":  # llama.cpp knows by the number of layers which models need no such key
         selected.setdefault(full(keys.Attention.Q_LORA_RANK), 0)
     return selected
-
-
-def _of_layers(key: str, value: object, model: ModelFile, layers: Sequence[int]) -> object:
-    """Return the entries of these layers if the value has one for each, else the value."""
-    of_rope = key == gguf_constants.Keys.Rope.DIMENSION_SECTIONS.format(arch=model.architecture)
-    if not isinstance(value, list) or len(value) != model.n_layer or of_rope:
-        return value
-    return [value[layer] for layer in layers] if key.startswith(f"{model.architecture}.") else value
-
-
-def _has_experts(model: ModelFile, layer: int) -> bool:
-    prefix = f"blk.{layer}."
-    return any(tensor.name.startswith(prefix) and "_exps." in tensor.name for tensor in model.tensors)
 
 
 _PREFIX = "twins-"
@@ -251,7 +228,7 @@ _LOCK = "in-use.lock"
 
 @contextlib.contextmanager
 def twin_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder for twins, which nothing removes until the end, where it is removed. Raises OSError."""
+    """Yield a new folder for twins that `remove_left_twins` spares; it is removed at the end. Raises OSError."""
     with contextlib.ExitStack() as stack:
         while True:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)))
@@ -276,7 +253,7 @@ def remove_left_twins(parent: Path) -> None:
             for path in folder.iterdir():
                 if path.name != _LOCK:
                     path.unlink()
-            (folder / _LOCK).unlink()  # last: a removal that is ended in between is taken up by the next
+            (folder / _LOCK).unlink()  # last, so that the next removal continues an interrupted one
             folder.rmdir()
 
 
@@ -288,22 +265,16 @@ def write_sparse(file: ModelFile, folder: Path) -> Path:
     Raises DoesNotFit if the file cannot be created, Unsupported for a header that cannot be encoded, and BadFile.
     """
     if not file.paths:
-        whole = twin_of(file, file.name) if _lacks_arrays(file) else file
-        header = encode_header(whole.metadata, whole.tensors)
-        return write_sparse_file(folder / "model.gguf", header.data, header.file_bytes)
-    first, *_ = [_copy(path, folder) for path in file.paths]
-    return first
-
-
-def _lacks_arrays(file: ModelFile) -> bool:
-    """Whether the tokenizer's arrays were left out, as from a remote header, or the model is split into shards."""
-    is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata
-    return is_split or any(isinstance(value, ArrayLength) for value in file.metadata.values())
-
-
-def _copy(path: Path, folder: Path) -> Path:
-    header = read_local_header(path, allow_missing_data=True)
-    stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
-    alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
-    end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
-    return write_sparse_file(folder / path.name, header.raw, max(end, header.file_bytes))
+        is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata
+        is_partial = is_split or any(isinstance(value, ArrayLength) for value in file.metadata.values())
+        whole = twin_of(file, file.name) if is_partial else file
+        encoded = encode_header(whole.metadata, whole.tensors)
+        return write_sparse_file(folder / "model.gguf", encoded.data, encoded.file_bytes)
+    written = []
+    for path in file.paths:
+        header = read_local_header(path, allow_missing_data=True)
+        stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
+        alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
+        end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
+        written.append(write_sparse_file(folder / path.name, header.raw, max(end, header.file_bytes)))
+    return written[0]

@@ -1,4 +1,4 @@
-"""Writing a planned twin to disk: all of it or nothing, at the speed of the disk.
+"""Write a planned twin to disk: all of it or nothing, at the speed of the disk.
 
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
 A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
@@ -26,15 +26,14 @@ from msgspec.structs import replace
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
+from ggbench.gguf_file.header import encode_header, n_padding
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quants import ShardName
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     import numpy as np
-
 
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
@@ -109,7 +108,7 @@ def remove_abandoned_parts(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 with part.open("r+b") as file:
-                    # fails where it is still written: the clock was set
+                    # fails if it is still being written, which looks old when the clock was set
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                     part.unlink()
 
@@ -169,9 +168,8 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
     import numpy as np
 
     name = tensor.name
-    values = np.random.default_rng([_SEED, zlib.crc32(name.encode("utf-8", "surrogateescape"))]).standard_normal(
-        tensor.n_elements, dtype=np.float32
-    ) * np.float32(_WEIGHT_SCALE)
+    generator = np.random.default_rng([_SEED, zlib.crc32(name.encode("utf-8", "surrogateescape"))])
+    values = generator.standard_normal(tensor.n_elements, dtype=np.float32) * np.float32(_WEIGHT_SCALE)
     if name.endswith("ssm_a"):
         values = -1 - np.abs(values)  # a decay: llama.cpp takes its exponential
     if name.endswith("norm.weight") or name.startswith("rope_"):
@@ -180,40 +178,37 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
 
 
 class TwinGroup(msgspec.Struct, frozen=True):
-    """The files of some twins, planned."""
+    """The planned files of some twins."""
 
     own: tuple[ModelFile, ...]
-    """One of each twin, in their order."""
+    """One file for each twin, in order."""
     shared: ModelFile | None
-    """None where there is one twin alone, which is one file."""
+    """None if there is only one twin, which is one file."""
 
     @property
     def file_bytes(self) -> int:
         """Bytes on disk of all files, each once."""
-        files = [*self.own, *([self.shared] if self.shared is not None else [])]
-        return sum(file.file_bytes for file in files)
+        return sum(file.file_bytes for file in (*self.own, *filter(None, [self.shared])))
 
     def write(self, number: int, folder: Path) -> Path:
-        """Write what is missing of this twin to a folder that is removed after use, and return the path to load.
+        """Write the missing files of this twin to a folder that is removed after use, and return the path to load.
 
         Raises as `write_twin` does.
         """
-        if self.shared is None:
-            path = folder / f"twin-{number}.gguf"
-            write_twin(self.own[number], path, is_kept=False)
-            return path
-        shared = folder / "shared.gguf"
-        if not shared.exists():
-            write_twin(self.shared, shared, is_kept=False)
-        name = ShardName(f"twin-{number}", 1, 2)
-        (folder / name.sibling(2)).symlink_to(shared.name)
-        path = folder / name.sibling(1)
+        path = folder / f"twin-{number}.gguf"
+        if self.shared is not None:
+            shared = folder / "shared.gguf"
+            if not shared.exists():
+                write_twin(self.shared, shared, is_kept=False)
+            name = ShardName(f"twin-{number}", 1, 2)
+            (folder / name.sibling(2)).symlink_to(shared.name)
+            path = folder / name.sibling(1)
         write_twin(self.own[number], path, is_kept=False)
         return path
 
 
 def group_twins(twins: Sequence[ModelFile]) -> TwinGroup:
-    """Plan the files of twins of one model, which are planned as whole files each."""
+    """Split whole twins of one model into files that share the tensors outside the layers."""
     if len(twins) == 1:
         return TwinGroup((twins[0],), None)
     own = tuple(_part(twin, 0, in_layers=True) for twin in twins)
@@ -221,7 +216,6 @@ def group_twins(twins: Sequence[ModelFile]) -> TwinGroup:
 
 
 def _part(twin: ModelFile, number: int, *, in_layers: bool) -> ModelFile:
-    """One of the two files of a twin, with the tensors inside or outside its layers."""
     keys = gguf_constants.Keys.Split
     metadata = twin.metadata | {
         keys.LLM_KV_SPLIT_NO: number,

@@ -1,7 +1,7 @@
-"""Folders, files and servers that a person added by hand: what they type, which of it has models, and the memory of it.
+"""Folders, files and servers that the user added by hand, remembered in the config folder.
 
-A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone. A
-shell's completion reads the servers, so what lists and reads models is imported where it is used.
+A place is remembered only once a GGUF was found in it. Forgetting one leaves its files alone. Shell completion reads
+the servers, so modules that list and read models are imported where they are used.
 """
 
 from __future__ import annotations
@@ -32,15 +32,21 @@ _STARTS = ("/", "~", "./", "../", "file://")
 
 
 def typed_path(text: str) -> Path | None:
-    """Return the path that a person typed, pasted or dropped; None for text that is a name or words to search for.
+    """Return the path that the user typed, pasted or dropped; None for a name or words to search for.
 
-    A path begins with `/`, `~`, `./` or `../`, or is one that exists and has a slash or ends in `.gguf`. Quotes,
-    escaped spaces and `file://`, which terminals and file managers add, are undone.
+    A path begins with `/`, `~`, `./` or `../`, or exists and has a slash or ends in `.gguf`. Quotes, escaped spaces and
+    `file://`, which terminals and file managers add, are removed.
     """
     text = text.strip()
     if not text or "\0" in text:
         return None
-    unquoted = _unquoted(text)
+    unquoted = text
+    if text.startswith("file://"):
+        unquoted = unquote(urlsplit(text).path)
+    elif not path_exists(text) and any(mark in text for mark in "'\"\\"):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(text)
+            unquoted = words[0] if len(words) == 1 else text
     if text.startswith(_STARTS) or (unquoted != text and unquoted.startswith(_STARTS)):
         return expand_path(unquoted)
     is_bare = "/" not in text and not text.lower().endswith(".gguf")
@@ -48,7 +54,7 @@ def typed_path(text: str) -> Path | None:
 
 
 def typed_server(text: str) -> str | None:
-    """Return the base URL of a server that a person typed or pasted; None for other text, and for pages of the Hub."""
+    """Return the base URL of a server that the user typed or pasted; None for other text and for pages of the Hub."""
     if not is_url(text.strip()):
         return None
     from ggbench.models.reference import parse_model
@@ -66,9 +72,9 @@ def is_local(text: str) -> bool:
 
 
 def added_models() -> tuple[LocalModel, ...]:
-    """Return the models of every place, in the order in which they were added; one without any is an entry with why.
+    """Return the models of every place, in the order in which they were added.
 
-    A file of two places, one of which may lie in the other, is listed in that which was added first.
+    A place without models is one entry with the reason. A file in two places is listed in the first.
     """
     found: list[LocalModel] = []
     seen: set[Path] = set()
@@ -85,20 +91,28 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
     BadFile where there is nothing to measure, for a tree with too many folders and for what cannot be read, and
     UsageError where the config folder cannot be written.
     """
+    from ggbench.models.disk import models_in_place, path_argument
+
     path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would show another path than was typed
-    found = _measurable(path)
+    found, name = models_in_place(path), sanitize(path_argument(path))
+    if any(not model.paths for model in found):
+        raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
+    if not found or all(model.reason for model in found):
+        reason = f": {found[0].reason}" if found else " has no GGUF model, nor have the folders below it"
+        raise BadFile(f"{name}{reason}", "add a .gguf file, or a folder with .gguf files")
+    found = tuple(replace(model, place=path) for model in found)
     files = _files(found)
     known = {place: _files(_listed(place)) for place in remembered_places()}
     others = {place: held for place, held in known.items() if place != path}
     if not files <= frozenset().union(*others.values()):
         kept = [place for place, held in known.items() if place == path or not held or not held <= files]
-        remember_places([*kept, *([] if path in kept else [path])])
+        _remember([*kept, *([] if path in kept else [path])])
     return found
 
 
 def forget_place(path: Path) -> None:
     """Forget a place; its files stay. Raises UsageError where the config folder cannot be written."""
-    remember_places([place for place in remembered_places() if place != path])
+    _remember([place for place in remembered_places() if place != path])
 
 
 def _listed(path: Path) -> tuple[LocalModel, ...]:
@@ -113,35 +127,8 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
     return found or (LocalModel(name, sanitize(name), "", None, (), None, reason=sanitize(reason), place=path),)
 
 
-def _measurable(path: Path) -> tuple[LocalModel, ...]:
-    """Return the models of a place, at least one of them measurable. Raises BadFile."""
-    from ggbench.models.disk import models_in_place, path_argument
-
-    found, name = models_in_place(path), sanitize(path_argument(path))
-    if any(not model.paths for model in found):
-        raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
-    if not found:
-        raise BadFile(f"{name} has no GGUF model, nor have the folders below it", "add a folder with .gguf files")
-    if all(model.reason for model in found):
-        raise BadFile(f"{name}: {found[0].reason}", "add a .gguf file, or a folder with some")
-    return tuple(replace(model, place=path) for model in found)
-
-
 def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
     return frozenset(path for model in models for path in model.paths)
-
-
-def _unquoted(text: str) -> str:
-    """Undo what a terminal or a file manager put around a path; text that exists as it is stays so."""
-    if path_exists(text):
-        return text
-    if text.startswith("file://"):
-        return unquote(urlsplit(text).path)
-    if any(mark in text for mark in "'\"\\"):
-        with contextlib.suppress(ValueError):
-            words = shlex.split(text)
-            return words[0] if len(words) == 1 else text
-    return text
 
 
 _MAX_BYTES = 1 << 20
@@ -153,22 +140,20 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 def remembered_places() -> tuple[Path, ...]:
-    """Return the places in the order in which they were added; none where the file is missing or damaged."""
+    """Return the places in the order in which they were added; empty if the file is missing or damaged."""
     return tuple(Path(place) for place in _read().places if place)
 
 
-def remember_places(places: Iterable[Path]) -> None:
-    """Replace the places, in this order. Raises UsageError where the config folder cannot be written."""
+def _remember(places: Iterable[Path]) -> None:
     _write(_Remembered(tuple(map(str, places)), _read().servers))
 
 
 def remembered_servers() -> tuple[str, ...]:
-    """Return the base URLs of the servers in the order in which they were added."""
     return _read().servers
 
 
 def add_server(base_url: str) -> None:
-    """Remember a server. Raises UsageError where the config folder cannot be written."""
+    """Remember a server's base URL. Raises UsageError where the config folder cannot be written."""
     known = _read()
     if base_url not in known.servers:
         _write(_Remembered(known.places, (*known.servers, base_url)))

@@ -1,4 +1,4 @@
-"""List the GGUF models of every program on this machine; a broken or inaccessible file is a row with its reason."""
+"""List the GGUF models of every program on this machine; a broken or inaccessible file is a row with the reason."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from msgspec.structs import replace
 from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
-from ggbench.hub.hf_cache import find_snapshots
+from ggbench.hub.repo_records import find_snapshots
 from ggbench.models.local_files import (
     MAX_FOLDERS,
-    UNKNOWN_FACTS,
     HeaderFacts,
     HeaderIndex,
     LocalVariant,
     local_variants,
     variants_in,
 )
-from ggbench.models.model_stores import ModelStore, find_model_stores, ollama_models
+from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
 from ggbench.text import sanitize
 from ggbench.units import format_count
 
@@ -54,9 +53,9 @@ class LocalModel(msgspec.Struct, frozen=True):
     n_missing: int = 0
     """Number of missing shards."""
     reason: str = ""
-    """Why the model cannot be measured, one printable line; empty where it can."""
+    """Why the model cannot be measured, one printable line; empty if it can."""
     place: Path | None = None
-    """What the user added by hand, through which it was found; None for a model of a program's own store."""
+    """The folder or file that the user added, in which it was found; None in a program's own store."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -119,12 +118,12 @@ class _Finder:
         self._seen: set[tuple[tuple[int, int], ...]] = set()
 
     def models(self, store: ModelStore) -> list[LocalModel]:
-        """Return the models of one store, in order; what cannot be read becomes an entry with a reason."""
         found: list[LocalModel] = []
         try:
             match store.layout:
                 case "ollama":
-                    found.extend(self._of_ollama(store))
+                    for entry in ollama_models(store.root):
+                        found.extend(self._of_ollama(store.name, entry))
                 case "hub":
                     found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
@@ -152,12 +151,11 @@ class _Finder:
     def _model(
         self, store_name: str, variant: LocalVariant, name: str, repo: str | None, status: os.stat_result
     ) -> LocalModel:
-        first = variant.paths[0]
-        facts, reason = UNKNOWN_FACTS, ""
+        first, reason = variant.paths[0], ""
         try:
             facts = self.index.facts(first, status)
         except BadFile as error:
-            reason = sanitize(error.message)
+            facts, reason = HeaderFacts(), sanitize(error.message)
         quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
         return LocalModel(
             store=store_name,
@@ -173,19 +171,16 @@ class _Finder:
             reason=variant.shortage or reason,
         )
 
-    def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:
-        for entry in ollama_models(store.root):
-            reason = entry.reason
+    def _of_ollama(self, store_name: str, entry: OllamaModel) -> Iterator[LocalModel]:
+        reason = entry.reason
+        try:
             if entry.blob is not None:
-                try:
-                    (variant,) = local_variants(entry.blob)
-                except BadFile as error:
-                    reason = error.message
-                else:
-                    variant = replace(variant, quant=entry.quant)
-                    yield from self.with_headers(store.name, [(variant, entry.name, None)])
-                    continue
-            yield LocalModel(store.name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
+                (variant,) = local_variants(entry.blob)
+                yield from self.with_headers(store_name, [(replace(variant, quant=entry.quant), entry.name, None)])
+                return
+        except BadFile as error:
+            reason = error.message
+        yield LocalModel(store_name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
 
 
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
@@ -198,11 +193,9 @@ def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
             continue
         times = Counter(variant.quant for variant in variants)
         for variant in variants:
-            is_one = (
-                variant.quant is not None and times[variant.quant] == 1 and (repo, variant.quant) not in seen_quants
-            )
-            by_repo = store.finds_repos and is_one and not variant.missing and repo.count("/") == 1
-            yield variant, repo, repo if by_repo else None
+            is_unique = times[variant.quant] == 1 and (repo, variant.quant) not in seen_quants
+            by_repo = store.finds_repos and variant.quant and is_unique and not variant.missing
+            yield variant, repo, repo if by_repo and repo.count("/") == 1 else None
         seen_quants.update((repo, quant) for quant in times)
 
 

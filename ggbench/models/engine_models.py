@@ -1,8 +1,8 @@
-"""MODELs that an engine loads from something else than a GGUF file: what the folder of such an engine offers.
+"""Models that an engine loads from a format of its own instead of a GGUF file.
 
-The package of its folder has `SCHEMES`, what MODEL begins with before the colon, each with its form for people, and
-`NOUN` and `PROGRAM`, as in "a checkpoint of Transformers"; its module `models` is an `EngineModels`. The modules
-`options`, `plan` and `show` of the folder are for the commands.
+The engine's package defines `SCHEMES` (what MODEL begins with before the colon, each with its form for help texts),
+`NOUN` and `PROGRAM` ("a checkpoint of Transformers"); its module `models` implements `EngineModels`. Its modules
+`options`, `plan` and `show` serve the commands.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
 
 
 class EngineModel(Protocol):
-    """A model of an engine's own, as it is to be loaded."""
+    """One model in an engine's own format."""
 
     @property
-    def download_bytes(self) -> int:
-        """Bytes to download first."""
-        ...
+    def download_bytes(self) -> int: ...
 
     @property
     def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT that mean it from any folder; empty where they are those of its target."""
+        """MODEL and QUANT that name it from any folder; empty if they are those of its target."""
         ...
 
     def header(self) -> ModelFile:
@@ -44,19 +42,19 @@ class EngineModel(Protocol):
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of the weights of every QUANT that it can be loaded as."""
+        """Return the weight bytes of every QUANT that it can be loaded as."""
         ...
 
     def setup(self, given: EngineConfig) -> EngineConfig:
-        """Return how it is to be loaded, where a person gave this config. Raises Unsupported."""
+        """Return the config to load it with, given the user's. Raises Unsupported."""
         ...
 
     def check_runs(self) -> None:
-        """Raise EngineFailed where this machine lacks a package to run it."""
+        """Raise EngineFailed if this machine lacks a package to run it."""
         ...
 
     def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
-        """Return the model with its path, made or downloaded first. Raises GgbenchError."""
+        """Make or download it, and return it with its path. Raises GgbenchError."""
         ...
 
 
@@ -64,34 +62,34 @@ class EngineModels(Protocol):
     """The module `models` of an engine's folder."""
 
     def parse(self, scheme: str, rest: str) -> ModelRef:
-        """Return what `SCHEME:REST` means, with the engine's name in its `engine`. Raises UsageError."""
+        """Return the model that `SCHEME:REST` names, with the engine's name in `engine`. Raises UsageError."""
         ...
 
     def in_folder(self, folder: Path) -> ModelRef | None:
-        """Return the model that a folder holds; None where it is none of this engine's."""
+        """Return the model in a folder; None if the folder has none for this engine."""
         ...
 
     def targets(self, ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
-        """Return a target for each of QUANTs. Raises GgbenchError."""
+        """Return one target for each QUANT. Raises GgbenchError."""
         ...
 
     def files(self, ref: ModelRef, access: HubAccess) -> FoundVariant:
-        """Return what to download. Raises UsageError for what is not on the Hub, and NetworkError."""
+        """Return the files to download. Raises UsageError for a model that is not on the Hub, and NetworkError."""
         ...
 
 
 def engine_models(engine: str) -> EngineModels:
-    """Return the module `models` of an engine's folder. Raises StoreError."""
+    """Return an engine's module `models`. Raises StoreError."""
     found: EngineModels = load_plugin("ggbench.engines", engine, "models", "engine")
     return found
 
 
 def own_models() -> Iterator[tuple[str, ModuleType]]:
-    """Yield each engine that has models of its own, and its package with `SCHEMES`, `NOUN` and `PROGRAM`."""
+    """Yield the name and the package of each engine with models of its own."""
     for name in plugin_names("ggbench.engines", "models"):
         yield name, importlib.import_module(f"{engines.__name__}.{name}")
 
 
 def engine_of_scheme(scheme: str) -> str | None:
-    """Return the engine whose own models a scheme means; None where it is of none."""
+    """Return the engine whose models begin with this scheme; None if there is none."""
     return next((name for name, package in own_models() if scheme in package.SCHEMES), None)

@@ -1,14 +1,12 @@
-"""The GGUF models in and below a folder: found by name, with what a listing or `inspect` shows of their headers.
+"""Find the GGUF models in and below a folder, and read from their headers what a listing or `inspect` shows.
 
 Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
-index by path, size and mtime keeps a listing of hundreds of models from opening any of them. For it only the metadata
-before the vocabulary is read. Where the index is missing, damaged, of another version or read-only, files are read
-again.
+index by path, size and mtime keeps a listing of hundreds of models from opening any of them; it holds only facts from
+the metadata before the vocabulary. Without a valid index, files are read again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -38,16 +36,15 @@ class LocalVariant(RepoVariant, frozen=True):
     """A variant whose existing files are on this disk."""
 
     folder: Path = Path()
-    """The name and the paths of the files are relative to it."""
+    """The paths in `files` are relative to it."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Existing shards, in order."""
         return tuple(self.folder / file.path for file in self.files)
 
     @property
     def shortage(self) -> str:
-        """Number of missing shards in words; empty where there are none."""
+        """A phrase with the number of missing shards; empty if none is missing."""
         missing = self.n_missing
         return f"{missing} of its {len(self.files) + missing} shards are missing" if missing else ""
 
@@ -126,13 +123,13 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
     variant: LocalVariant
     file: ModelFile | None
-    """None where the header cannot be read."""
+    """None if the header cannot be read."""
     reason: str
-    """Why it cannot be loaded; empty where it can."""
+    """Why it cannot be loaded; empty if it can."""
 
     @property
     def quant(self) -> str | None:
-        """By its name or its folder's, else by its header; None where neither has one."""
+        """From the name of the file or its folder, else from the header."""
         return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
 
 
@@ -168,17 +165,13 @@ _LARGEST = 1 << 31
 class HeaderFacts(msgspec.Struct, frozen=True):
     """Facts from the beginning of a header that a listing shows; text is printable."""
 
-    architecture: str | None
-    n_ctx_train: int | None
-    quant: str | None
-    """Lower case; None where the file type follows the vocabulary, as llama-quantize writes it."""
-    is_twin: bool
-    twin_source: str | None
+    architecture: str | None = None
+    n_ctx_train: int | None = None
+    quant: str | None = None
+    """Lower case; None if the file type follows the vocabulary, as llama-quantize writes it."""
+    is_twin: bool = False
+    twin_source: str | None = None
     """What a twin was made from, e.g. `catalog:qwen1.5-7b`."""
-
-
-UNKNOWN_FACTS = HeaderFacts(None, None, None, False, None)
-"""Facts of a file that cannot be read."""
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -197,12 +190,16 @@ class HeaderIndex:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._known = _load(file)
+        self._known: dict[str, _Entry] = {}
         self._seen: dict[str, _Entry] = {}
         self._changed = False
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            with file.open("rb") as source:
+                index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=_Index)
+            self._known = index.files if index.version == _VERSION else {}
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return the facts of a file with this stat result. Raises BadFile for a broken one, which is not cached."""
+        """Return the facts of a file with this stat result. Raises BadFile for a broken file, which is not cached."""
         key = str(path)
         entry = self._known.get(key)
         if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:
@@ -212,7 +209,7 @@ class HeaderIndex:
         return entry.facts
 
     def save(self) -> None:
-        """Write changes; entries of files not queried stay while the files exist. Never raises OSError."""
+        """Write changes; entries of files that were not queried stay while the files exist. Never raises OSError."""
         if not self._changed:
             return
         # A name that is not UTF-8 cannot be stored in JSON; such a file is read each time.
@@ -220,13 +217,13 @@ class HeaderIndex:
         for key, entry in self._known.items():
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
             self._changed = False
 
 
 def read_facts(path: Path) -> HeaderFacts:
-    """Read the facts from the file itself, bypassing the index. Raises BadFile."""
+    """Read the facts from the file itself. Raises BadFile."""
     from ggbench.gguf_file.parser import read_leading_metadata
 
     name = sanitize(path.name)
@@ -235,13 +232,10 @@ def read_facts(path: Path) -> HeaderFacts:
         if not stat.S_ISREG(status.st_mode):
             raise BadFile(f"{name} is not a regular file", "give a .gguf file")
         with path.open("rb", buffering=0) as file:
-            return _facts(read_leading_metadata(file, status.st_size, name))
+            metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
-
-
-def _facts(metadata: Mapping[str, object]) -> HeaderFacts:
     architecture = _text(metadata, "general.architecture")
     n_ctx_train = metadata.get(f"{architecture}.context_length")
     file_type = metadata.get("general.file_type")
@@ -257,13 +251,3 @@ def _facts(metadata: Mapping[str, object]) -> HeaderFacts:
 def _text(metadata: Mapping[str, object], key: str) -> str | None:
     value = metadata.get(key)
     return shorten(value, _NAME_WIDTH) or None if isinstance(value, str) else None
-
-
-def _load(file: Path) -> dict[str, _Entry]:
-    try:
-        with file.open("rb") as source:
-            raw = source.read(_MAX_INDEX_BYTES)
-        index = msgspec.json.decode(raw, type=_Index)
-        return index.files if index.version == _VERSION else {}
-    except (OSError, msgspec.DecodeError, RecursionError):
-        return {}

@@ -35,7 +35,6 @@ class ModelStore(msgspec.Struct, frozen=True):
     """A folder where a program stores models."""
 
     name: str
-    """The program's usual name."""
     root: Path
     layout: Layout
     """`hub`: Hugging Face's `models--org--name/snapshots`; `ollama`: manifests that refer to blobs; else plain folders.
@@ -68,7 +67,9 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
     if llama_cache is not None:
         # Newer llama.cpp uses Hugging Face's layout for this variable.
         yield ModelStore("llama.cpp", llama_cache, "hub")
-    yield ModelStore("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
+    # The default is in the user's cache. Source: fs_get_cache_directory in llama.cpp's common.cpp.
+    user_cache = home / "Library/Caches" if platform == "darwin" else _folder(environment, "XDG_CACHE_HOME", home)
+    yield ModelStore("llama.cpp", llama_cache or (user_cache or home / ".cache") / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
         yield ModelStore("LM Studio", root, "folder")
     ollama = _folder(environment, "OLLAMA_MODELS", home)
@@ -76,13 +77,6 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
         yield ModelStore("Ollama", ollama, "ollama")
     for root in (home / ".ollama/models", *map(Path, SYSTEM_OLLAMA)):
         yield ModelStore("Ollama", root, "ollama")
-
-
-def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Path:
-    """Return the folder that contains llama.cpp's cache. Source: fs_get_cache_directory in its common.cpp."""
-    if platform == "darwin":
-        return home / "Library/Caches"
-    return _folder(environment, "XDG_CACHE_HOME", home) or home / ".cache"
 
 
 def _lm_studio_folders(home: Path) -> Iterator[Path]:
@@ -102,7 +96,7 @@ def _folder(environment: Mapping[str, str], name: str, home: Path) -> Path | Non
 
 
 def _text(file: Path) -> str:
-    """Return the content of a small text file; empty where it cannot be read."""
+    """Return the content of a small text file; empty if it cannot be read."""
     try:
         with file.open("rb") as source:
             return source.read(_MAX_SETTINGS_BYTES).decode("utf-8", errors="replace")
@@ -137,10 +131,9 @@ class OllamaModel(msgspec.Struct, frozen=True):
 
     name: str
     """Name for `ollama run`; not sanitized."""
-    blob: Path | None
-    """None where the manifest names no blob."""
-    quant: str | None
-    """Quant from the tag, else from the config, lower case."""
+    blob: Path | None = None
+    quant: str | None = None
+    """From the tag, else from the config, lower case."""
     reason: str = ""
     """Why there is no blob."""
 
@@ -154,7 +147,7 @@ class _Manifest(msgspec.Struct, frozen=True):
     config: _Descriptor | None = None
     layers: list[_Descriptor] | None = None
     manifests: list[_Descriptor] | None = None
-    """Where this is a list: the builds of one model for different runners."""
+    """In a list of manifests: the builds of one model for different runners."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -162,11 +155,14 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def ollama_models(root: Path) -> Iterator[OllamaModel]:
-    """Yield the weights named by the manifests below `root`; a broken one has a reason. Raises OSError for `root`."""
+    """Yield the weights named by the manifests below `root`; a broken manifest gives a reason. Raises OSError."""
     os.scandir(root).close()
     named: set[str] = set()
     for folder in _MANIFESTS:
-        for path in _manifest_files(root / folder):
+        # Files are exactly four levels deep, host/namespace/model/tag; hidden names are left out.
+        manifests = sorted((root / folder).glob("/".join(["[!.]*"] * 4)))
+        files = (path for path in manifests if os.path.isfile(path))  # noqa: PTH113 - pathlib's raises for a symlink loop
+        for path in islice(files, _MAX_MANIFESTS):
             name = _name(*path.parts[-4:])
             if name not in named:
                 named.add(name)
@@ -176,7 +172,7 @@ def ollama_models(root: Path) -> Iterator[OllamaModel]:
 def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
     manifest = _read(path, _Manifest)
     if manifest is None:
-        yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
+        yield OllamaModel(name, reason="its manifest in Ollama's store cannot be read")
         return
     listed = [_read_blob(root, each.digest, _Manifest) for each in (manifest.manifests or [])[:_MAX_BUILDS]]
     builds = [manifest, *(build for build in listed if build is not None)]
@@ -184,25 +180,18 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
     for build, layer in weights:
         yield _model(root, name, build, layer)
     if not weights:
-        yield OllamaModel(name, None, None, "its manifest has no weights in a single file")
+        yield OllamaModel(name, reason="its manifest has no weights in a single file")
 
 
 def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> OllamaModel:
     blob = _blob(root, layer.digest)
     if blob is None:
-        return OllamaModel(name, None, None, "its manifest has an invalid blob digest")
+        return OllamaModel(name, reason="its manifest has an invalid blob digest")
     quant = quant_from_file_name(name.rpartition(":")[2])
     if quant is None and build.config is not None:
         config = _read_blob(root, build.config.digest, _Config)
         quant = None if config is None else quant_from_file_name(config.file_type)
     return OllamaModel(name, blob, quant)
-
-
-def _manifest_files(folder: Path) -> Iterator[Path]:
-    """Yield files exactly four levels deep, host/namespace/model/tag, in order; hidden names are left out."""
-    paths = sorted(folder.glob("/".join(["[!.]*"] * 4)))
-    files = (path for path in paths if os.path.isfile(path))  # noqa: PTH113 - pathlib's raises for a symlink loop
-    return islice(files, _MAX_MANIFESTS)
 
 
 def _name(host: str, namespace: str, model: str, tag: str) -> str:

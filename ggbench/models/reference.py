@@ -1,6 +1,4 @@
-"""Parse MODEL and QUANT, once, into a ModelRef; only the existence of a path is checked, so that a name means the same
-without a network.
-"""
+"""Parse MODEL and QUANT into a ModelRef. Only the existence of paths is checked, so a name means the same offline."""
 
 from __future__ import annotations
 
@@ -31,27 +29,27 @@ HUB_NAME = re.compile(
 
 Kind = Literal["catalog", "twin", "hub", "published_twin", "path", "server", "own"]
 MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
-"""Commands that measure what an engine loads from something else than a GGUF."""
+"""Commands that measure models in an engine's own format."""
 _TAKE_OWN = (*MEASURE_OWN, "plan", "limits", "inspect")
 
 
 class ModelRef(msgspec.Struct, frozen=True):
-    """What MODEL and QUANTs name."""
+    """MODEL and QUANTs, parsed."""
 
     kind: Kind
-    """`catalog`, `qwen1.5-7b`; `twin`, a twin of one, `twin:qwen1.5-7b`; `hub`, a repo, `org/name` or `hf:org/name`;
-    `published_twin`, a twin of a published file, from its real header, `twin:org/name`; `path`, a GGUF file or a
-    folder; `server`, a URL, whose quants are the names of its models; `own`, what an engine loads from another format.
+    """`catalog`: `qwen1.5-7b`; `twin`: a twin of a catalog model, `twin:qwen1.5-7b`; `hub`: a repo, `org/name` or
+    `hf:org/name`; `published_twin`: a twin of a published file, from its real header, `twin:org/name`; `path`: a GGUF
+    file or a folder; `server`: a URL, whose quants are the names of its models; `own`: a model in another format.
     """
     name: str
     """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
     quants: tuple[str, ...] = ()
-    """Each once, that of MODEL:QUANT first, in lower case but for the models of a server; empty means all."""
+    """Without duplicates, that of MODEL:QUANT first; lower case, except a server's models. Empty means all."""
     revision: str = MAIN
     engine: str = ""
-    """Folder of the engine whose own model it is; empty for a GGUF and a server."""
+    """Engine of a model in its own format; empty for a GGUF and a server."""
     form: str = ""
-    """What an engine's own MODEL names, in that engine's words."""
+    """The engine's own kind of MODEL."""
     label: str = ""
     """MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
     text: str = ""
@@ -59,50 +57,48 @@ class ModelRef(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The file or the folder."""
         return Path(self.name)
 
     @property
     def is_server(self) -> bool:
-        """Whether a server has the model."""
         return self.kind == "server"
 
     def of_quants(self, *quants: str) -> ModelRef:
-        """Return the same model with these quants, in lower case, in place of those named."""
+        """Return the same model with these quants, in lower case."""
         return replace(self, quants=tuple(quant.lower() for quant in quants))
 
     def as_twin(self) -> ModelRef:
-        """Return the twin of a catalog model, which needs no file; any other model unchanged."""
+        """Return the twin of a catalog model; any other model unchanged."""
         return replace(self, kind="twin", label=f"twin:{self.label}") if self.kind == "catalog" else self
 
     def require_gguf(self) -> ModelRef:
-        """Return this. Raises UsageError for a server and for what an engine loads from something else."""
+        """Return this. Raises UsageError for a server and for a model in another format."""
         for name, package in own_models():
             if name == self.engine:
                 schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
                 raise UsageError(
-                    f"this needs a GGUF, which a {package.NOUN} of {package.PROGRAM} is not",
+                    f"this command needs a GGUF file, not a {package.NOUN} of {package.PROGRAM}",
                     f"{in_words(_TAKE_OWN)} take {schemes}",
                 )
         if self.is_server:
             raise UsageError(
-                "this needs a model file, which a server does not give",
-                "decode, prefill, speed and bench measure a server; for the rest, name the file that it runs",
+                "this command needs a model file, not a server",
+                "decode, prefill, speed and bench measure servers; otherwise give the file that the server runs",
             )
         return self
 
 
 def parse_model(text: str, *quants: str) -> ModelRef:
-    """Parse MODEL or MODEL:QUANT by the first rule that matches, and add the QUANTs beside it.
+    """Parse MODEL or MODEL:QUANT by the first rule that matches, and add the other QUANTs.
 
     1. An existing path is a path: a folder takes precedence over a catalog id and a Hub repo of the same spelling, and
        a name with a colon over the same name with a QUANT.
-    2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
+    2. The URL of a Hub page is its repo; the URL of a file is the repo with the file as QUANT, and so is
        `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
     3. Any other URL is a server.
-    4. The prefixes `hf:` and `twin:`, and those of engines that load something else than a GGUF, as `transformers:` and
-       `transformers-twin:`, in any case, state the kind.
-    5. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 6 keeps a
+    4. The prefixes `hf:` and `twin:`, and those of engines with another format, such as `transformers:`, state the
+       kind, in any case.
+    5. Text before a `:QUANT` suffix, which has no slash, is parsed by these rules; a missing path of rule 6 keeps a
        colon before `.gguf`, as in `/models/a:b.gguf`.
     6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
     7. With one slash it is a Hub repo, `org/name`, optionally with `@revision`; with none a catalog id.
@@ -141,11 +137,8 @@ def _parse(text: str) -> ModelRef:
             raise UsageError(f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models")
         return _ref("twin", name.lower(), text, quant)
     head, colon, tail = text.rpartition(":")
-    if (
-        colon
-        and "/" not in tail
-        and (path_exists(head) or (looks_like_path(head) and not tail.lower().endswith(".gguf")))
-    ):
+    is_path = path_exists(head) or (looks_like_path(head) and not tail.lower().endswith(".gguf"))
+    if colon and "/" not in tail and is_path:
         return _ref("path", str(expand_path(head)), text, split_quant(text, last=True)[1])
     name, quant = split_quant(text)
     if quant is None and looks_like_path(text):
@@ -168,7 +161,6 @@ def _repo(kind: Kind, name: re.Match[str], text: str, quant: str | None) -> Mode
 
 
 def _ref(kind: Kind, name: str, text: str, quant: str | None = None) -> ModelRef:
-    """Return the model that a text with the quant at its end names."""
     label = text if quant is None else text[: -len(quant) - 1]
     return ModelRef(kind, name, () if quant is None else (quant,), label=sanitize(label))
 
@@ -190,15 +182,15 @@ def _normalize(text: str) -> str:
 
 
 def split_quant(text: str, *, last: bool = False) -> tuple[str, str | None]:
-    """Return what comes before the first colon, or the last, and the QUANT after it, which may not be empty."""
+    """Split at the first colon, or the last, into MODEL and QUANT. Raises UsageError for an empty QUANT."""
     name, colon, quant = text.rpartition(":") if last else text.partition(":")
     if colon and not quant.strip():
-        raise UsageError(f"no QUANT after the colon of {text!r}", "write MODEL:QUANT, or leave the colon out")
+        raise UsageError(f"no QUANT after the colon of {text!r}", "write MODEL:QUANT, or omit the colon")
     return name, quant if colon else None
 
 
 def looks_like_path(text: str) -> bool:
-    """Return whether a text is meant as a path, whether or not there is one."""
+    """Return whether the text has the form of a path, whether or not it exists."""
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
 
 
@@ -213,7 +205,7 @@ _ADDRESS_FORMS = "give a repo as org/name, or org/name:FILE.gguf"
 def parse_address(text: str) -> str | None:
     """Return a URL of the Hub as `org/name[@revision][:file.gguf]`; None for other text.
 
-    Raises UsageError for other pages of the Hub, and for the URL of a file elsewhere.
+    Raises UsageError for other pages of the Hub, and for the URL of a GGUF elsewhere.
     """
     from urllib.parse import unquote
 
@@ -230,19 +222,16 @@ def parse_address(text: str) -> str | None:
     if not path:
         return name
     if not path[-1].lower().endswith(".gguf"):
-        raise UsageError(
-            f"{shorten(text, 100)!r} is {'a folder of' if page == ['tree'] else 'not a GGUF file in'} {repo}",
-            _ADDRESS_FORMS,
-        )
+        raise UsageError(f"{shorten(text, 100)!r} is not a GGUF file in {repo}", _ADDRESS_FORMS)
     return f"{name}:{'/'.join(path)}"
 
 
 def parse_repo_file(text: str) -> str | None:
     """Return `org/name:file.gguf` for `org/name/file.gguf`, which may be nested deeper; None for any other form."""
     parts = text.split("/")
-    if len(parts) < 3 or not all(parts) or parts[0].lower() in _RESERVED_NAMES:
+    if len(parts) < 3 or not all(parts) or parts[0].lower() in _RESERVED_NAMES or ":" in text:
         return None
-    if ":" in text or not text.lower().endswith(".gguf"):
+    if not text.lower().endswith(".gguf"):
         return None
     return f"{'/'.join(parts[:2])}:{'/'.join(parts[2:])}"
 

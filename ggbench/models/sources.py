@@ -1,4 +1,4 @@
-"""Resolve QUANTs in a Hub repo; Hugging Face's cache comes first, so that a downloaded file needs no network."""
+"""Resolve QUANTs in a Hub repo, first in Hugging Face's cache: a downloaded file needs no network. Also twins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,20 +17,20 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import FileProgress, download, needed_bytes, summed
-from ggbench.hub.headers import read_variant_header
-from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
-from ggbench.hub.listing import cached_listing, list_repo
-from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
+if TYPE_CHECKING:
+    from ggbench.hub.download import FileProgress
+
+
 _Variant = TypeVar("_Variant", bound=RepoVariant)
 NO_QUANT = "unknown"
-"""Label for a quant found in neither the file name nor the header."""
+"""Label of a quant that neither the file name nor the header states."""
 OnProgress = Callable[[int, int], None]
 """Receives the bytes present and the total; may raise to cancel."""
 
@@ -48,7 +48,6 @@ class RepoRequest(msgspec.Struct, frozen=True):
     """Default for empty `quants`; empty means every variant."""
 
     def takes(self, variant: RepoVariant) -> bool:
-        """Return whether the file name matches the pattern."""
         if self.file_pattern is None:
             return True
         pattern = re.escape(self.file_pattern.removesuffix(".gguf")).replace(r"\{quant\}", r"(.+)")
@@ -61,19 +60,17 @@ class FoundVariant(msgspec.Struct, frozen=True):
 
     access: HubAccess
     listing: RepoListing
-    """Listing of the repo; of the cached files where only the cache was consulted."""
+    """The repo's files; only the cached files if the Hub was not asked."""
     variant: RepoVariant
     paths: tuple[Path, ...] | None = None
-    """All its files on this disk, complete; None where any is missing."""
+    """All its files on this disk, complete; None if any is missing."""
 
     @property
     def repo(self) -> str:
-        """`org/name`."""
         return self.listing.repo
 
     @property
     def commit(self) -> str:
-        """Commit of the files."""
         return self.listing.commit
 
     @property
@@ -83,7 +80,6 @@ class FoundVariant(msgspec.Struct, frozen=True):
 
     @property
     def quant(self) -> str:
-        """Lower case; `unknown` where no name contains it."""
         return self.variant.quant or NO_QUANT
 
     @property
@@ -96,22 +92,29 @@ class FoundVariant(msgspec.Struct, frozen=True):
         return {other.quant: other.file_bytes for other in self.listing.variants if other.quant and not other.missing}
 
     def require_all_shards(self) -> None:
-        """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
+        """Raise BadFile, naming the first missing shard, if the variant is incomplete."""
         self.variant.require_all_shards(self.repo)
 
     @property
     def download_bytes(self) -> int:
-        """Size of the files minus parts of an earlier try, headers excluded; 0 where a shard is missing."""
+        """Size of the files less what was downloaded already; 0 if the repo lacks a shard."""
+        from ggbench.hub.download import needed_bytes
+
         return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
 
     def header(self) -> ModelFile:
         """Return the header, from this disk or by range from the Hub, cached. Raises NetworkError, BadFile."""
         self.require_all_shards()
         here = self.paths or cached_paths(self.access, self.listing, self.variant)
-        return read_model_file(here[0]) if here else read_variant_header(self.access, self.listing, self.variant)
+        if here:
+            return read_model_file(here[0])
+        from ggbench.hub.headers import read_variant_header
+
+        return read_variant_header(self.access, self.listing, self.variant)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        """Return the first file, downloaded into Hugging Face's cache where missing. Raises as `download` does."""
+        """Download missing files into Hugging Face's cache, and return the first. Raises as `download` does."""
+        from ggbench.hub.download import download, summed
 
         def on_files(files: tuple[FileProgress, ...]) -> None:
             if on_progress is not None:
@@ -125,15 +128,16 @@ def find_variants(
 ) -> tuple[FoundVariant, ...]:
     """Return the requested variants in the order of the quants, without duplicates; largest first without quants.
 
-    Where the cache holds every named quant, no request is made; `refresh` makes one anyway unless offline. Offline, a
-    request without quants returns the cached listing or, with `local_only` or without a cached listing, the local
-    variants. Raises UnknownName for a quant that the repo lacks, UsageError for one that several files match, and as
-    `hub.listing.list_repo` does.
+    If the cache has every named quant, the Hub is not asked, unless `refresh`. Offline, a request without quants
+    returns the cached listing or, with `local_only` or without a cached listing, the local variants. Raises UnknownName
+    for a quant that the repo lacks, UsageError for one that several files match, and as `hub.listing.list_repo` does.
     """
     if access.offline or not refresh:
         here = _from_cache(access, request, local_only=local_only)
         if here:
             return here
+    from ggbench.hub.listing import list_repo
+
     listing = list_repo(access, request.repo, request.revision)
     return tuple(
         FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
@@ -144,10 +148,12 @@ def find_variants(
 def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) -> tuple[FoundVariant, ...]:
     """Return the variants from Hugging Face's cache, each at the newest commit that has it, `main` first.
 
-    Empty where the cache does not satisfy the request and the repo must be listed.
+    Empty if the cache lacks some and the repo must be listed.
     """
     if not request.quants and not access.offline:
         return ()
+    from ggbench.hub.listing import cached_listing
+
     kept = cached_listing(access, request.repo, request.revision)
     if not request.quants and kept is not None and not local_only:
         return ()
@@ -189,7 +195,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 
 def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
-    """Return what each quant selects, once, in order. Raises UnknownName for no match, UsageError for several."""
+    """Return the variant that each quant selects, in order. Raises UnknownName for no match, UsageError for several."""
     chosen: dict[_Variant, None] = {}
     for quant in quants:
         named = [variant for variant in variants if variant.name.lower() == quant.lower()]
@@ -206,13 +212,13 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
 
 
 def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
-    """Return the QUANT argument that selects only this one of the variants: its quant, else its name."""
+    """Return the QUANT argument that selects only this one of the variants: its quant, or else its name."""
     quant = variant.quant or NO_QUANT
     return quant if [other.name for other in variants if other.answers_to(quant)] == [variant.name] else variant.name
 
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:
-    """Format what selects each variant, with its size."""
+    """Return the QUANT argument and the size of each variant, as text."""
     return ", ".join(f"{selector_in(variants, each)} ({format_bytes(each.file_bytes)})" for each in variants)
 
 
@@ -228,15 +234,12 @@ class CatalogTwin(msgspec.Struct, frozen=True):
     download_bytes: int = 0
 
     def header(self) -> ModelFile:
-        """Return the planned twin. Raises as `plan_twin` does."""
         return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        """Return the cached twin, written first if missing. Raises as `cached_twin` does."""
         return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
 
     def sizes(self) -> dict[str, int]:
-        """Return the planned sizes of the article's eight quants, without headers."""
         planned = plan_twin(self.model.hyper, ARTICLE_QUANTS, name=self.model.id)
         return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
 
@@ -246,21 +249,17 @@ class PublishedTwin(msgspec.Struct, frozen=True):
 
     found: FoundVariant
     download_bytes: int = 0
-    """Headers are not counted."""
 
     def header(self) -> ModelFile:
-        """Return the planned twin. Raises as `FoundVariant.header` and `twin_of` do."""
         return twin_of(self.found.header(), self.found.origin)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
         name = f"{self.found.repo}-{self.found.variant.name}"
         return write_cached(self.header(), name, paths.twins_dir(), on_progress)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the published files."""
         return self.found.sizes()
 
 
 FileSource = FoundVariant | CatalogTwin | PublishedTwin
-"""How to obtain a target's GGUF."""
+"""How to obtain a target's GGUF: `header` reads or plans it, `materialize` downloads or writes it."""

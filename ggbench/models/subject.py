@@ -1,4 +1,4 @@
-"""What a run measures: one quant of one model."""
+"""The subject of a run: one quant of one model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One quant of one model, as its header describes it."""
 
     model: str
-    """As the person named it."""
+    """As the user named it."""
     quant: str
     source: str
     """Where the weights come from: `file`, `hub`, `twin` (true shape, no trained weights), `catalog`, `endpoint`."""
@@ -20,30 +20,26 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     header_sha256: str = ""
     """`ModelFile.header_sha256`; empty when unknown."""
     shape_key: str = ""
-    """`ModelFile.shape_key`, equal for files of one speed; empty when unknown, as in an earlier ggbench's run."""
+    """`ModelFile.shape_key`, equal for files of the same speed; empty when unknown, as in runs of earlier versions."""
     n_params: int | None = None
     bpw: float | None = None
     """Tensor bytes x 8 / parameters."""
     weight_bytes: int | None = None
     """Bytes of all tensors, each once."""
     kv_bytes_per_token: int | None = None
-    """Of both caches as they are typed; None where the KV is not counted from the header."""
+    """K and V cache together, with their types; None if the header does not determine it."""
     is_quant_from_name: bool = False
-    """Whether the quant of a server's model is only what the model's name claims."""
+    """Whether the quant of a server's model is known only from the model's name."""
     n_ctx_train: int | None = None
     architecture: str | None = None
-    """As in the header, `llama`; None when unknown, as in a run that an earlier ggbench stored."""
+    """As in the header, `llama`; None when unknown, as in runs of earlier versions. Also for the next two."""
     n_layer: int | None = None
-    """As `architecture`."""
     n_embd: int | None = None
-    """As `architecture`."""
 
     def has_other_shape(self, other: Subject) -> bool | None:
-        """Return whether it is another model by architecture or shape; None where none of them is known of both."""
-        shapes = zip(self._shape, other._shape, strict=True)
-        differ = [mine != theirs for mine, theirs in shapes if mine is not None and theirs is not None]
+        """Return whether the other is another model by architecture or shape; None if neither is known of both."""
+        pairs = [
+            (getattr(self, name), getattr(other, name)) for name in ("architecture", "n_layer", "n_embd", "n_params")
+        ]
+        differ = [mine != theirs for mine, theirs in pairs if mine is not None and theirs is not None]
         return any(differ) if differ else None
-
-    @property
-    def _shape(self) -> tuple[str | int | None, ...]:
-        return self.architecture, self.n_layer, self.n_embd, self.n_params

@@ -1,8 +1,8 @@
 """Resolve a ModelRef to targets, for measuring and for planning: files, twins, downloads, servers and checkpoints.
 
-Making a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize` does
-it when its turn comes. A plan needs headers alone: those of a catalog model are made, those of the Hub are fetched by
-range and cached, so that repeating a plan needs no network.
+Writing a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize`
+does it when its turn comes. A plan needs only headers: those of a catalog model are generated, those of the Hub are
+fetched by range and cached, so that repeating a plan needs no network.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -22,9 +22,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
-from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
-from ggbench.hub.hf_cache import repo_folder
-from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.local_files import LocalVariant, local_variants
@@ -47,27 +45,28 @@ from ggbench.models.subject import Subject
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
+if TYPE_CHECKING:
+    from ggbench.hub.headers import HeaderRead
+
 
 class FileToRun(msgspec.Struct, frozen=True):
     """Where the weights of a quant are, or where they can be downloaded."""
 
     model: str
-    """MODEL and QUANT arguments of `ggbench pull`, where there is something to pull; names for Ollama."""
+    """MODEL and QUANT arguments of `ggbench pull`, and names for Ollama."""
     quant: str
     paths: tuple[Path, ...] = ()
-    """The file, or all its shards in order; where `is_here` is false the paths that `ggbench pull` will give them.
-    Empty where those are unknown.
-    """
+    """The file, or all its shards in order; if not `is_here`, where `ggbench pull` will put them. Empty if unknown."""
     is_here: bool = False
     repo: str = ""
-    """Repo of the Hub, `org/name`; empty where no published file is known."""
+    """Repo of the Hub, `org/name`; empty if no published file is known."""
 
 
 class Target(msgspec.Struct, frozen=True):
     """One quant of a model: where its file comes from, and its header where that was read."""
 
     model: str
-    """MODEL as typed, without `:QUANT`; printable. Of a plan of the catalog the id."""
+    """MODEL as typed, without `:QUANT`; printable. The id if planned from the catalog."""
     quant: str
     """Lower case, from the file name, else from its header, else `unknown`."""
     provenance: Literal["file", "twin", "catalog", "hub", "endpoint"]
@@ -75,25 +74,24 @@ class Target(msgspec.Struct, frozen=True):
     catalog's hyperparameters, with types chosen by llama.cpp's quantizer; a server's model may be anything.
     """
     path: Path | None = None
-    """The file, or its first shard; None where `source` has to make or download it."""
+    """The file, or its first shard; None if `source` must write or download it."""
     file_bytes: int | None = None
     """Total size of all shards; None for a twin."""
     source: FileSource | None = None
-    """How to obtain the file; None where it is on this disk."""
+    """How to obtain the file; None if it is on this disk."""
     selector: str = ""
-    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
+    """QUANT argument that selects only this target in its repo or folder, if `quant` is ambiguous."""
     served: ServedModel | None = None
-    """Of a server; None where there is a file, or will be."""
     own: EngineModel | None = None
-    """What an engine loads from something else than a GGUF; `path` is its folder then. None of a GGUF and a server."""
+    """The model in an engine's own format; `path` is its folder then."""
     published: FoundVariant | None = None
-    """Of a file of the Hub, wherever it is stored, and of a twin of one."""
+    """The file of the Hub that this is, or is a twin of."""
     file: ModelFile | None = None
-    """The header, where it was read."""
+    """The header, if it was read."""
     reason: str = ""
     """Why the header cannot be read, in one line."""
     moved_bytes: int = 0
-    """Received over the network to read the header."""
+    """Bytes received over the network to read the header."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -104,16 +102,15 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT of a command line that mean it from any folder."""
+        """MODEL and QUANT arguments that select this target from any folder."""
         if self.own is not None:
             return self.own.words or self.named
-        is_local = self.path is not None and self.provenance != "hub"
-        return (str(self.path.absolute()),) if is_local and self.path else self.named
+        return (str(self.path.absolute()),) if self.path and self.provenance != "hub" else self.named
 
     def setup(self, given: EngineConfig) -> EngineConfig:
-        """How it is to be loaded: as given, by its method, or how its server is asked.
+        """Return the config to load it with, or of its server, given the user's.
 
-        Raises Unsupported for a checkpoint with code of its own that is not trusted.
+        Raises Unsupported for a checkpoint with untrusted code of its own.
         """
         if self.own is not None:
             return self.own.setup(given)
@@ -121,7 +118,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """What a run of it measures, as far as is known without its header."""
+        """The subject of its runs, as far as is known without the header."""
         if self.served is not None:
             return self.served.subject
         path = "" if self.path is None else str(self.path)
@@ -129,12 +126,11 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def download_bytes(self) -> int:
-        """Bytes to download before it can be measured."""
         source = self.own or self.source
         return 0 if source is None else source.download_bytes
 
     def header(self) -> ModelFile:
-        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        """Return the header, even of a file that is incomplete or not downloaded. Raises GgbenchError."""
         if self.served is not None:
             raise Unsupported("a server does not show the header of its model")
         if self.file is not None:
@@ -148,7 +144,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def to_run(self) -> FileToRun | None:
-        """The file that a person would run, of a twin the published one; None where the header was not read."""
+        """The file to run; for a twin, the published file. None if the header was not read."""
         if self.file is None:
             return None
         if isinstance(self.source, CatalogTwin):
@@ -172,32 +168,34 @@ def resolve(
     server: ServerOptions | None = None,
     headers_only: bool = False,
 ) -> tuple[Target, ...]:
-    """Return the targets that a reference selects, in order, without duplicates; makes and downloads no file.
+    """Return the targets that a reference selects, in order, without duplicates; writes and downloads no file.
 
-    Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
-    model; a checkpoint as it is stored; offline, every local variant of a repo; every model of a server, which is asked
-    as `server` says. With `headers_only` a catalog model needs no file, and a repo is listed whole. `hub` and `catalog`
-    default to the user's own.
+    Without quants: every variant of a folder or a repo, largest first (offline, the local ones); the article's eight
+    quants for a twin of a catalog model; a checkpoint as it is stored; every model of a server. With `headers_only` a
+    catalog model needs no file, and a repo is listed whole. `hub` and `catalog` default to the user's own.
 
     Raises UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model
     without a repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
     if ref.is_server:
-        found_models = served_models(ref, server or ServerOptions())
-        return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
+        served = ((each, each.subject) for each in served_models(ref, server or ServerOptions()))
+        return tuple(Target(about.model, about.quant, "endpoint", served=each) for each, about in served)
     if ref.engine:
         return engine_models(ref.engine).targets(ref, catalog, hub)
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()
-    if headers_only and ref.kind in ("catalog", "twin"):
-        return _catalog_targets(catalog.model(ref.name), ref.quants or ARTICLE_QUANTS)
-    if ref.kind == "twin":
-        found = catalog.model(ref.name)
-        for quant in ref.quants:
+    if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
+        found, quants = catalog.model(ref.name), ref.quants or ARTICLE_QUANTS
+        twins = {quant: CatalogTwin(found, quant) for quant in quants}
+        if headers_only:
+            planned = plan_twin(found.hyper, quants, name=found.id, source=f"catalog:{found.id}")
+            return tuple(
+                Target(found.id, quant, "catalog", source=twin, file=planned[quant]) for quant, twin in twins.items()
+            )
+        for quant in quants:
             ftype_by_name(quant)
-        names = ref.quants or ARTICLE_QUANTS
-        return tuple(Target(ref.label, quant, "twin", source=CatalogTwin(found, quant)) for quant in names)
+        return tuple(Target(ref.label, quant, "twin", source=twin) for quant, twin in twins.items())
     is_twin = ref.kind == "published_twin"
     local_only = not (is_twin or headers_only)
     variants = find_published(ref, hub or HubAccess.from_environment(), catalog, local_only=local_only)
@@ -216,8 +214,8 @@ def resolve_headers(
 ) -> tuple[Target, ...]:
     """Return the targets of a plan with their headers; a catalog model needs no file.
 
-    A file whose header cannot be read is returned with the reason, unless it is the only one. `on_progress` receives
-    the number of headers read and the total. Raises UsageError for a server and a checkpoint, and as `resolve`,
+    A file whose header cannot be read has a reason instead, unless it is the only one. `on_progress` receives the
+    number of headers read and the total. Raises UsageError for a server and a checkpoint, and as `resolve`,
     `hub.headers.read_headers` and `plan_twin` do.
     """
     targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
@@ -226,10 +224,7 @@ def resolve_headers(
 
 
 def repo_read(targets: Sequence[Target]) -> tuple[RepoListing, int] | None:
-    """Return the repo that targets come from, and the bytes received to read their headers; None without a repo.
-
-    The listing is that of its local files where the Hub was not asked.
-    """
+    """Return the repo of the targets, and the bytes received to read their headers; None without a repo."""
     if not targets or targets[0].published is None:
         return None
     return targets[0].published.listing, sum(each.moved_bytes for each in targets)
@@ -245,7 +240,7 @@ def smaller_targets(
 ) -> tuple[Target, ...]:
     """Return the quants of a planned model that are smaller than those planned, with headers, the largest first.
 
-    Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
+    For a file: its siblings of the same name but for the quant. For a repo: only the largest of at most `most_bytes`,
     since its header has to be read.
     """
     catalog = catalog or load_catalog()
@@ -314,7 +309,7 @@ def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOp
 
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:
-    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
+    """Write or download the file, and return its header; `on_progress` receives the bytes present and the total."""
     if target.own is not None:
         return target.own.materialize(on_progress)
     path = target.path if target.source is None else target.source.materialize(on_progress)
@@ -328,13 +323,6 @@ def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
         return Target(label, found.quant, "twin", source=source, selector=found.selector, published=found)
     path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
     return Target(label, found.quant, "hub", path, size, None if path else found, found.selector, published=found)
-
-
-def _catalog_targets(model: CatalogModel, quants: Sequence[str]) -> tuple[Target, ...]:
-    planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
-    return tuple(
-        Target(model.id, quant, "catalog", source=CatalogTwin(model, quant), file=planned[quant]) for quant in quants
-    )
 
 
 def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
@@ -363,7 +351,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
 
 
 def _header(variant: LocalVariant) -> ModelFile | None:
-    """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
+    """Return the variant's header; None if it is broken: the target stays, so that its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:
@@ -371,7 +359,7 @@ def _header(variant: LocalVariant) -> ModelFile | None:
 
 
 def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool) -> Target:
-    """Return the target with its header; with the reason where it cannot be read, unless it is the only one."""
+    """Return the target with its header, or with the reason if it cannot be read; raises if it is `alone`."""
     if target.file is not None:
         return target
     found = target.published
@@ -394,10 +382,12 @@ def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool
 
 
 def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) -> dict[str, HeaderRead]:
-    """Read the headers of non-local variants, by variant name. Raises NetworkError where none could be read."""
+    """Read the headers of non-local variants, by variant name. Raises NetworkError if none could be read."""
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
+    from ggbench.hub.headers import read_headers, read_variant_header
+
     access, listing = remote[0].access, remote[0].listing
     reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
     if all(read.file is None for read in reads):

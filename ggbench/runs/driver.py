@@ -85,7 +85,6 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
 
 
 def _changed_head(recording: Recording) -> RunHead:
-    """The head with what changed in the machine meanwhile."""
     head = recording.head
     if head.environment is None or not recording.machine_changes:
         return head

@@ -114,7 +114,6 @@ class Experiment(abc.ABC):
             setup.check_holds(settings.n_ctx_needed)
 
     def refuse_servers(self) -> None:
-        """Raise UsageError where it needs a model file."""
         if self.needs_file:
             raise UsageError(
                 f"{self.kind} needs a model file: {self.needs_file}",
@@ -122,7 +121,6 @@ class Experiment(abc.ABC):
             )
 
     def refuse_all_but_gguf(self) -> None:
-        """Raise UsageError where it needs a GGUF."""
         if self.needs_gguf:
             others = [f"{package.NOUN}s of {package.PROGRAM}" for _, package in own_models()]
             raise UsageError(
@@ -165,7 +163,6 @@ class Experiment(abc.ABC):
         return None
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
-        """What the model and its context took."""
         memory, peak = recording.last(Memory) or Memory(), recording.last(WorkerPeak)
         return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
 
@@ -189,7 +186,6 @@ class Job(msgspec.Struct, frozen=True):
     """None where the experiment compares with nothing."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError as `Experiment.check` does."""
         self.experiment.check(self.setup, self.settings)
 
 

@@ -46,7 +46,6 @@ class ReadingLog:
             self._thread.join(timeout=2)  # a driver that hangs keeps its thread, and nobody waits for it
 
     def take_new(self) -> tuple[MachineReading, ...]:
-        """What has come since the last time."""
         new = tuple(self.readings[self._n_handed_on :])
         self._n_handed_on += len(new)
         return new
@@ -117,7 +116,6 @@ class Recorder:
         self.keep_readings()
 
     def flush(self) -> None:
-        """Store the samples that have come since the last time."""
         self._stored_at = time.monotonic()
         for name, series in self.recording.series.items():
             start, end = self._n_stored.get(name, 0), len(series.step_ns)
@@ -149,7 +147,6 @@ class Recorder:
             self.observe(WorkerPeak(peak_bytes))
 
     def finish(self, run: Run) -> None:
-        """End the run in the store with what came of it."""
         self._write(lambda store, run_id: store.finish(run_id, run))
 
     def _write_chunk(self, series: str, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:

@@ -13,7 +13,7 @@ from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, machine_changes, summarize_gpus
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.serving import RequestTiming, TimedSeries, TokenChunks, TokenTimes
+from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps is no part of what was timed."""
@@ -37,7 +37,6 @@ class Series:
     """As long as `step_ns`, or empty where the sampler was not timed."""
 
     def extend(self, first_position: int, step_ns: Sequence[int], sample_ns: Sequence[int]) -> None:
-        """Add consecutive steps."""
         self.position.extend(range(first_position, first_position + len(step_ns)))
         self.step_ns.extend(step_ns)
         self.sample_ns.extend(sample_ns)
@@ -63,17 +62,14 @@ class Recording:
     """When the steps of each series ran, a span for each chunk that was stored."""
 
     def settings(self, kind: type[_T]) -> _T:
-        """What was to be measured, as the settings of its kind."""
         settings = self.head.settings
         assert isinstance(settings, kind)
         return settings
 
     def of(self, kind: type[_T]) -> tuple[_T, ...]:
-        """Every observation of that type, in the order in which they were made."""
         return tuple(each.body for each in self.observations if isinstance(each.body, kind))
 
     def last(self, kind: type[_T]) -> _T | None:
-        """The last observation of that type; None where there is none."""
         return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
 
     @property
@@ -108,7 +104,6 @@ class Recording:
         return parts
 
     def token_times(self, names: Iterable[str]) -> TokenTimes:
-        """What was timed in these series, one after the other."""
         return TokenTimes.of(self.timed(names))
 
     @property
@@ -139,7 +134,6 @@ class Recording:
 
     @property
     def machine_changes(self) -> tuple[str, ...]:
-        """What changed in the machine so far, each in one line."""
         return machine_changes(self.of(MachineReading))
 
     @property

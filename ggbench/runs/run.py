@@ -13,8 +13,15 @@ from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, b_ratio, w_ratio
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import (
+    DecodeLimit,
+    LatencySummary,
+    LineFit,
+    PrefillSpeed,
+    ServingFigures,
+    b_ratio,
+    w_ratio,
+)
 
 
 class Settings:
@@ -136,7 +143,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """What was measured."""
         return self.head.subject
 
     @property
@@ -146,11 +152,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it ended as planned."""
         return self.outcome is Outcome.COMPLETED
 
 
 def require_positive(what: str, value: int) -> None:
-    """Raise UsageError for a count below 1."""
     if value < 1:
         raise UsageError(f"{what} is {value}", "it has to be at least 1")

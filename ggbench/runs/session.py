@@ -145,12 +145,10 @@ class Session:
         self._is_loaded = False
 
     def settings(self, kind: type[_S]) -> _S:
-        """What is to be measured, as the settings of its kind."""
         return self.recorder.recording.settings(kind)
 
     @property
     def engine(self) -> Engine:
-        """The engine of the setup, started when it is first asked for."""
         if self._engine is None:
             self._engine = self.context.launch(self.setup, self.cancel)
         return self._engine

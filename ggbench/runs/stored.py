@@ -26,8 +26,7 @@ from ggbench.runs.recording import (
 from ggbench.runs.run import Result, Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun, decode
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow
-from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming, ServerFound, TokenChunks
 
 _T = TypeVar("_T")
 
@@ -109,7 +108,6 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
 
 
 def _result(stored: StoredRun) -> tuple[Result | None, str]:
-    """The stored result, and why there is none although one was stored."""
     if stored.result_json is None:
         return None, ""
     result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)

@@ -14,8 +14,7 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, ServingFigures
 
 _R = TypeVar("_R", bound=Result)
 
@@ -38,7 +37,6 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def run(self) -> Run:
-        """The run that leads."""
         return self.runs[0]
 
     def result(self, kind: type[_R]) -> _R | None:
@@ -47,37 +45,30 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """What was measured."""
         return self.run.subject
 
     @property
     def setup(self) -> EngineConfig:
-        """How it was loaded."""
         return self.run.head.setup
 
     @property
     def memory(self) -> Memory:
-        """What it took."""
         return self.run.memory
 
     @property
     def outcome(self) -> Outcome:
-        """How the leading run ended."""
         return self.run.outcome
 
     @property
     def environment(self) -> Environment | None:
-        """Where and with what it was measured."""
         return self.run.head.environment
 
     @property
     def gpu_use(self) -> GpuUse | None:
-        """What its GPUs did while it was timed."""
         return self.run.gpu_use
 
     @property
     def decode(self) -> DecodeTiming | None:
-        """Of a decode."""
         return self.result(DecodeTiming)
 
     @property
@@ -107,28 +98,23 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def context(self) -> LargestContext | None:
-        """Of a search for the largest context."""
         return self.result(LargestContext)
 
     @property
     def prefills(self) -> tuple[PrefillSpeed, ...]:
-        """Of prompts of several lengths, by rising length."""
         found = self.result(PromptTimings)
         return found.prefills if found else ()
 
     @property
     def fit(self) -> LineFit | None:
-        """W and B."""
         return self.decode.fit if self.decode else None
 
     @property
     def latency(self) -> LatencySummary | None:
-        """Percentiles and speed."""
         return self.decode.latency if self.decode else None
 
     @property
     def limit(self) -> DecodeLimit | None:
-        """What the memory's bandwidth allows."""
         found = self.decode or self.result(PromptTimings)
         return found.limit if found else None
 

@@ -1,4 +1,4 @@
-"""One's own figures beside the published ones nearest to them, with every difference named: one table for all kinds."""
+"""A run's figures beside the nearest published ones, with every difference between their conditions named."""
 
 from __future__ import annotations
 
@@ -11,47 +11,37 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
-from ggbench.show.tables import Cells, fitted_table, left, names, right, spaced
+from ggbench.show.tables import fitted_table, left, names, right, spaced
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms, format_number, format_share
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
-"""The published rows' names of what servers run, by the program that a server's version begins with."""
+"""The published name of each server program; a server's version begins with the program's name."""
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A column of the table: one's own figure, and how a published row has it."""
+    """A column of the table: a run's own figure, and how to read it from a published row."""
 
     header: str
     unit: str
     own: str
     of: Callable[[PublishedRow], str]
     priority: int = 0
-    """As of `Cells`: columns with more are left out first."""
+    """Columns with higher numbers are left out first."""
 
 
 def printed(name: str) -> Callable[[PublishedRow], str]:
-    """Return what takes a figure of a row as it is printed."""
-
-    def text(row: PublishedRow) -> str:
-        figure: PublishedFigure | None = getattr(row, name)
-        return UNKNOWN if figure is None else figure.printed
-
-    return text
-
-
-def system_name(row: PublishedRow) -> str:
-    """Return `llama.cpp`: what rows of one model are called by."""
-    return row.system
+    """Return a function that reads a figure of a row as it was printed."""
+    return lambda row: _printed(getattr(row, name))
 
 
 def against_table(
@@ -62,9 +52,9 @@ def against_table(
     note: str,
     *,
     width: int | None,
-    name: Callable[[PublishedRow], str] = system_name,
+    name: Callable[[PublishedRow], str] = lambda row: row.system,
 ) -> RenderableType:
-    """Return one's own figures, with a note on them, the nearest published rows, and every difference below."""
+    """Return a table of a run's own figures and the nearest published rows, with every difference below it."""
     rows = [each.row for each in near]
     cells = [
         names("", ["yours", *map(name, rows)]),
@@ -77,7 +67,7 @@ def against_table(
 
 
 def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
-    """What all rows differ in, then what else each differs in, how it was measured and where it is published."""
+    """Return what all rows differ in, then what else each differs in, how it was measured and its source."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
     lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
     for each in near:
@@ -117,7 +107,7 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
 
 
 def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
-    """Return the published speeds of its model nearest to how it was measured; empty where none is of this model."""
+    """Return the nearest published speeds of the same model; empty if nobody published any."""
     decode = summary.decode
     n_gen = decode.n_gen or None if decode else None
     longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
@@ -126,7 +116,7 @@ def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
 
 
 def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
-    """Return how it was measured, as published rows say it; None of a model that nobody published."""
+    """Return how a run was measured, in the terms of published rows; None for a model that nobody published."""
     model = published_model(summary.subject)
     if model is None:
         return None
@@ -151,9 +141,7 @@ def published_model(subject: Subject) -> str | None:
 
 
 def device_of(summary: QuantSummary) -> str | None:
-    """Return what ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of
-    a server.
-    """
+    """Return the main GPU if layers lay on one, else the CPU; None if unknown, as on a server."""
     environment, setup = summary.environment, summary.setup
     if environment is None or not setup.loads_file:
         return None
@@ -171,10 +159,9 @@ _QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
     "gptq-int8": frozenset({("hf-transformers", "gptq-int8")}),
     "awq-int4": frozenset({("autoawq-gemm-fused", "awq"), ("hf-transformers", "awq")}),
 }
-"""System and quant of the published rows for each method of a checkpoint; 4 bits of bitsandbytes take nf4's bytes,
-whether their code is nf4 or fp4."""
+"""System and quant of the published rows for each method of a checkpoint."""
 _FIRST_TOKENS = 1
-"""Longest prompt of a published row whose memory is taken for that of the weights."""
+"""Longest prompt of a published row whose memory counts as that of the weights."""
 
 
 class PublishedSize(msgspec.Struct, frozen=True):
@@ -200,25 +187,21 @@ def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
         sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
         repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
         if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column to compare with
-            size = PublishedSize(published, _file_share(published, row), _beside_weights(published, row))
-            found[sizes] = size
+            found[sizes] = _sized(published, row)
     return tuple(found.values())
 
 
-def _file_share(published: PublishedRow, row: PlanRow) -> float | None:
-    stated, own = _value(published.file_size_gb), row.file_bytes
-    if stated is None and (tensors := _value(published.model_size_gib)) is not None:
-        stated, own = tensors * GIB / 1e9, row.weight_bytes
-    return None if stated is None or not own else stated * 1e9 / own - 1
-
-
-def _beside_weights(published: PublishedRow, row: PlanRow) -> int | None:
-    stated = _value(published.memory_gb)
-    return None if stated is None or row.weight_bytes is None else round(stated * GIB) - row.weight_bytes
-
-
-def _value(figure: PublishedFigure | None) -> float | None:
-    return None if figure is None else figure.value
+def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
+    figures = published.file_size_gb, published.model_size_gib, published.memory_gb
+    file_gb, tensors_gib, memory_gb = (figure.value if figure else None for figure in figures)
+    own, weight_bytes = row.file_bytes, row.weight_bytes
+    if file_gb is None and tensors_gib is not None:
+        file_gb, own = tensors_gib * GIB / 1e9, weight_bytes
+    return PublishedSize(
+        published,
+        None if file_gb is None or not own else file_gb * 1e9 / own - 1,
+        None if memory_gb is None or weight_bytes is None else round(memory_gb * GIB) - weight_bytes,
+    )
 
 
 _CAPTION = (
@@ -228,35 +211,22 @@ _CAPTION = (
 
 
 def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:
-    """One line for each published row of the planned quants; a sentence where there is none."""
     found = [(row, size) for row in rows for size in published_sizes(row)]
     if not found:
         return Padding(Text("No published row states a size of these quants.", style="dim"), (1, 0, 0, 0))
-    table = fitted_table(
-        [
-            names("quant", (row.quant for row, _ in found)),
-            right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
-            right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
-            right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
-            right("off by", (format_share(size.file_share) for _, size in found)),
-            *_memory(found),
-            left("published", (f"{size.row.source} {size.row.table}" for _, size in found)),
-        ],
-        title="Beside published sizes",
-        width=width,
-        caption=_CAPTION,
-    )
-    return Padding(table, (1, 0, 0, 0))
-
-
-def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
-    """The columns of memory, where any row states it."""
-    if not any(size.row.memory_gb for _, size in found):
-        return []
-    return [
-        right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True),
-        right("beyond weights", (format_bytes(size.beside_weights_bytes) for _, size in found), "as GiB"),
+    cells = [
+        names("quant", (row.quant for row, _ in found)),
+        right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
+        right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
+        right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
+        right("off by", (format_share(size.file_share) for _, size in found)),
     ]
+    if any(size.row.memory_gb for _, size in found):
+        cells.append(right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True))
+        beyond = (format_bytes(size.beside_weights_bytes) for _, size in found)
+        cells.append(right("beyond weights", beyond, "as GiB"))
+    cells.append(left("published", (f"{size.row.source} {size.row.table}" for _, size in found)))
+    return Padding(fitted_table(cells, title="Beside published sizes", width=width, caption=_CAPTION), (1, 0, 0, 0))
 
 
 def _printed(figure: PublishedFigure | None) -> str:

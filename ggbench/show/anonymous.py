@@ -1,4 +1,4 @@
-"""What others may see: no folders but below `~`, and in runs no names of servers or serial numbers of GPUs either."""
+"""What others may see: no folders except below `~`, no server names, no serial numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.models.subject import Subject
 from ggbench.plugins import plugin_names
 
 if TYPE_CHECKING:
@@ -23,19 +22,16 @@ _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 
 
 def home_folder() -> Path:
-    """Return the home folder; `~` itself where there is none, which no path is below."""
+    """Return the home folder; `~` itself if there is none."""
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
 
 
 class Paths(msgspec.Struct, frozen=True):
-    """How folders are named."""
-
     home: Path
     whole: bool = False
-    """Whether paths are shown as they are."""
 
     def shown(self, path: str) -> str:
-        """Return a path for others: from the home folder on, else its last part alone."""
+        """Return a path for others: relative to `~`, else only its last part."""
         if self.whole:
             return path
         pure = PurePath(path)
@@ -44,11 +40,11 @@ class Paths(msgspec.Struct, frozen=True):
         return f"…/{pure.name}"
 
     def without(self, text: str) -> str:
-        """Return a message of another program with its paths named so."""
+        """Return a message of another program with the folders in its paths left out."""
         return _PATH.sub(lambda match: self.shown(match[0]), text)
 
     def shell_word(self, path: str) -> str:
-        """Return a path for a command line: one that a shell reads, else `FILE`."""
+        """Return a path for a command line; `FILE` if its folder is left out."""
         shown = self.shown(path)
         if shown.startswith("~/"):
             return f"~/{shlex.quote(shown[2:])}"
@@ -65,13 +61,16 @@ _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|
 
 
 def anonymous_run(one: SavedRun) -> SavedRun:
-    """Return a run with samples as it is, and without folders, server names and serial numbers in its records."""
+    """Return a run with its samples, but without folders, server names and serial numbers in its records."""
     from ggbench.runs.summary import QuantSummary
 
     run = one.summary.run
+    subject = _anonymous_record(run.head.subject)
+    if subject.model != run.head.subject.model:  # it was named by its folder
+        subject = replace(subject, model=name_without_quant(subject.file or "") or subject.model)
     head = replace(
         run.head,
-        subject=anonymous_subject(run.head.subject),
+        subject=subject,
         setup=_anonymous_record(run.head.setup),
         settings=_anonymous_record(run.head.settings),
         environment=_anonymous_record(run.head.environment),
@@ -88,38 +87,31 @@ def anonymous_run(one: SavedRun) -> SavedRun:
     return replace(one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)])
 
 
-def anonymous_subject(subject: Subject) -> Subject:
-    """Return a model without its folder; one that was named by its folder is called by its file."""
-    bare = _anonymous_record(subject)
-    if bare.model == subject.model:
-        return bare
-    return replace(bare, model=name_without_quant(bare.file or "") or bare.model)
-
-
 def _anonymous_record(record: _Record) -> _Record:
     return msgspec.convert(anonymous(msgspec.to_builtins(record)), type(record))
 
 
 def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return JSON without folders, server names, and serial numbers of GPUs; files keep their names."""
+    """Return JSON without folders, server names and serial numbers of GPUs; files keep their names."""
     if isinstance(value, str):
         return _without_paths(value)
     if isinstance(value, list | tuple):
         return [anonymous(each) for each in value]
     if isinstance(value, dict):
-        return {name: _anonymous_field(name, each) for name, each in value.items()}
+        return {
+            name: None
+            if name in _IDENTIFYING
+            else each
+            if isinstance(each, str) and name in _bytes_fields()
+            else anonymous(each)
+            for name, each in value.items()
+        }
     return value
-
-
-def _anonymous_field(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
-    if name in _IDENTIFYING:
-        return None
-    return value if name in _bytes_fields() and isinstance(value, str) else anonymous(value)
 
 
 @functools.cache
 def _bytes_fields() -> frozenset[str]:
-    """Fields of what experiments observe that are base64 in JSON, which has slashes too."""
+    """Return the fields of observations that are base64 in JSON, which contains slashes."""
     from ggbench.runs.experiment import experiment_of
 
     observed = (each for kind in plugin_names("ggbench.experiments") for each in experiment_of(kind).observed)
@@ -137,7 +129,7 @@ def _without_paths(text: str) -> str:
 
 
 def _name(path: str) -> str:
-    """The last part of a path; `~` for a user's folder, whose name is the user's."""
+    """Return the last part of a path; `~` for a home folder, whose name is the user's."""
     stripped = path.rstrip("/\\")
     if _HOMES.match(stripped) or not stripped:
         return "~" if stripped else "/"

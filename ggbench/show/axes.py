@@ -1,4 +1,4 @@
-"""From values to places: axes with their ranges and ticks, and curves reduced to what columns or pixels can show."""
+"""From values to places on an axis: ranges, ticks, and curves reduced to what columns or pixels can show."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine
+from ggbench.show.figures import Curve, Figure, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
-"""Share of values with an error, from the first on, that do not count for the range."""
+"""Share of the values with an error, from the first on, that the range ignores."""
 _ROUNDING = 1e-9
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One axis, linear or logarithmic; `high` is above `low`, and `low` above zero where it is logarithmic."""
+    """One axis, linear or logarithmic. `high` is above `low`; on a logarithmic axis `low` is above zero."""
 
     low: float
     high: float
@@ -111,9 +111,7 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
 
 
 def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
-    """Return the axis of `y_range` with round ends, so that it seldom moves during a run; at least a fifth of
-    `least_range` long.
-    """
+    """Return the axis of `y_range` with round ends, so that it seldom moves during a run."""
     low, high = y_range(curves, x, y_low)
     if not any(len(one.y) or one.limit is not None for one in curves):
         return Axis(low, high)
@@ -166,15 +164,13 @@ def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
 
 
 def _nearest(x: Integers, places: Floats) -> Integers:
-    """The index of the value of a sorted `x` that is nearest to each place."""
+    """Return the index of the value of a sorted `x` that is nearest to each place."""
     above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
     is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
     return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)
 
 
 class Columns(NamedTuple):
-    """The range of the values of each column that has any."""
-
     column: Integers
     """From 0 at the left, ascending."""
     least: Floats
@@ -214,9 +210,8 @@ def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = Fa
 BINS = 800
 """About the pixels across a figure; a zoomed one shows them as they are."""
 TICKS = 8, 6
-"""Across and up, at most."""
 _DIGITS = 5
-"""Of a value in a picture: finer than a pixel."""
+"""Significant digits of a value in a picture: finer than a pixel."""
 
 
 class CurveData(msgspec.Struct, frozen=True):
@@ -246,21 +241,18 @@ def curve_data(figure: Figure) -> CurveData:
     y = from_a_tick(y_axis(curves, whole, figure.least_range, figure.y_low), TICKS[1])
     data = CurveData(x, y, [], [], [], [])
     for index, curve in enumerate(figure.curves):
-        if len(curve.x):
-            _add(data, index, curve, whole)
+        if not len(curve.x):
+            continue
+        rows = list(_bins(index, curve, whole))
+        data.bins.extend(rows)
+        if curve.error is None:
+            data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > y.high)
+        for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
+            if line is not None:
+                for end in (float(curve.x.min()), float(curve.x.max())):
+                    data.lines.append({"s": index, "k": kind, "x": round(end), "y": _short(float(line.ms(end)))})
+        data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
     return data
-
-
-def _add(data: CurveData, index: int, curve: Curve, whole: Axis) -> None:
-    rows = list(_bins(index, curve, whole))
-    data.bins.extend(rows)
-    if curve.error is None:
-        data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > data.y.high)
-    first, last = float(curve.x.min()), float(curve.x.max())
-    for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
-        if line is not None:
-            data.lines.extend(_ends(index, kind, line, (first, last)))
-    data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
 
 
 def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
@@ -268,19 +260,12 @@ def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
         for x, y, error in zip(curve.x.tolist(), curve.y.tolist(), curve.error.tolist(), strict=True):
             yield {"s": index, "x": x, "y": _short(y), "lo": _short(y - error), "hi": _short(y + error)}
         return
-    n_bins = BINS if len(curve.x) > BINS else max(1, int(whole.high - whole.low) + 1)
-    n_bins = min(n_bins, BINS)
+    n_bins = BINS if len(curve.x) > BINS else min(BINS, int(whole.high - whole.low) + 1)
     band, typical = min_max_columns(curve, whole, n_bins), typical_columns(curve, whole, n_bins)
     middle = whole.low + (band.column + 0.5) / n_bins * (whole.high - whole.low)
     columns = (middle.tolist(), typical.least.tolist(), band.least.tolist(), band.largest.tolist())
     for x, y, low, high in zip(*columns, strict=True):
         yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
-
-
-def _ends(index: int, kind: str, line: LatencyLine, positions: Sequence[float]) -> list[dict[str, Any]]:
-    return [
-        {"s": index, "k": kind, "x": round(position), "y": _short(float(line.ms(position)))} for position in positions
-    ]
 
 
 def _short(value: float) -> float:

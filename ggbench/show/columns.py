@@ -1,7 +1,4 @@
-"""What is known of a quant, column by column: key, header, unit, meaning, value and text, once for every output.
-
-A value is for programs and never rounded; a text is for people and formatted by `ggbench.units`.
-"""
+"""Columns of every table of runs: header, unit, meaning, value and text, defined once for all outputs."""
 
 from __future__ import annotations
 
@@ -46,71 +43,61 @@ Value: TypeAlias = "str | int | float | bool | None"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of any table of rows."""
-
     key: str
     """Name in CSV files and in options."""
     header: str
     unit: str
-    """Of the text, for a second line of header; empty where the text carries its own."""
+    """Shown below the header; empty if each text has its own unit."""
     doc: str
     value: Callable[[QuantSummary], Value]
-    """What CSV has; None is unknown."""
     text: Callable[[QuantSummary], str]
-    """What people read."""
     right_aligned: bool = True
     priority: int = 5
     """A narrow table leaves out the highest first; `ESSENTIAL` stays."""
     after: str = "bandwidth_bytes_per_s"
-    """Of one that a kind of run adds: the key of the column that it follows."""
+    """Key of the column that it follows, if an experiment adds it."""
 
 
 def note(summary: QuantSummary) -> str:
-    """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
+    """Return what to know before trusting the row: why it did not complete, else what it lacks."""
     if summary.outcome is not Outcome.COMPLETED:
         return sanitize(summary.run.reason) or summary.outcome.text
+    parts = [imported_text(summary.environment), _too_few(summary)]
     lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
-    origin = imported_text(summary.environment)
-    return "; ".join(
-        filter(
-            None, [origin, *_too_few(summary), *(f"{what}: {sanitize(text)}" for what, text in lacks.items() if text)]
-        )
-    )
+    parts += [f"{what}: {sanitize(text)}" for what, text in lacks.items() if text]
+    return "; ".join(filter(None, parts))
 
 
 def imported_text(environment: Environment | None) -> str:
-    """`imported: llama-bench, results.json`; empty for a run that was measured here. Printable."""
+    """Return `imported: llama-bench, results.json`; empty for a run measured here. Printable."""
     imported = environment and environment.imported
     return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
-def _too_few(summary: QuantSummary) -> list[str]:
-    """That there is no W, where nothing but more tokens would make one."""
+def _too_few(summary: QuantSummary) -> str:
+    """Say that more tokens would give a W."""
     decode, fit = summary.decode, summary.fit
     if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
-        return []
+        return ""
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
+    return f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"
 
 
 def speed_text(summary: QuantSummary) -> str:
-    """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
+    """Return `108 ±2`; `! 71 ±13` for an unsteady run."""
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
-    """`8,192`; `8,192?` where no decode proved it; an em dash where none is known."""
+    """Return `8,192`; `8,192?` if no decode proved it; an em dash if unknown."""
     unproven = summary.max_n_ctx is not None and not summary.max_n_ctx_verified
     return f"{format_count(summary.max_n_ctx)}{'?' if unproven else ''}"
 
 
 def reader(path: str, of: Callable[[QuantSummary], Any] = lambda summary: summary) -> Callable[[QuantSummary], Any]:
-    """Return what reads a path of attributes such as `decode.n_gen`: None where one on the way is None.
-
-    `of` says what of a summary has them.
-    """
+    """Return a function that reads a path of attributes such as `decode.n_gen`; None if one on the way is None."""
     names = path.split(".")
     return lambda summary: reduce(
         lambda found, name: None if found is None else getattr(found, name), names, of(summary)
@@ -126,7 +113,7 @@ def column(
     form: Callable[[Any], str],
     priority: int = 5,
 ) -> Column:
-    """Return a column whose text is its value, formatted; `source` gives the value, or is a path to it."""
+    """Return a column whose text is its value, formatted; `source` is a function or a path of attributes."""
     value = reader(source) if isinstance(source, str) else source
     right_aligned = form not in (sanitize, _yes_no, on_off)
     return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
@@ -136,16 +123,17 @@ def _yes_no(is_so: bool | None) -> str:
     return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
 
 
-def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
-    """Return the columns of an interval's lower and upper end, for CSV."""
-    ends, doc = reader(path), f"end of the 95 % interval of {name}"
+def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, ...]:
+    """Return the columns of the two ends of an interval, for CSV."""
+    ends, rest = reader(path), f"end of the 95 % interval of {name}"
+
+    def end(index: int) -> Callable[[QuantSummary], float | None]:
+        return lambda summary: found[index] if (found := ends(summary)) else None
+
     return (
-        column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
-        column(
-            f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
-            lambda s: (ends(s) or (None, None))[1], form,
-        ),
-    )  # fmt: skip
+        column(f"{key}_low", f"{name} from", unit, f"Lower {rest}.", end(0), form),
+        column(f"{key}_high", f"{name} to", unit, f"Upper {rest}; unknown is unbounded.", end(1), form),
+    )
 
 
 def estimate_columns(
@@ -296,16 +284,16 @@ _OWN = (
 )  # fmt: skip
 
 COLUMNS = {each.key: each for each in _OWN}
-"""By key, those that every kind of run has."""
+"""The columns that every kind of run has, by key."""
 
 
 def column_of(key: str) -> Column:
-    """Return a column by its key; loads what kinds of runs add only for one of those."""
+    """Return a column by its key; loads the experiments only if it is one of theirs."""
     return COLUMNS.get(key) or all_columns()[key]
 
 
 def all_columns() -> Mapping[str, Column]:
-    """Return every column by its key, those that kinds of runs add among them, in the order of a CSV file."""
+    """Return every column by its key, in the order of a CSV file."""
     return _columns(plugin_names("ggbench.experiments"))
 
 
@@ -326,21 +314,19 @@ BENCH = (
     "n_ctx", "n_gen", "prefill_ms", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "tok_s", "p99_ms",
     "note",
 )  # fmt: skip
-"""What `ggbench bench` answers."""
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
-"""What a list of runs of any kind has."""
+"""Columns of a list of runs of any kind."""
 
 
 def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """What people read in one column of these rows; models by names that distinguish them."""
     if key == "model":
         return model_names([summary.subject for summary in summaries])
     return tuple(map(column_of(key).text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
-    """`BENCH`, with the largest context after its length where it was searched for, and any expected speed."""
+    """Return `BENCH`, with the largest context and the expected speed if any row has one."""
     rows, keys = list(summaries), list(BENCH)
     if any(row.expected for row in rows):
         keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
@@ -350,16 +336,17 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
 
 
 def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
-    """Every column: unrounded values under its key, in bytes, ms and the like; an empty cell is unknown.
+    """Return every column as CSV: unrounded values; an empty cell is unknown."""
+    columns = all_columns()
 
-    Text that a spreadsheet would take for a formula gets an apostrophe in front.
-    """
-    cells = ([_csv_cell(column.value(summary)) for column in all_columns().values()] for summary in summaries)
-    return csv_text(list(all_columns()), cells)
+    def cell(value: Value) -> Value:
+        return without_formula(value) if isinstance(value, str) else value
+
+    return csv_text(list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries))
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
-    """A GitHub table of the columns' texts, the units in the headers."""
+    """Return a GitHub table of the columns' texts."""
     columns = [all_columns()[key] for key in keys]
     lines = [
         [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
@@ -367,7 +354,3 @@ def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> 
         *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _csv_cell(value: Value) -> Value:
-    return without_formula(value) if isinstance(value, str) else value

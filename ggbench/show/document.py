@@ -1,58 +1,62 @@
-"""JSON documents, each declared once: shapes whose fields know where their values come from, their types and meanings.
-
-The declaration makes what `--json` prints. `ggbench.show.document_types` makes the JSON Schema from it, and reads a
-document back. Fields of a record have the record's own types and docstrings, so that nothing is written twice.
+"""JSON documents, each declared once as shapes whose fields know their values, types and meanings. From one declaration
+come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields that come from a
+record have its types and docstrings.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal, TypeAlias
+from types import GenericAlias, NoneType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from ggbench.engines.contract import EngineConfig, engine_module
+from ggbench.errors import StoreError
+from ggbench.fields import field_docs
+from ggbench.plugins import plugin_names
+
 Get: TypeAlias = Callable[[Any], Any]
-"""Takes what an object is made of."""
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
-"""What json leaves as it is; some of it a terminal, a line reader or UTF-8 does not take, or a reader cannot see."""
+"""Characters that json leaves as they are; terminals and readers do not take some of them."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of an object."""
-
     name: str
     get: Get
     kind: Any = None
-    """A type, a `Shape`, or a `Nested`; None for that of the record's member."""
+    """A type, a `Shape`, or a `Nested`; None for the type of the record's member."""
     about: str = ""
-    """Empty for what the record's member has."""
+    """Empty for the docstring of the record's member."""
     record: type | None = None
-    """Where the value, its type and its meaning come from; None of a field that is the document's own."""
+    """The record that value, type and meaning come from; None for the document's own field."""
     member: str = ""
     is_text: bool = False
-    """Whether it is a text of which the empty one is null in JSON."""
+    """Whether an empty text is null in JSON."""
     maybe_none: bool = False
-    """Whether there may be no such record, so that the field is null."""
+    """Whether the record may be missing, which makes the field null."""
     is_always: bool = True
-    """Whether it is in every object; else only where `Shape.value` is given a value for it."""
+    """Whether every object has it; else only one for which `Shape.value` is given a value."""
 
 
 class Shape:
-    """An object of JSON: its fields in their order."""
+    """A JSON object: its fields in their order."""
 
     def __init__(self, name: str, about: str, *parts: Iterable[Field]) -> None:
-        """`about` describes the object in its schema; a field that is there twice has the place of the first."""
+        """`about` is the object's description in the schema; a repeated field keeps its first place."""
         self.name, self.about = name, about
         self.fields = tuple({each.name: each for part in parts for each in part}.values())
 
     def value(self, of: Any, /, **given: object) -> dict[str, object]:  # noqa: ANN401 - what its fields take
-        """Return the object made of this; a dict is one already. `given` has values of fields by their names."""
+        """Return the object made from `of`; a dict is one already. `given` has values by field name."""
         if isinstance(of, dict):
             return of | given
         return {
@@ -62,36 +66,33 @@ class Shape:
         }
 
     def without(self, *names: str) -> tuple[Field, ...]:
-        """Return the fields but for these."""
         return tuple(each for each in self.fields if each.name not in names)
 
     def __or__(self, none: None) -> Nested:
-        """Return the type of a field that has such an object, or null."""
+        """Return the type of a field that holds such an object or null."""
         return Nested(self, "one", or_null=True)
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """The type of a field that has objects of a shape: one, several, or each under a name."""
+    """The type of a field that holds objects of a shape: one, several, or each under a name."""
 
     shape: Shape
     how: Literal["one", "many", "by name"]
     or_null: bool = False
 
     def __or__(self, none: None) -> Nested:
-        """Return the same, or null."""
+        """Return the same type, or null."""
         return replace(self, or_null=True)
 
 
 class Document(Shape):
-    """What a command prints with `--json`."""
-
     def __init__(self, schema: str, printed_by: str, about: str, *parts: Iterable[Field]) -> None:
-        """`schema` is its name, `plan` or `models.repo`; `printed_by` the command lines, without `ggbench`."""
+        """`schema` is its name, `plan` or `models.repo`; `printed_by` its command lines without `ggbench`."""
         super().__init__("Document", about, *parts)
         self.schema, self.printed_by = schema, printed_by
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
-        """Return the document made of this, its schema first."""
+        """Return the document made from `of`, its schema first."""
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
 
 
@@ -110,12 +111,12 @@ def of(
 
 
 def field(name: str, kind: Any, about: str = "", get: Get | None = None) -> tuple[Field, ...]:  # noqa: ANN401 - a type
-    """Return one field that the document has of its own; without `get` the member of that name, or what is given."""
+    """Return a field of the document's own; without `get` its value is the member of that name."""
     return (Field(name=name, get=get or (lambda found: getattr(found, name)), kind=kind, about=about),)
 
 
 def within(at: Get, *parts: Iterable[Field]) -> tuple[Field, ...]:
-    """Return fields of what `at` finds in what the object is made of; all are null where it finds None."""
+    """Return fields of what `at` finds; all are null if it finds None."""
 
     def inside(get: Get) -> Get:
         return lambda root: None if (found := at(root)) is None else get(found)
@@ -124,22 +125,20 @@ def within(at: Get, *parts: Iterable[Field]) -> tuple[Field, ...]:
 
 
 def sometimes(*parts: Iterable[Field]) -> tuple[Field, ...]:
-    """Return fields that are there only where an option asks for them: `Shape.value` is given their values."""
+    """Return fields that exist only if `Shape.value` is given their values."""
     return tuple(replace(each, is_always=False) for part in parts for each in part)
 
 
 def many(shape: Shape) -> Nested:
-    """Return the type of a list."""
     return Nested(shape, "many")
 
 
 def by_name(shape: Shape) -> Nested:
-    """Return the type of an object that has such objects under names that are not fixed."""
     return Nested(shape, "by name")
 
 
 def json_text(content: Mapping[str, object]) -> str:
-    """Return JSON that any terminal and reader takes; a number that JSON does not have becomes null."""
+    """Return JSON that any terminal and reader takes; NaN and infinity become null."""
     text = json.dumps(_strict(content), ensure_ascii=False, allow_nan=False, indent=2)
     return _NOT_ASCII.sub(lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
 
@@ -173,7 +172,7 @@ def _nested(kind: object, found: Any) -> object:  # noqa: ANN401 - what the shap
 
 
 def _strict(value: object) -> object:
-    """The value as JSON's own types; raises TypeError for one that has no such form."""
+    """Return the value as JSON's own types. Raises TypeError if it has no such form."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -189,3 +188,188 @@ def _strict(value: object) -> object:
     if isinstance(value, msgspec.Struct):
         return {name: _strict(getattr(value, name)) for name in value.__struct_fields__}
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+Json: TypeAlias = dict[str, Any]
+_Type: TypeAlias = Any
+_Record = TypeVar("_Record")
+
+_MADE = "documents"
+"""The module of the structs made from shapes."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_of(document: Document) -> Json:
+    """Return the JSON Schema of a document, complete in itself."""
+    types = (_Types(has_texts=True).of(document), *_setups())
+    _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
+    records = {each.__name__: each for each in _records(types)}
+    parts = {part: _clean(_described(schema, records.get(part))) for part, schema in parts.items()}
+    own: Json = parts.pop(document.name)
+    used = _references(own, parts)
+    parts = {part: schema for part, schema in parts.items() if part in used}
+    title = f"ggbench.{document.schema}/1"
+    properties = {"schema": {"enum": [title]}, **own["properties"]}
+    own |= {"properties": properties, "required": ["schema", *own["required"]]}
+    return {"$schema": DIALECT, "title": title} | own | ({"$defs": parts} if parts else {})
+
+
+def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
+    """Return JSON of this shape as an object with its fields, None for a missing one. `dec_hook` is msgspec's. Raises
+    msgspec.ValidationError for wrong types.
+    """
+    return msgspec.convert(content, _Types(has_texts=False).of(shape), dec_hook=dec_hook)
+
+
+def record_of(shape: Shape, found: object, record: type[_Record], **members: object) -> _Record:
+    """Return the record whose members are fields of the shape, from what `read_object` returned. A null becomes the
+    default of a member that cannot be None. Raises TypeError for a missing member without a default, and whatever the
+    record raises.
+    """
+    hints = get_type_hints(record)
+    known = {
+        each.member: value
+        for each in shape.fields
+        if each.record is record and each.member in hints
+        for value in [getattr(found, each.name)]
+        if value is not None or NoneType in get_args(hints[each.member])
+    }
+    return record(**known | members)
+
+
+class _Types:
+    def __init__(self, *, has_texts: bool) -> None:
+        """`has_texts` is for a schema; without, for a reader, a missing field is None."""
+        self._has_texts = has_texts
+        self._made: dict[int, type[msgspec.Struct]] = {}
+
+    def of(self, shape: Shape) -> type[msgspec.Struct]:
+        if id(shape) not in self._made:
+            fields = [self._field(each) for each in shape.fields]
+            self._made[id(shape)] = msgspec.defstruct(
+                shape.name, fields, kw_only=True, module=_MADE, namespace={"__doc__": shape.about}
+            )
+        return self._made[id(shape)]
+
+    def _field(self, field: Field) -> Any:  # noqa: ANN401 - what defstruct takes
+        kind, text = self._kind(field.kind), field.about
+        if field.record is not None and self._has_texts:
+            kind, text = _typed_member(field.record, field.member)
+        elif field.record is not None:
+            kind = _member_type(field.record, field.member)
+        if field.is_text:
+            text = text.replace("empty", "null")
+        if field.maybe_none:
+            kind = kind | None
+        if not self._has_texts:
+            return field.name, kind, None
+        kind = Annotated[kind, Meta(description=text)] if text else kind
+        return (field.name, kind) if field.is_always else (field.name, kind | UnsetType, UNSET)
+
+    def _kind(self, kind: object) -> _Type:
+        match kind:
+            case Shape():
+                return self.of(kind)
+            case Nested(shape, how, or_null):
+                struct = self.of(shape)
+                found: _Type = {
+                    "one": struct, "many": GenericAlias(list, (struct,)), "by name": GenericAlias(dict, (str, struct)),
+                }[how]  # fmt: skip
+                return found | None if or_null else found
+        return kind
+
+
+def _setups() -> tuple[type[EngineConfig], ...]:
+    found = []
+    for name in plugin_names("ggbench.engines"):
+        try:
+            found.append(engine_module(name).CONFIG)
+        except StoreError:
+            continue
+    return tuple(found)
+
+
+def _hook(kind: type) -> Json:
+    """Return the schema of `object` and of the config of any engine."""
+    if kind is object:
+        return {"title": "anything"}  # msgspec takes none that is empty
+    if kind is EngineConfig:
+        return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _setups()]}
+    raise NotImplementedError(kind)
+
+
+def _references(schema: object, parts: Mapping[str, Json]) -> set[str]:
+    """Return the names of the parts that a schema refers to, directly or through others."""
+    found: set[str] = set()
+    todo = [schema]
+    while todo:
+        each = todo.pop()
+        todo += each if isinstance(each, list) else each.values() if isinstance(each, dict) else []
+        name = str(each.get("$ref", "")).removeprefix("#/$defs/") if isinstance(each, dict) else ""
+        if name in parts and name not in found:
+            found.add(name)
+            todo.append(parts[name])
+    return found
+
+
+def _described(schema: Json, record: type | None) -> Json:
+    """Return a record's schema with docstrings, and every field required, since documents have all of them."""
+    if record is None or "properties" not in schema:
+        return schema
+    docs = field_docs(record)
+    for name, field in schema["properties"].items():
+        if name in docs:
+            schema["properties"][name] = {"description": docs[name]} | field
+    return schema | {"required": list(schema["properties"])}
+
+
+def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the schema without titles, which repeat names, and without defaults, which an output does not need."""
+    if isinstance(schema, list):
+        return [_clean(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned: Json = {}
+    for key, value in schema.items():
+        if key == "properties":
+            cleaned[key] = {name: _clean(field) for name, field in value.items()}
+        elif key == "description":
+            cleaned[key] = re.sub(r"\bNone\b", "null", " ".join(value.split()))
+        elif key not in ("title", "default"):
+            cleaned[key] = _clean(value)
+    return cleaned
+
+
+def _records(types: tuple[_Type, ...]) -> Iterator[type]:
+    """Yield every record that these types reach."""
+    seen: set[Any] = set()
+    todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
+    while todo:
+        each = todo.pop()
+        if isinstance(each, msgspec.inspect.StructType):
+            if each.cls in seen:
+                continue
+            seen.add(each.cls)
+            if each.cls.__module__ != _MADE:
+                yield each.cls
+            todo += [field.type for field in each.fields]
+        else:
+            found = [getattr(each, name, None) for name in ("type", "item_type", "key_type", "value_type")]
+            todo += [part for part in found if part is not None]
+            todo += [*getattr(each, "types", ()), *getattr(each, "item_types", ())]
+
+
+def _typed_member(record: type, name: str) -> tuple[_Type, str]:
+    """Return the type of a field or a property and its docstring."""
+    getter = _getter(record, name)
+    return _member_type(record, name), (inspect.getdoc(getter) if getter else field_docs(record).get(name)) or ""
+
+
+def _member_type(record: type, name: str) -> _Type:
+    getter = _getter(record, name)
+    return get_type_hints(getter)["return"] if getter else get_type_hints(record)[name]
+
+
+def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
+    found = getattr(record, name, None)
+    return getattr(found, "fget", None) or getattr(found, "func", None)

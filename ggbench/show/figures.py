@@ -1,19 +1,21 @@
-"""What every plot draws: curves over one pair of axes, each with its band and the lines that belong to it."""
+"""What plots and reports draw: curves with their bands and lines, bars with their limits, stacks, and points."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.runs.run import Result, Settings
-from ggbench.show.text import b_text, w_text
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
-from ggbench.units import format_count, with_unit
+from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,128 +29,111 @@ class LatencyLine(msgspec.Struct, frozen=True):
     b_ms: float
 
     def ms(self, position: npt.ArrayLike) -> Floats:
-        """Return the latency at these positions."""
         ramp = np.asarray(position, np.float64) - 1
         return self.b_ms + (ramp / self.w_tokens_per_ms if self.w_tokens_per_ms else 0.0 * ramp)
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """The values of one run, with the lines that belong to them."""
-
     name: str
-    """For the legend; may hold any text."""
+    """Shown in the legend; may hold any text."""
     x: Integers
-    """Positions from 1 on, of which those of repetitions follow each other, or numbers of chunks."""
+    """Positions from 1 on, where repetitions follow each other, or numbers of chunks."""
     y: Floats
-    """As long as `x`."""
     error: Floats | None = None
-    """Standard error of each value, drawn as a band around it, zero where it is not known; None for single steps, of
-    which some are far slower than the rest.
-    """
+    """Standard error of each value, zero if unknown, drawn as a band; None for single steps."""
     fit: LatencyLine | None = None
     limit: LatencyLine | None = None
-    """The limit of the machine's memory bandwidth."""
     note: str = ""
-    """What the legend adds to the name: W and B with their intervals, also where only bounds are known and there is no
-    line; the last value with its error."""
+    """Text after the name in the legend: W and B, or the last value."""
     dimmed: bool = False
-    """Drawn behind the others and paler, without its band."""
+    """Drawn paler, behind the others, and without its band."""
     run: int | None = None
-    """Index of its run among those of the figure; None where each run has one curve, in their order."""
+    """Index of its run; None if each run has one curve, in order."""
     is_formula: bool = False
-    """Whether its letter is written along it, as it was computed and crosses others."""
+    """Whether its letter is repeated along it, since it was computed and crosses others."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A point with a character or two."""
-
     x: float
     y: float
     text: str
     index: int | None = None
-    """Of the curve whose colour it has; None for the colour of text."""
+    """Index of the curve whose colour it has; None for the colour of text."""
     label: str = ""
-    """For the legend. Printable."""
+    """Shown in the legend. Printable."""
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """Curves over one pair of axes."""
-
     key: str
-    """Unique among the figures of all kinds of runs; part of a file's name."""
+    """Unique among all figures and charts; part of a file's name."""
     y_name: str
     y_unit: str
     """Empty for a number without one."""
     x_name: str
     x_unit: str
-    """Empty where the name says it."""
+    """Empty if the name says it."""
     curves: tuple[Curve, ...]
     x_end: int | None = None
-    """The last x that there will be; None for that of the last value."""
+    """The last x to expect; None for that of the last value."""
     least_range: float = 1e-3
     """Differences below it are not worth drawing."""
     y_low: float | None = None
-    """Where the y axis begins at the latest; None for the least value."""
+    """The y axis begins here or lower; None for the least value."""
     marks: tuple[Mark, ...] = ()
     caption: str = ""
-    """Above the legend: what the marks mean. Printable."""
+    """Printed above the legend: what the marks mean. Printable."""
     is_log: bool = False
     """Whether both axes are logarithmic."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """Of the x and of the y axis; None for those of the values."""
+    """Ends of the x and the y axis; None for those of the values."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no curve has a value."""
         return not any(len(one.x) for one in self.curves)
 
     @property
     def y_title(self) -> str:
-        """`latency of one token [ms]`."""
+        """Return `latency of one token [ms]`."""
         return f"{self.y_name} [{self.y_unit}]" if self.y_unit else self.y_name
 
     @property
     def x_title(self) -> str:
-        """`position [tokens]`."""
+        """Return `position [tokens]`."""
         return f"{self.x_name} [{self.x_unit}]" if self.x_unit else self.x_name
 
 
 class PlottedRun(msgspec.Struct, frozen=True):
-    """A run, live or stored, as the figures of its kind take it."""
-
     name: str
-    """That distinguishes it among those of the plot."""
+    """Distinguishes it from the others in the plot."""
     positions: Integers
-    """1-based, of every timed step."""
+    """Position of every timed step, from 1."""
     step_ns: Integers
     fit: LineFit | None = None
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
-    """The records that were observed, in their order."""
     series: Sequence[str] = ()
-    """Name of the series of each step; empty of a run that goes on."""
+    """Name of the series of each step; empty while the run goes on."""
     settings: Settings | None = None
-    """What was to be measured; None where it is unknown."""
     result: Result | None = None
-    """None of a run that goes on."""
+    """None while the run goes on."""
     doing: object = None
-    """What a run that goes on works at, as it reports it."""
+    """What a run in progress reports that it is doing."""
     end: int | None = None
-    """The last x there will be; None where it is unknown, and of a run that ended."""
+    """The last x to expect; None if unknown or the run has ended."""
     dimmed: bool = False
 
 
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
-    """Return latency against position of every timed step of a batch size; a run without any has an empty curve.
+    """Return latency against position of every timed step of a batch size.
 
-    Of an imported run, which has no steps, the means of the windows that another tool timed together.
+    An imported run has no steps, but means of windows that another tool timed as a whole.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
-    key, name = ("latency", "latency of one token")
-    if n_seqs > 1:
-        key, name = f"latency-b{n_seqs}", f"latency of one step, batch {format_count(n_seqs)}"
-    return Figure(key, name, "ms", "position", "tokens", curves, end)
+    if n_seqs == 1:
+        return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+    name = f"latency of one step, batch {format_count(n_seqs)}"
+    return Figure(f"latency-b{n_seqs}", name, "ms", "position", "tokens", curves, end)
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
@@ -157,7 +142,7 @@ def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
 
 
 def _batch_size(series: str) -> int:
-    """The number of sequences in the name of a series, as `decode/p25/b1/r0`."""
+    """Return the number of sequences from the name of a series such as `decode/p25/b1/r0`."""
     found = re.search(r"/b(\d{1,9})(?:/|$)", series)
     return int(found[1]) if found else 1
 
@@ -171,16 +156,11 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
-    return Curve(
-        name=run.name,
-        x=x,
-        y=y,
-        error=error,
-        fit=fitted_line(run.fit),
-        limit=limit_line(run.limit),
-        note="" if run.fit is None else _fit_text(run.fit),
-        dimmed=run.dimmed,
-    )
+    fit, limit, note = run.fit, run.limit, ""
+    if fit is not None:
+        note = f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
+    limit_line = None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
+    return Curve(run.name, x, y, error, fitted_line(fit), limit_line, note, run.dimmed)
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
@@ -203,11 +183,6 @@ def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
 
 
-def limit_line(limit: DecodeLimit | None) -> LatencyLine | None:
-    """Return the line of a limit on decode latency, None where there is no limit."""
-    return None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
-
-
 def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
     """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
     lines: list[str] = []
@@ -219,5 +194,151 @@ def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
     return lines
 
 
-def _fit_text(fit: LineFit) -> str:
-    return f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
+class Bar(msgspec.Struct, frozen=True):
+    run: int
+    """Index of the run, which gives its name, letter and colour."""
+    value: float
+    text: str
+    low: float | None = None
+    """Ends of the interval; None without one."""
+    high: float | None = None
+    limit: float | None = None
+    """What the machine's memory bandwidth allows; None if unknown."""
+
+
+class StackPart(msgspec.Struct, frozen=True):
+    run: int
+    name: str
+    value: float
+    text: str
+
+
+class ChartPoint(msgspec.Struct, frozen=True):
+    """One point, for one run or several runs of one quant."""
+
+    run: int
+    x: float
+    y: float
+    text: str
+    group: str = ""
+    """Points of one group have one shape; empty without groups."""
+    x_ends: tuple[float, float] | None = None
+    """Ends of the interval."""
+    y_ends: tuple[float, float] | None = None
+
+
+class BarChart(msgspec.Struct, frozen=True):
+    key: str
+    """Unique among all figures and charts; part of a file's name."""
+    title: str
+    unit: str
+    bars: tuple[Bar, ...]
+    is_less_better: bool = False
+
+
+class StackChart(msgspec.Struct, frozen=True):
+    """A bar for each run, made of parts that add up."""
+
+    key: str
+    title: str
+    unit: str
+    parts: tuple[StackPart, ...]
+    totals: tuple[Bar, ...]
+    """One for each run with parts."""
+
+
+class PointChart(msgspec.Struct, frozen=True):
+    key: str
+    title: str
+    x_title: str
+    y_title: str
+    points: tuple[ChartPoint, ...]
+    has_labels: bool = False
+    """Whether each point is labelled with its run's name."""
+    counts: bool = False
+    """Whether the x axis counts, so that it has only whole numbers."""
+
+
+Chart = BarChart | StackChart | PointChart | Figure
+
+
+def runs_of(chart: Chart) -> tuple[int, ...]:
+    """Return the indices of the runs that a chart shows, ascending."""
+    if isinstance(chart, Figure):
+        of_curves = [(index, chart.curves[index].run) for index in series_of(chart)]
+        return tuple(sorted({index if run is None else run for index, run in of_curves}))
+    return series_of(chart)
+
+
+def series_of(chart: Chart) -> tuple[int, ...]:
+    """Return the indices that have a colour of their own, ascending: a figure's curves, else the runs."""
+    match chart:
+        case Figure():
+            return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
+        case BarChart():
+            runs = {bar.run for bar in chart.bars}
+        case StackChart():
+            runs = {part.run for part in chart.parts}
+        case PointChart():
+            runs = {point.run for point in chart.points}
+    return tuple(sorted(runs))
+
+
+OUTSIDE = "outside buffers"
+"""The part of a stack that is in none of llama.cpp's buffers."""
+
+
+def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, BarChart]:
+    """Return tokens/s, W and B of each decode with intervals and limits; there is no bar for a bound."""
+
+    def bars(part: str, value: str, interval: str, text: Callable[[Any], str]) -> tuple[Bar, ...]:
+        found = []
+        for index, summary in enumerate(summaries):
+            of = getattr(summary, part)
+            if of is not None and (shown := getattr(of, value)) is not None:
+                low, high = getattr(of, interval) or (None, None)
+                found.append(Bar(index, shown, text(of), low, high, getattr(summary.limit, value, None)))
+        return tuple(found)
+
+    speeds = bars("latency", "tok_s", "tok_s_ci95", tok_s_text)
+    w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
+    return (
+        BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
+        BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
+        BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
+    )
+
+
+def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
+    """Return the memory of each run by weights, KV cache, compute and output buffers, and the rest."""
+    held: dict[int, dict[str, int]] = {}
+    for index, memory in enumerate(summary.memory for summary in summaries):
+        if memory.buffers and memory.n_ctx is not None:
+            output = sum(each.output_bytes for each in memory.buffers)
+            parts = {"weights": memory.weight_bytes, "KV cache": memory.kv_bytes, "compute": memory.compute_bytes,
+                     "output": output, OUTSIDE: memory.other_bytes}  # fmt: skip
+            held[index] = {name: n_bytes for name, n_bytes in parts.items() if n_bytes}
+    totals = {index: sum(parts.values()) for index, parts in held.items()}
+    unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
+    return StackChart(
+        "memory",
+        "Memory by what it holds",
+        unit,
+        tuple(
+            StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
+            for index, parts in held.items()
+            for name, n_bytes in parts.items()
+        ),
+        tuple(Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()),
+    )
+
+
+def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:
+    """Return tokens/s of prompts by their length."""
+    curves = []
+    for name, summary in zip(names, summaries, strict=True):
+        found = [each for each in summary.prefills if not each.n_depth]
+        x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
+        note = f"{tok_s_text(found[-1])} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
+        curves.append(Curve(name, x, y, np.zeros(len(y)), note=note))
+    return Figure("prefill", "speed of reading a prompt", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)

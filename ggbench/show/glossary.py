@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 UNSTEADY = "!"
-"""Mark before the speed of a run that was disturbed."""
+"""Mark of a run that was disturbed, before its speed."""
 MARKED = f"{UNSTEADY} unsteady: the machine was disturbed while this was measured"
-"""Caption of a table whose notes say what was seen."""
+"""Caption of a table whose notes name the disturbance."""
 MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
 """Caption of a list of runs."""
 
 
 class Term(NamedTuple):
-    """A number or a mark as tables show it, with its meaning."""
-
     name: str
     text: str
 
@@ -35,21 +33,13 @@ TERMS = {key: Term(name, text) for key, name, text in read_rows((_FOLDER / "term
 """Every term by its key, in the order of `ggbench help numbers`."""
 
 DECODE = ("w", "b", "speed", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "bound", "unknown", "unsteady")
-"""What a decode shows."""
 PREFILL = ("prefill", "interval", "bound", "unknown")
-"""What a prefill shows."""
 SPEED = ("qwen2_5", "qwen3", "throughput", "ttft", "step", "case_memory", "w", "b", "interval", "bound", "unknown")
-"""What a run by input length and batch size shows."""
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
-"""What a plan shows."""
 PICK = ("loss", "answer", "turn", "no_needs", "interval", "unknown", "training", "ceiling", "fits")
-"""What a pick shows."""
 MAXCTX = ("planned", "theory", "unknown")
-"""What a search for the largest context shows."""
 LIMITS = ("w", "b", "bpw", "best_speed", "knee", "unknown")
-"""What theory shows."""
 LISTS = ("w", "b", "speed", "interval", "bound", "unknown", "unsteady")
-"""What a list of runs shows."""
 
 
 def terms(keys: Iterable[str] = TERMS) -> list[tuple[str, str]]:
@@ -58,5 +48,5 @@ def terms(keys: Iterable[str] = TERMS) -> list[tuple[str, str]]:
 
 
 def provenance() -> list[tuple[str, ...]]:
-    """Return where a number comes from, as tables say it."""
+    """Return what `measured`, `predicted` and the like mean in tables."""
     return read_rows((_FOLDER / "provenance.txt").read_text("utf-8"))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import FITS_NOT, UNKNOWN
-from ggbench.show.limits_document import knees_text
+from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
-from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
+    GIGA,
+    MEANING,
+    TERA,
     Bound,
     DecodePoint,
+    Hardware,
     PrefillLimit,
     SchemeLimits,
     decode_latency_ms,
 )
-from ggbench.sizing.theory.weights import Parameters
+from ggbench.sizing.theory.weights import Parameters, Weights
 from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
@@ -37,6 +42,7 @@ from ggbench.units import (
 if TYPE_CHECKING:
     from ggbench.show.figures import Figure
 
+
 _PREFILL_LENGTHS = (512, 4096, 32768)
 _BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
 
@@ -44,7 +50,6 @@ _BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "K
 def limits_report(
     model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits], *, width: int
 ) -> RenderableType:
-    """Render facts, the decode table and, if the compute rate is known, the prefill table; `width` in characters."""
     parts: list[RenderableType] = [
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
@@ -151,7 +156,6 @@ def _longest(curves: Sequence[PrefillLimit]) -> int:
 
 
 def _times(curves: Sequence[PrefillLimit], length: int) -> list[str]:
-    """Format `97.27 compute` for each row, the times aligned to the right."""
     texts = [(format_number(curve.latency_ms(length), 4), _BOUND_NAMES[curve.bound(length)]) for curve in curves]
     digits = max(len(time) for time, _ in texts)
     return [f"{time:>{digits}} {bound}" for time, bound in texts]
@@ -169,17 +173,14 @@ def _prefill_notes(longest: int) -> str:
 
 
 _AROUND_KNEES = 6
-"""The prefill plot starts at the first knee divided by this and ends at the last knee times this."""
+"""The plot starts at the first knee divided by this and ends at the last knee times this."""
 _WITHOUT_KNEES = 4096
 _POINTS = 640
-"""Of a plotted curve: four to a column of a wide terminal."""
 
 
 def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
-    """Return compute time and, for each scheme, read time of a prompt with knees marked ◆; None without any.
-
-    Only rows with the first row's batch size are drawn. The axes are logarithmic, since read and compute time are close
-    to each other over decades of lengths.
+    """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes. Only rows
+    with the first row's batch size are drawn.
     """
     import numpy as np
 
@@ -212,7 +213,7 @@ def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
 
 
 def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | None:
-    """Return the latency of one step by position, a curve for each scheme; ◆ marks the longest context that fits."""
+    """Return the latency of one step by position for each scheme; ◆ marks the longest context that fits."""
     import numpy as np
 
     from ggbench.show.figures import Curve, Figure, Mark
@@ -236,3 +237,124 @@ def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | 
         curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
     titles = "latency of one step", "ms", "position", "tokens"
     return Figure("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
+
+
+class _Prompt(NamedTuple):
+    """A prompt of one length."""
+
+    curve: PrefillLimit
+    n: int
+
+
+def _prompts(row: SchemeLimits) -> list[_Prompt] | None:
+    curve = row.prefill
+    if curve is None:
+        return None
+    lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
+    return [_Prompt(curve, n) for n in lengths]
+
+
+def printed_line(row: SchemeLimits) -> str:
+    """Return `W 2064, B 13.12 ms, 22072 tokens`, rounded as in the article; a length is truncated."""
+    parts = []
+    if row.w_tokens_per_ms is not None:
+        parts.append(f"W {row.w_tokens_per_ms:.0f}")
+    if row.b_ms is not None:
+        parts.append(f"B {format_ms(row.b_ms)} ms")
+    if row.fits is not None:
+        parts.append(f"{row.max_n_ctx} tokens" if row.max_n_ctx else "oom")
+    return ", ".join(parts)
+
+
+_REGIME = Shape(
+    "Regime",
+    "",
+    field("bound", Literal["weights", "compute", "kv"], get=lambda regime: regime.bound.name.lower()),
+    field("first_n", int),
+    field("last_n", int),
+)
+_PROMPT = Shape(
+    "Prompt",
+    "The time that a prompt takes at least.",
+    field("n_prompt", int, get=lambda prompt: prompt.n),
+    field("read_ms", float, get=lambda prompt: prompt.curve.read_ms(prompt.n)),
+    field("compute_ms", float, get=lambda prompt: prompt.curve.compute_ms(prompt.n)),
+    field("first_token_ms", float, get=lambda prompt: prompt.curve.latency_ms(prompt.n)),
+    field("floor_ms", float, get=lambda prompt: prompt.curve.floor_ms(prompt.n)),
+)
+_SCHEME = Shape(
+    "Scheme",
+    "Limits of one weight and KV type at one batch size.",
+    of(SchemeLimits, "scheme"),
+    of(Weights, "weights=name bpw", lambda row: row.weights),
+    of(SchemeLimits, "batch_size"),
+    field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
+    field(
+        "read_bytes", int, "Of the weights, for one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
+    ),
+    field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
+    of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
+    field(
+        "knees",
+        list[int] | None,
+        "Last prompt length before what bounds it changes.",
+        lambda row: row.prefill and row.prefill.knees(),
+    ),
+    field(
+        "regimes",
+        many(_REGIME) | None,
+        "What bounds a prompt, by its length.",
+        lambda row: row.prefill and row.prefill.regimes(),
+    ),
+    of(SchemeLimits, "decode"),
+    field("prefill", many(_PROMPT) | None, "At powers of two, and at the longest.", _prompts),
+)
+LIMITS = Document(
+    "limits",
+    "limits MODEL [QUANT...]",
+    "Theoretical limits of a model.",
+    field("model", str),
+    field(
+        "convention",
+        dict[str, object],
+        "What the prefixes of the figures mean.",
+        lambda _: {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
+    ),
+    field(
+        "machine",
+        Shape(
+            "Hardware",
+            "",
+            of(Hardware, "name memory_bytes memory_source? bandwidth_bytes_per_s bandwidth_source?"),
+            of(Hardware, "compute_flop_per_s compute_source?"),
+        ),
+    ),
+    field(
+        "parameters",
+        Shape(
+            "Parameters",
+            "Counted by role.",
+            field("layers", int, "With the experts.", lambda parameters: parameters.layers + parameters.experts),
+            of(Parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
+        ),
+    ),
+    field(
+        "kv",
+        Shape(
+            "Kv",
+            "The KV cache.",
+            of(KvCache, "params_per_token bytes_per_token type_k type_v window"),
+            field("windowed_bytes_per_token", int, get=lambda kv: kv.windowed.n_bytes),
+            of(KvCache, "state_bytes remark?"),
+        ),
+    ),
+    of(ModelFile, "n_ctx_train"),
+    field("rows", many(_SCHEME)),
+)
+
+
+def knees_text(curve: PrefillLimit | None) -> str:
+    """Return `113 and 481`; `none` if the bound never changes; an em dash if the machine is unknown."""
+    if curve is None:
+        return "—"
+    return " and ".join(format_count(knee) for knee in curve.knees()) or "none"

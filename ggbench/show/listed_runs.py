@@ -25,22 +25,17 @@ from ggbench.text import sanitize
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """One run of the store as a list shows it."""
-
     stored: StoredRun
     run: Run | None
-    """None where this ggbench cannot read it."""
+    """None if this ggbench cannot read it."""
     problem: str = ""
     """Why the run or its result cannot be read. Printable."""
     model: str = ""
-    """The model by a name that distinguishes it in its list, as `named_runs` gives it. Printable."""
+    """A name that distinguishes the model in its list, set by `named_runs`. Printable."""
 
     @classmethod
     def of(cls, stored: StoredRun, store: Store | None = None) -> ListedRun:
-        """The run, or the reason why it cannot be read; never raises for a kind or a record.
-
-        With the store, one that did not finish has what its samples show.
-        """
+        """Return the run, or why it cannot be read; with the store, an unfinished run has what its samples show."""
         try:
             run = listed_run(stored) if store is None or stored.is_finished else read_run(store, stored)
         except GgbenchError as error:
@@ -50,27 +45,24 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def run_id(self) -> int:
-        """Number of the run in the store."""
         return self.stored.run_id
 
     @property
     def subject(self) -> Subject:
-        """What was measured."""
         return self.stored.subject
 
     @property
     def summary(self) -> QuantSummary | None:
-        """The run as columns take it; None where it cannot be read."""
         return None if self.run is None else QuantSummary.of([self.run])
 
     @property
     def state(self) -> str:
-        """`completed`, `out of memory`, `running`. Printable."""
+        """Return `completed`, `out of memory`, `running`. Printable."""
         return sanitize(self.stored.state.replace("_", " "))
 
     @property
     def answer(self) -> str:
-        """`n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has of a completed run; else its state. Printable."""
+        """Return `n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has; else its state. Printable."""
         run = self.run
         if run is None or not run.is_complete:
             return self.state
@@ -81,17 +73,16 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def is_completed(self) -> bool:
-        """Whether the run ended as planned."""
         return self.stored.state == Outcome.COMPLETED
 
     def text(self, key: str) -> str:
-        """The text of a column of `ggbench.show.columns`; an em dash where the run cannot be read."""
+        """Return the text of a column of `ggbench.show.columns`; an em dash if the run cannot be read."""
         summary = self.summary
         return UNKNOWN if summary is None else column_of(key).text(summary)
 
     @property
     def note(self) -> str:
-        """What to know of it beside the columns: its answer where no column has it, and what is wrong. Printable."""
+        """Return its answer if no column has it, and what is wrong with it. Printable."""
         run, summary = self.run, self.summary
         if run is None or summary is None or self.problem:
             return self.problem
@@ -106,22 +97,20 @@ class ListedRun(msgspec.Struct, frozen=True):
 
 
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
-    """Return the runs with their models named; one whose name is as it was is the same object."""
+    """Return the runs with their models named; an unchanged run is the same object."""
     names = model_names([run.subject for run in runs])
     return tuple(run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True))
 
 
 class SavedRun(msgspec.Struct, frozen=True):
-    """What is written of one run."""
-
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()
-    """What was observed beside the samples, for what draws it."""
+    """Observations other than samples."""
 
     @classmethod
     def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
-        """Read what is stored of the leading run of a summary. Raises StoreError and UnknownName."""
+        """Read what is stored of a summary's leading run. Raises StoreError and UnknownName."""
         assert summary.run.run_id is not None
         stored = store.load_run(summary.run.run_id)
         bodies = [each.body for each in read_recording(store, stored).observations]
@@ -129,27 +118,23 @@ class SavedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        """Read a stored run whole. Raises StoreError where this ggbench cannot read it."""
+        """Read a stored run. Raises StoreError if this ggbench cannot read it."""
         return cls.of(store, QuantSummary.of([read_run(store, stored)]))
 
     @property
     def readings(self) -> tuple[MachineReading, ...]:
-        """Of the machine while it ran."""
         return tuple(each for each in self.observations if isinstance(each, MachineReading))
 
     @property
     def run_id(self) -> int | None:
-        """Number of the run in the store."""
         return self.summary.run.run_id
 
 
 def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
-    """Return what there is to draw of stored runs, by the shortest names that distinguish them."""
     return figures_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
 
 
 def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
-    """Return stored runs as figures take them, by the shortest names that distinguish them."""
     return tuple(
         PlottedRun(
             name,

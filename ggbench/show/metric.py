@@ -19,7 +19,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, Column, reader
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Expected, Interval
+from ggbench.stats.intervals import Interval
 from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -28,12 +28,10 @@ NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
-"""What a limit of `ggbench compare` is on; empty for what none is."""
+"""What a limit of `ggbench compare` is on; empty if none is."""
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """What is compared, and which way is better."""
-
     key: str
     header: str
     unit: str
@@ -41,21 +39,19 @@ class Metric(msgspec.Struct, frozen=True):
     more_is_better: bool
     value: Callable[[QuantSummary], float | None]
     interval: Callable[[QuantSummary], Interval | None] | None = None
-    """None where a run gives a value without an interval."""
+    """None if runs give a value without an interval."""
     left_out: Callable[[QuantSummary], str] = lambda summary: NO_INTERVAL
-    """Why a run that shows a value but has no interval is not compared."""
+    """Why a run with a value and no interval is not compared."""
     topic: str = ""
-    """What a sentence calls it; empty for what follows from another metric."""
+    """The word for it in sentences; empty if it follows from another metric."""
     difference: Callable[[float], str] | None = None
-    """The text of a difference, where the values are exact; None for an estimate, which has a ratio."""
+    """The text of a difference between exact values; None for an estimate, which has a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None
-    """What has to be the same in all runs for their values to mean the same."""
+    """What has to be the same in all runs for the values to mean the same."""
     other_basis: str = ""
-    """The verdict where it differs."""
+    """The verdict if the basis differs."""
     paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
-    """The interval of the ratio of two runs' values that vary together; None where runs are independent, and from it
-    where the two cannot be paired.
-    """
+    """The interval of the ratio of two runs whose values vary together; None for independent runs."""
     is_timed: bool = False
     """Whether another load of the model may give another value, beyond the noise within a run."""
     concern: Concern = ""
@@ -71,35 +67,24 @@ class Property(msgspec.Struct, frozen=True):
 
     name: str
     path: str
-    """As of `reader`."""
+    """A path for `reader`."""
     form: Callable[[Any], str] = str
-    """The text of what is there; one that is not known is never passed."""
+    """Formats a value, which is never None."""
     of: Callable[[QuantSummary], object] = lambda summary: summary
-    """What has the path."""
-
-    def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
-        """Return whether it is of one engine's setup, and not all were run by that engine."""
-        root = self.path.partition(".")[0]
-        return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
+    """What the path starts from."""
 
     def text(self, summary: QuantSummary) -> str:
-        """What people read; empty where it is not known."""
         value = reader(self.path, self.of)(summary)
         return "" if value is None else sanitize(self.form(value))
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return metrics with each key once; of those that share one, each run has the first that shows anything of it."""
+    """Return metrics with each key once; a run has the first metric of its key that has a value."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         before = found.get(metric.key)
         found[metric.key] = metric if before is None or before is metric else _either(before, metric)
     return tuple(found.values())
-
-
-def column_metric(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return the metric of a column of `ggbench.show.columns`."""
-    return metric_of(COLUMNS[key], **more)
 
 
 def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
@@ -113,7 +98,7 @@ def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fiel
 
 
 def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
-    """Return the metric with its interval; what has no upper end, or no value, is only a bound."""
+    """Return the metric with its interval; without an upper end or a value it is only a bound."""
 
     def interval(summary: QuantSummary) -> Interval | None:
         found = ends(summary)
@@ -125,8 +110,8 @@ def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float 
 
 
 def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
-    """Return a column that is proportional to another metric, or to its inverse, whose interval follows."""
-    column = column_metric(key, more_is_better=more_is_better, is_timed=base.is_timed)
+    """Return a column proportional to another metric or its inverse, with an interval that follows from it."""
+    column = metric_of(COLUMNS[key], more_is_better=more_is_better, is_timed=base.is_timed)
 
     def interval(summary: QuantSummary) -> Interval | None:
         ends, of, value = base.interval and base.interval(summary), base.value(summary), column.value(summary)
@@ -142,14 +127,14 @@ def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bo
 
 
 def _either(one: Metric, other: Metric) -> Metric:
-    """The first where a run shows anything of it, else the second."""
+    """Return a metric that is `one` if a run has a value for it, else `other`."""
 
     def of(summary: QuantSummary) -> Metric:
         return one if one.text(summary) != UNKNOWN else other
 
     def interval(summary: QuantSummary) -> Interval | None:
-        found = of(summary)
-        return None if found.interval is None else found.interval(summary)
+        found = of(summary).interval
+        return None if found is None else found(summary)
 
     return replace(
         one,
@@ -165,53 +150,65 @@ _OTHER_LENGTHS = "different lengths"
 
 
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return speed, W and B with what follows from them, memory, percentiles, and prompts that several have read."""
+    """Return speed, W, B and what follows from them, memory, percentiles, and prompts that several runs read."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
 
 
-def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Exact; None for a run that ended early, and for one of several contexts."""
-    result, n_bytes = summary.run.result, summary.memory.total_bytes
-    if summary.outcome is not Outcome.COMPLETED or result is None or result.no_one_memory or n_bytes is None:
-        return None
-    return n_bytes, n_bytes
-
-
-def _no_memory_to_compare(summary: QuantSummary) -> str:
+def _why_no_memory(summary: QuantSummary) -> str:
     if summary.outcome is not Outcome.COMPLETED:
         return "not completed"
     return summary.run.result.no_one_memory if summary.run.result else NO_INTERVAL
 
 
+def _memory_interval(summary: QuantSummary) -> Interval | None:
+    """Return the exact memory; None for a run that ended early or had several contexts."""
+    n_bytes = summary.memory.total_bytes
+    return None if _why_no_memory(summary) or n_bytes is None else (n_bytes, n_bytes)
+
+
 def decoded_lengths(summary: QuantSummary) -> object:
-    """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
+    """Return what speed depends on: tokens of prompt and decode, and depths; None without a decode."""
     depths = getattr(summary.run.head.settings, "depths", ())
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
 
-def _prefill(n_prompt: int) -> Metric:
-    def speed(summary: QuantSummary) -> PrefillSpeed | None:
-        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
-
-    name = f"prefill {format_count(n_prompt)}"
+def _speed_metric(
+    key: str,
+    header: str,
+    topic: str,
+    text: Callable[[QuantSummary], str],
+    speed: Callable[[QuantSummary], tuple[float, tuple[float, float | None] | None] | None],
+) -> Metric:
+    """Return a metric of tokens/s; `speed` returns the value and the ends of its interval, as far as they exist."""
     metric = Metric(
-        f"prefill_{n_prompt}",
-        name,
+        key,
+        header,
         "tok/s",
-        text=lambda summary: tok_s_text(speed(summary)),
+        text=text,
         more_is_better=True,
-        value=lambda summary: found.tok_s if (found := speed(summary)) else None,
-        topic=name,
+        value=lambda summary: found[0] if (found := speed(summary)) else None,
+        topic=topic,
         is_timed=True,
         concern="speed",
     )
-    return estimated(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
+    return estimated(metric, lambda summary: found[1] if (found := speed(summary)) else None)
+
+
+def _prefill(n_prompt: int) -> Metric:
+    def prompt(summary: QuantSummary) -> PrefillSpeed | None:
+        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
+
+    def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None] | None] | None:
+        return (found.tok_s, found.tok_s_ci95) if (found := prompt(summary)) else None
+
+    name = f"prefill {format_count(n_prompt)}"
+    return _speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
 
 
 _SPEED = estimated(
-    column_metric(
-        "tok_s",
+    metric_of(
+        COLUMNS["tok_s"],
         more_is_better=True,
         topic="speed",
         basis=decoded_lengths,
@@ -223,10 +220,12 @@ _SPEED = estimated(
 )
 
 
-W = estimated(column_metric("w_tokens_per_ms", more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95"))
+W = estimated(
+    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
+)
 
 
-B = estimated(column_metric("b_ms", more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
+B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
 
 
 MEMORY = Metric(
@@ -237,14 +236,13 @@ MEMORY = Metric(
     more_is_better=False,
     value=lambda summary: summary.memory.total_bytes,
     interval=_memory_interval,
-    left_out=_no_memory_to_compare,
+    left_out=_why_no_memory,
     topic="memory",
     difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
     basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
     other_basis="different n_ctx",
     concern="memory",
 )
-"""What all buffers take; every kind of run is compared by it."""
 
 
 _DECODE = (
@@ -256,14 +254,13 @@ _DECODE = (
     derived("b_w16_ms", B, more_is_better=False),
     MEMORY,
     *(
-        column_metric(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
+        metric_of(COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
         for key in ("p50_ms", "p99_ms")
     ),
 )
 
 
 def vary(value: Callable[[QuantSummary], object], summaries: Sequence[QuantSummary]) -> bool:
-    """Return whether what is known of a value is not the same for all."""
     return len({value(summary) for summary in summaries} - {None}) > 1
 
 
@@ -271,10 +268,8 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at depths up to what any of these runs reached, and at the next one; none without a curve.
-
-    A figure beyond what its run reached follows from its line, and has a tilde. Raises StoreError for a run of a kind
-    that this ggbench does not have.
+    """Return tokens/s at depths up to what any of these runs reached, and at the next one. Figures beyond a run's reach
+    follow from its line and have a tilde. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:
@@ -285,48 +280,32 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def reach_of(summary: QuantSummary) -> int | None:
-    """Return the last position that its latencies were measured at, or forecast; None where it shows none."""
+    """Return the last position with a measured or forecast latency; None without one."""
     found = _speed_of(summary)
     return None if found is None else found.reach
 
 
 def _speed_of(summary: QuantSummary) -> RunSpeed | None:
-    """What the first run says that has latencies by position."""
+    """Return the speeds of the first run that has latencies by position."""
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 
 
 def _at_depth(depth: int) -> Metric:
-    def speed(summary: QuantSummary) -> tuple[Expected, bool] | None:
-        """Tokens/s, and whether they lie beyond what was measured."""
+    def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None]] | None:
         curve = _speed_of(summary)
         if curve is None:
             return None
-        return inverse(interpolated(curve.step_ms, depth + 1)), curve.reach is None or depth >= curve.reach
+        found = inverse(interpolated(curve.step_ms, depth + 1))
+        return found.value, (found.low, found.high if math.isfinite(found.high) else None)
 
     def text(summary: QuantSummary) -> str:
-        found = speed(summary)
+        found, reach = speed(summary), reach_of(summary)
         if found is None:
             return UNKNOWN
-        (value, low, high), is_beyond = (found[0].value, found[0].low, found[0].high), found[1]
-        shown = format_interval(value, low, high) if math.isfinite(high) else f"> {format_number(low)}"
-        return f"~{shown}" if is_beyond else shown
+        value, (low, high) = found
+        shown = f"> {format_number(low)}" if high is None else format_interval(value, low, high)
+        return f"~{shown}" if reach is None or depth >= reach else shown
 
-    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
-        found = speed(summary)
-        if found is None:
-            return None
-        return found[0].low, found[0].high if math.isfinite(found[0].high) else None
-
-    metric = Metric(
-        f"tok_s_d{depth}",
-        format_count(depth),
-        "tok/s",
-        text=text,
-        more_is_better=True,
-        value=lambda summary: found[0].value if (found := speed(summary)) else None,
-        topic=f"speed at n_depth {format_count(depth)}",
-        is_timed=True,
-        concern="speed",
-    )
-    return estimated(metric, ends)
+    length = format_count(depth)
+    return _speed_metric(f"tok_s_d{depth}", length, f"speed at n_depth {length}", text, speed)

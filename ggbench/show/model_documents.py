@@ -1,4 +1,4 @@
-"""JSON of models that are not measured: headers of GGUF files, the catalog, this disk, and repos of the Hub."""
+"""JSON of models that are not measured: GGUF headers, the catalog, this disk, and repos of the Hub."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
-from ggbench.hub.hf_cache import VerifiedFile
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
-
-NO_REASON = "Why it cannot be counted; null where it can."
 
 
 def _provenance(is_twin: Get) -> tuple[Field, ...]:
@@ -27,27 +24,15 @@ def _provenance(is_twin: Get) -> tuple[Field, ...]:
 
 
 def files_field(paths: Get) -> tuple[Field, ...]:
-    """Return the field of a model's files."""
     return field("files", list[str], "Paths, the shards in order.", paths)
 
 
-def _kv_bytes_per_token(file: ModelFile) -> int | None:
+def _kv(file: ModelFile) -> tuple[int | None, str | None]:
+    """Return the KV bytes per token, or why they are unknown."""
     try:
-        return file.kv_bytes_per_token()
-    except Unsupported:
-        return None
-
-
-def _no_kv_reason(file: ModelFile) -> str | None:
-    try:
-        file.kv_bytes_per_token()
+        return file.kv_bytes_per_token(), None
     except Unsupported as error:
-        return error.message
-    return None
-
-
-def _state_bytes(file: ModelFile) -> int | None:
-    return None if _no_kv_reason(file) else sum(state.state_bytes for state in file.states)
+        return None, error.message
 
 
 def _metadata(file: ModelFile) -> dict[str, object]:
@@ -72,13 +57,18 @@ INSPECT = Document(
         "kv_bytes_per_token",
         int | None,
         "KV cache in f16 for one position over all layers, ignoring any window.",
-        _kv_bytes_per_token,
+        lambda file: _kv(file)[0],
     ),
-    field("no_kv_reason", str | None, "Why that is not counted from the header.", _no_kv_reason),
+    field("no_kv_reason", str | None, "Why that is not counted from the header.", lambda file: _kv(file)[1]),
     of(ModelFile, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
     of(ModelFile, "n_expert n_expert_used sliding_window"),
     field("n_windowed_layers", int, get=lambda file: sum(state.window is not None for state in file.states)),
-    field("state_bytes", int | None, "Of layers whose state does not grow with the context.", _state_bytes),
+    field(
+        "state_bytes",
+        int | None,
+        "Of layers whose state does not grow with the context.",
+        lambda file: None if _kv(file)[1] else sum(state.state_bytes for state in file.states),
+    ),
     field("n_tensors", int, get=lambda file: len(file.tensors)),
     field(
         "tensor_types",
@@ -90,7 +80,6 @@ INSPECT = Document(
     field("metadata", dict[str, object], 'Every key; a long array is `{"array_length": n}`.', _metadata),
     sometimes(field("tensors", list[TensorInfo], "With --tensors.")),
 )
-"""Of a `ModelFile`."""
 
 
 _ENTRY = Shape(
@@ -157,7 +146,7 @@ REPO_VARIANT = Shape(
     field("files", list[str], "Paths on this disk, where it is whole."),
     field("here_bytes", int, "What of it is on this disk, unfinished downloads included."),
 )
-"""Of a `RepoVariant`, with what of it is on this disk."""
+"""Made from a `RepoVariant`."""
 REPO = Document(
     "models.repo",
     "models --repo ORG/NAME",
@@ -166,7 +155,7 @@ REPO = Document(
     field("rows", many(REPO_VARIANT)),
     field("sidecars", many(_REPO_FILE)),
 )
-"""Of a `RepoListing`."""
+"""Made from a `RepoListing`."""
 SEARCH = Document(
     "models.search",
     "models --search TEXT",
@@ -191,7 +180,7 @@ PULLED_QUANT = Shape(
     field("file_bytes", int, get=lambda found: found.variant.file_bytes),
     field("files", many(_PULLED_FILE)),
 )
-"""Of a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
+"""Made from a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
 PULLED = Document("pull", "pull MODEL [QUANT...]", "What was downloaded.", field("rows", many(PULLED_QUANT)))
 TWIN = Shape(
     "Twin",
@@ -202,5 +191,4 @@ TWIN = Shape(
     field("provenance", Literal["twin"], get=lambda _: "twin"),
     of(ModelFile, "file_bytes n_params bpw"),
 )
-"""Of a `ModelFile`, with its model, quant and file."""
 TWINS = Document("twin", "twin MODEL [QUANT...]", "The twins that were written.", field("rows", many(TWIN)))

@@ -44,18 +44,16 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
-"""Columns from one letter, dash or point to the next."""
+"""Columns between two letters, dashes or points."""
 _LETTER_SHIFT = 5
 """Columns between the letters of neighbouring curves, so that they do not cover each other."""
 
 Cell = tuple[int, int, str]
-"""Column and row from the top left, and a character."""
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The area inside of two axes, in characters, of which each has two columns of four dots.
-
-    The TUI draws a live plot from it several times a second, beside a decode on every core.
+    """The area between two axes, in characters of two by four dots. The TUI draws a live plot from it several times a
+    second, next to a decode on every core.
     """
 
     x: Axis
@@ -64,22 +62,20 @@ class Frame(msgspec.Struct, frozen=True):
     n_rows: int
 
     def columns(self, curve: Curve) -> Columns:
-        """Return what the line of a curve is in every column of dots: the range of values that have an error, the
-        typical latency of single steps.
-        """
+        """Return the line of a curve in every column of dots: its values, or the typical latency of single steps."""
         of_curve = typical_columns if curve.error is None else min_max_columns
         return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
 
     def row(self, y: float) -> int:
-        """Return the row of a value, from the top; what lies beyond the axis counts as its edge."""
+        """Return the row of a value, from the top; values beyond the axis are at its edge."""
         return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
 
     def band(self, curve: Curve) -> Columns:
-        """Return the band around the line: of the errors, or from the least to the largest step."""
+        """Return the band around the line: the errors, or from the least to the largest step."""
         return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
 
     def cells(self, columns: Columns, *, every_fourth: bool = False) -> list[Cell]:
-        """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
+        """Return the dots from the least to the largest of every column, or every fourth dot, which looks paler."""
         dots = self._dots(columns)
         if every_fourth:
             down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
@@ -92,16 +88,14 @@ class Frame(msgspec.Struct, frozen=True):
         ]
 
     def line_places(self, line: LatencyLine, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
-        """Return columns that `every` divides, from `first` to `last`, with the rows of a line, where it is inside."""
+        """Return the columns from `first` to `last` that `every` divides, with the rows of a line inside the frame."""
         columns = np.arange(-(-first // every) * every, last + 1, every)
         y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
         inside = (y >= self.y.low) & (y <= self.y.high)
         return [(column, self.row(at)) for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)]
 
     def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """The dots from the least to the largest of every column, without gaps between neighbours; what lies outside
-        of the axis is cut off.
-        """
+        """Return the dots from the least to the largest of every column, without gaps between neighbours."""
         n_dots_down = self.n_rows * _DOTS_DOWN
         dots = np.zeros((n_dots_down, self.n_columns * DOTS_ACROSS), bool)
         if not len(columns.column):
@@ -120,34 +114,32 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Ink(NamedTuple):
-    """What a character is drawn with; a front end makes a colour of it."""
+    """How a character is drawn; a front end makes a colour of it."""
 
     curve: int | None = None
-    """Its index; None for the colour of text."""
+    """Index of the curve; None for the colour of text."""
     is_faint: bool = False
 
 
 class _Canvas:
-    """Characters inside of the axes with their ink."""
-
     def __init__(self, columns: int, rows: int) -> None:
         self.rows = [[(" ", Ink())] * columns for _ in range(rows)]
 
     def add(self, cells: Iterable[Cell], ink: Ink) -> None:
-        """Add the dots of braille characters to those that are there."""
+        """Add the dots of braille characters to those already there."""
         for column, row, dots in cells:
             old = self.rows[row][column][0]
             self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), ink)
 
     def put(self, column: int, row: int, text: str, ink: Ink, *, where_blank: bool = False) -> None:
-        """Put text in place of whatever is there."""
+        """Write text over whatever is there."""
         for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
             if not where_blank or self.rows[row][at][0] == " ":
                 self.rows[row][at] = (character, ink)
 
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
-    """Return lines of text as `draw` has them, `color` with ANSI colours; a legend follows below."""
+    """Return the drawing as lines of text, with ANSI colours if `color`, and the legend below."""
     if figure.is_empty and not figure.marks:
         return "no samples to plot"
     rows, frame = draw(figure, max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height))
@@ -166,10 +158,9 @@ def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legen
 
 
 def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
-    """Return rows of text with its ink, at most as wide and as high: values as dots, their errors or the single steps
-    behind them as fewer, the fitted line as dashes with the curve's letter, the limit as points, marks over all.
-
-    The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
+    """Return rows of text with their ink. Values are drawn as dots with paler errors or single steps behind them, the
+    fit as dashes with the curve's letter, the limit as points, and marks over all. The y axis ends a tenth above 99.5 %
+    of the steps; slower ones are marked at the top.
     """
     curves = sorted(
         ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
@@ -211,7 +202,7 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
-    """The axes, and the ticks of y with their labels."""
+    """Return the axes, and the ticks of y with their labels."""
     if figure.ends is not None:
         x, y = (Axis(*ends, is_log=figure.is_log) for ends in figure.ends)
     else:
@@ -230,7 +221,7 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
 
 
 def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[str, str]:
-    """The axis with its ticks, by column, and their numbers, which never overlap."""
+    """Return the axis with its ticks, and their numbers, which never overlap."""
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
     for column, tick in ticks:
         text = format_count(round(tick))
@@ -243,7 +234,7 @@ def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[s
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    """The limit behind the values, the fitted line over them with letters, else a letter at their end."""
+    """Draw the limit behind the values and the fit over them, with the curve's letter."""
     index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
@@ -263,7 +254,7 @@ def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Col
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:
-    """The curve's name, its fit, its limit and the steps beyond the top."""
+    """Return the curve's name, its fit, its limit and the steps beyond the top."""
     parts = [sanitize(one.name)]
     if one.note:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")

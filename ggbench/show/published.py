@@ -1,16 +1,27 @@
-"""Published rows for the terminal: what identifies each row, then its figures."""
+"""Published rows as tables, JSON and CSV; a figure is a number, or the word printed in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
+from msgspec.structs import fields
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ggbench.models.published.rows import METRICS, PublishedDocument, PublishedFigure, PublishedRow, table_of
+from ggbench.errors import UnknownName
+from ggbench.models.published import (
+    METRICS,
+    WITH_ERRORS,
+    PublishedDocument,
+    PublishedFigure,
+    PublishedRow,
+    Table,
+    table_of,
+    versions_of,
+)
 from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.published_document import versions_text
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right
 from ggbench.units import format_count
 
@@ -47,7 +58,7 @@ _HEADERS = {
 }
 _FIGURES_IN_A_LIST = 4
 _PRIORITIES = {"ppl_ratio": 7, "ppl_difference": 6, "mean_dp_percent": 5}
-"""Of figures that follow from others; the rest stay in every table."""
+"""Priorities of figures that follow from others; the rest stay in every table."""
 _COUNTS = (
     ("n_ctx", "n_ctx", 5),
     ("n_gpu", "GPUs", 4),
@@ -58,14 +69,13 @@ _COUNTS = (
 
 
 def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
-    """Render the documents with the number of rows and tables of each."""
     columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
     rows = [(each.id, format_count(each.rows), format_count(len(each.tables)), each.title) for each in sources]
     return new_table(None, columns, rows)
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
-    """Render the rows grouped by the table that they come from, in their order, with its software versions."""
+    """Return the rows grouped by the table that they come from, with its software versions."""
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
@@ -79,17 +89,13 @@ def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) 
 
 
 def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | None = None) -> RenderableType:
-    """Render the rows as one table in the given order, with the figure `column`.
-
-    If `column` is not a figure, the figures stated by most of the rows are shown.
-    """
     stated = {name: sum(getattr(row, name) is not None for row in rows) for name in METRICS}
     usual = sorted(METRICS, key=lambda name: -stated[name])[:_FIGURES_IN_A_LIST]
     metrics = [column] if column in METRICS else [name for name in METRICS if name in usual]
     return Group(_table(rows, metrics, width), Text("\n".join(_remarks(rows)), style="dim"))
 
 
-def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> Table:
+def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> RenderableType:
     columns = _columns(rows, metrics)
     if width is not None and sum(each.width for each in columns if not each.is_shared) > width:
         without = _columns(rows, metrics, has_errors=False)
@@ -99,7 +105,6 @@ def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | No
 
 
 def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors: bool = True) -> list[Cells]:
-    """Every column that a row states; where there is no room for errors, figures without."""
     columns = [
         names("model", map(_model, rows)),
         names("system", (row.system for row in rows), 3),
@@ -139,3 +144,89 @@ def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
             if text:
                 counted[text] = counted.get(text, 0) + 1
     return [f"{count} {'row' if count == 1 else 'rows'}: {text}" for text, count in counted.items()]
+
+
+_FIELDS = tuple(each.name for each in fields(PublishedRow))
+
+
+def _cells() -> Iterator[Field]:
+    for name in _FIELDS:
+        if name == "versions":
+            yield from field(name, dict[str, str], "Of the software.", versions_of)
+        elif name in METRICS:
+            text = "A number, or the word printed in its place, such as `oom`; null is not stated."
+            yield from field(name, float | str | None, text, _plain_of(name))
+        else:
+            yield from of(PublishedRow, name)
+    for name in WITH_ERRORS:
+        yield from field(f"{name}_error", float | None, "As printed beside the figure.", _error_of(name))
+
+
+def _plain_of(name: str) -> Get:
+    return lambda row: _plain(getattr(row, name))
+
+
+def _error_of(name: str) -> Get:
+    return lambda row: (figure := getattr(row, name)) and figure.error
+
+
+ROW = Shape("PublishedRow", "One published row.", _cells())
+NEAR = Shape(
+    "NearRow",
+    "A published row near to a run.",
+    field("differences", list[str], "How its conditions differ from those of the run."),
+    sometimes(
+        field("ln_ppl_ratio", float | None, "Of a quality, as the row has it, or derived from it."),
+        field("ln_ppl_ratio_error", float | None),
+    ),
+    within(lambda near: near.row, ROW.fields),
+)
+AGAINST = sometimes(field("against", many(NEAR), "With --against: the nearest published rows."))
+_TABLE = Shape("Table", "One table of a document.", of(Table, "name rows versions remark?"))
+_SOURCE = Shape(
+    "PublishedDocument",
+    "A document that rows are taken from.",
+    of(PublishedDocument, "id title rows"),
+    field("tables", many(_TABLE)),
+    of(PublishedDocument, "remarks left_out"),
+)
+PUBLISHED = Document(
+    "published",
+    "published",
+    "Published rows, and the documents that they are from.",
+    field("rows", many(ROW)),
+    field("sources", many(_SOURCE)),
+)
+COLUMNS = tuple(each.name for each in ROW.fields)
+
+
+def published_csv(rows: Sequence[PublishedRow]) -> str:
+    """Return the rows as CSV; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
+    from ggbench.show.text import csv_text
+
+    rows_of_cells = (ROW.value(row, versions=versions_text(versions_of(row))) for row in rows)
+    return csv_text(COLUMNS, (cells.values() for cells in rows_of_cells))
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow, ...]:
+    """Sort the rows by a column, descending with a leading minus; words follow numbers, then unstated. Raises
+    UnknownName.
+    """
+    name = key.strip().lstrip("-").lower().replace("-", "_")
+    if name not in _FIELDS:
+        raise UnknownName("published column", name, _FIELDS)
+    stated = [(value, row) for row in rows if (value := _plain(getattr(row, name))) is not None]
+    is_descending = key.strip().startswith("-")
+    ordered: list[PublishedRow] = []
+    for is_word in (False, True):
+        alike = [pair for pair in stated if isinstance(pair[0], str) == is_word]
+        ordered += [row for _, row in sorted(alike, key=itemgetter(0), reverse=is_descending)]
+    return (*ordered, *(row for row in rows if _plain(getattr(row, name)) is None))
+
+
+def _plain(cell: PublishedFigure | str | int | None) -> str | int | float | None:
+    return cell.plain if isinstance(cell, PublishedFigure) else cell

@@ -1,4 +1,4 @@
-"""One quant in full: a decode or a series of prompts, from the file to the command that reproduces it."""
+"""Tables of measured quants and of stored runs, and one quant in full."""
 
 from __future__ import annotations
 
@@ -57,10 +57,6 @@ from ggbench.units import (
 def row_details(
     summary: QuantSummary, *, folded: bool = False, readings: Sequence[MachineReading] = ()
 ) -> RenderableType:
-    """All that is known of one quant: file, memory on each device, latency, its limit, the machine, command.
-
-    `readings` of the machine go into a section of their own; `folded` as in `again_line`.
-    """
     parts: list[RenderableType] = [facts_table("Model", _model(summary))]
     if summary.memory.buffers:
         parts.append(_memory_table(summary.memory))
@@ -77,7 +73,6 @@ def row_details(
 
 
 def prefill_table(summary: QuantSummary) -> RenderableType:
-    """The time to read prompts of several lengths."""
     return run_page(summary.run, _heading(summary), [facts_table("Model", _model(summary)), _prefills(summary)])
 
 
@@ -111,14 +106,12 @@ def _model(summary: QuantSummary) -> Facts:
 
 
 def _parameters(subject: Subject) -> str:
-    """`135 M at 5.74 BPW`, as far as it is known."""
     if subject.n_params is None:
         return ""
     return f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
 
 
 _SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
-"""What has a line of its own."""
 
 
 def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
@@ -139,14 +132,14 @@ def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
 
 
 def _limit_text(limit_bytes: int, memory: Memory) -> str:
-    """The limit, and why the peak below may exceed it."""
+    """Return the limit, and why the peak below may exceed it."""
     if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
         return format_bytes(limit_bytes)
     return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
 
 
 def _batches(setup: EngineConfig, memory: Memory) -> str:
-    """What llama.cpp took; what was requested where there was no context, or it is not known what it took."""
+    """Return what llama.cpp used, else what was requested."""
     if setup.n_batch is None:
         return ""
     if memory.n_batch is None or memory.n_ubatch is None:
@@ -198,7 +191,7 @@ def _prefills(summary: QuantSummary) -> Table:
 
 
 def _prompt_text(prefill: PrefillSpeed) -> str:
-    """`512`, or `512 @ d4096` after 4096 tokens in the cache, as llama-bench writes it."""
+    """Return `512`, or `512 @ d4096` after 4096 tokens in the cache, as llama-bench writes it."""
     return format_count(prefill.n_prompt) + (f" @ d{prefill.n_depth}" if prefill.n_depth else "")
 
 
@@ -260,14 +253,11 @@ def _gpu(use: GpuUse) -> Facts:
 
 
 _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
-"""Figures that a list of runs of any kind has, with their priority in it."""
+"""Figures of a list of runs, with their priorities."""
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
-    """The columns named by `keys` of every quant; one that did not complete is dim, and its note says why.
-
-    `width` is the terminal's, in characters; None keeps every column in the table.
-    """
+    """Return the columns `keys` of every quant; one that did not complete is dim, and its note says why."""
     is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
@@ -279,10 +269,7 @@ def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width:
 
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
-    """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`.
-
-    An unsteady run is only marked: what disturbed it is in its details.
-    """
+    """Return stored runs with what came of them so far; an unsteady run is only marked."""
     runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
     is_marked = any(run.text("tok_s").startswith(UNSTEADY) for run in runs)
@@ -307,13 +294,13 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
 
 
 def _note(run: ListedRun) -> str:
-    """What is wrong with a run, after what marks one that was not measured here."""
+    """Return what is wrong with a run, after the mark of an imported one."""
     mark, problem = imported_text(run.stored.environment), _problem(run)
     return problem if mark in problem else "; ".join(filter(None, (mark, problem)))
 
 
 def _problem(run: ListedRun) -> str:
-    """Why a run has no figures; empty where a column has them, and where its state says it all."""
+    """Return why a run has no figures; empty if a column has some or its state says it."""
     if run.summary is None or run.problem:
         return run.problem
     if run.is_completed:

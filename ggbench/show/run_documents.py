@@ -1,4 +1,4 @@
-"""JSON of what was measured: what the documents of every kind of run share, measured quants, and lists of runs."""
+"""JSON of measured runs: what the documents of every kind share, measured quants, and lists of runs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,28 @@ from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.stats.decode_timing import LatencySummary
 
 NUMBER = float | None
 ENDS = tuple[float | None, float | None] | None
-"""Of an interval of 95 %; an end of null is unbounded."""
+"""A 95 % interval; an end of null is unbounded."""
 
 
 def subject(names: str) -> tuple[Field, ...]:
-    """Return fields of a run's `Subject`."""
     return of(Subject, names, lambda run: run.subject)
 
 
 def memory(names: str) -> tuple[Field, ...]:
-    """Return fields of a run's `Memory`."""
     return of(Memory, names, lambda run: run.memory)
 
 
 def ends(expected: Any) -> tuple[float, float] | None:  # noqa: ANN401 - a value with `low` and `high`, or None
-    """Return the interval of a value."""
     return None if expected is None else (expected.low, expected.high)
 
 
 def expected(name: str, about: str, get: Get, interval: str = "") -> tuple[Field, ...]:
-    """Return a value and its interval, `interval` or `NAME_ci95`, of what has `value`, `low` and `high`, or is None."""
+    """Return the fields of a value and its interval, `interval` or `NAME_ci95`; all null if `get` finds None."""
     value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
     return (*value, *field(interval or f"{name}_ci95", ENDS, get=lambda root: ends(get(root))))
 
@@ -67,7 +64,6 @@ ORIGIN = (
     *of(RunHead, "environment command", lambda run: run.head),
     *of(Run, "run_id"),
 )
-"""How a run ended and what reproduces it: the last fields of the documents of its kind."""
 _REPEAT = field(
     "repeat", int | list[int] | None, "As asked for; with --samples a list: the repetition of every timed token."
 )
@@ -85,11 +81,11 @@ _STORED = Shape(
 
 
 NO_STEPS = "the timed steps are not in the document, so there is no curve"
-"""Of `ReadRun.lacks`."""
+"""For `ReadRun.lacks`."""
 
 
 class ReadRun(msgspec.Struct, frozen=True):
-    """What a document says of a run besides its file, its memory and how it ended."""
+    """What a document says of a run besides its file, its memory and its outcome."""
 
     settings: Settings
     result: Result
@@ -98,31 +94,26 @@ class ReadRun(msgspec.Struct, frozen=True):
 
 
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents of one kind of run, which all have the fields of one shape."""
-
     shape: Shape
     one: Document
-    """What the command prints of one run."""
     stored: Document
-    """What `results show` prints."""
     several: Document | None = None
-    """What the command prints of several quants; None where it takes only one."""
+    """What the command prints of several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
-    """In which the runs are rows, too."""
+    """Other documents with the runs as rows."""
     root: Callable[[Run], object] = lambda run: run
-    """What the shape is made of."""
+    """Returns what the shape is made from."""
     read: Callable[[Any], ReadRun | None] | None = None
-    """Makes a run of what was read by the shape, or None of one of another kind; None if it cannot be read back."""
+    """Makes a run of an object of the shape; None for another kind. None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
     """Finds the runs in a document."""
 
     @property
     def all(self) -> tuple[Document, ...]:
-        """All of them."""
         return (self.one, *([self.several] if self.several else []), self.stored, *self.others)
 
     def value(self, run: Run, **given: object) -> dict[str, object]:
-        """Return the fields of a run, with what `given` has for others."""
+        """Return the fields of a run; `given` has others."""
         return self.shape.value(self.root(run), **given)
 
 
@@ -134,7 +125,7 @@ def run_documents(
     is_swept: bool = False,
     read: Callable[[Any], ReadRun | None] | None = None,
 ) -> RunDocuments:
-    """Return the documents of a kind: `kind`, `kind.all` where several quants are measured, and `results.stored`."""
+    """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
     return RunDocuments(
@@ -154,12 +145,12 @@ def stored_document(name: str, shape: Shape) -> Document:
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
-    """Return the fields that a document of a stored run has besides those of the run."""
+    """Return the fields that only the document of a stored run has."""
     return _STORED.value(stored, readings=readings)
 
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
-    """Return the values of `SAMPLES`, with the repetition of each step."""
+    """Return the values of `SAMPLES` and the repetition of each step."""
     return {
         "repeat": samples.repeat.tolist(),
         "position": samples.position.tolist(),
@@ -205,7 +196,6 @@ QUANT = Shape(
     within(lambda summary: summary.run, ORIGIN),
     AGAINST,
 )
-"""Of a `QuantSummary`, by the names that every command uses."""
 _ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as asked for."), *field("rows", many(QUANT)))
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
 DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
@@ -241,12 +231,7 @@ _LISTED = Shape(
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
     of(QuantSummary, "fit", lambda listed: listed.summary),
-    of(
-        LatencySummary,
-        "tok_s tok_s_ci95",
-        lambda listed: listed.summary and listed.summary.latency,
-        maybe=True,
-    ),
+    of(LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True),
     field(
         "reason",
         str | None,

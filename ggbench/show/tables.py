@@ -21,22 +21,20 @@ from ggbench.text import sanitize
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
 GAP = 2
-"""Blanks between two columns; the box itself makes one of them."""
 
 _WRAPPED_WIDTH = 24
-"""Characters that a column of several lines keeps where the terminal is narrow."""
+"""Characters that a wrapping column keeps if the terminal is narrow."""
 
 Facts = Sequence[tuple[str, str]]
-"""Names with their values; a value without text is left out."""
+"""Names with their values; an empty value is left out."""
 
 
 class CaptionedTable(Table):
-    """A table with lines of text below it, which wrap at the width of the terminal and not at the table's."""
+    """A table with lines of text below, which wrap at the terminal's width."""
 
     lines_below: tuple[Text, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table, then the lines."""
         yield from super().__rich_console__(console, options)
         yield from self.lines_below
 
@@ -44,9 +42,8 @@ class CaptionedTable(Table):
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> CaptionedTable:
-    """A table with a line under the header and no other rules, so that it also reads without colour.
-
-    `columns` are headers, with the unit after a line break, and how each is aligned, as in `add_column`.
+    """Return a table with a line under the header as its only rule, so that it reads without colour. `columns` are
+    headers, with the unit after a line break, and their alignment as in `add_column`.
     """
     table = CaptionedTable(
         title=Text(sanitize(title), style="bold") if title else None,
@@ -65,22 +62,17 @@ def new_table(
 
 
 def add_column(table: Table, header: str, align: str = "left") -> None:
-    """One column, aligned `left` or `right`, or one that may `wrap` and takes the width that the others leave.
-
-    What is cut shows that it is: a figure without its last digits would be another one.
-    """
+    """Add a column aligned `left` or `right`, or one that may `wrap`; a cut text ends in an ellipsis."""
     justify: Literal["left", "right"] = "right" if align == "right" else "left"
     wraps = align == "wrap"
     table.add_column(Text(header), justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
 
 
 def twin_caption(subjects: Iterable[Subject]) -> str:
-    """What to say below a table of these; empty without a twin."""
     return TWIN_CAPTION if any(subject.source == "twin" for subject in subjects) else ""
 
 
 def facts_table(title: str, facts: Facts) -> Table:
-    """Names on the left, values on the right, under a heading."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.title, table.title_justify = Text(sanitize(title), style="bold"), "left"
     table.add_column(no_wrap=True, min_width=12)
@@ -92,13 +84,11 @@ def facts_table(title: str, facts: Facts) -> Table:
 
 
 def spaced(parts: Sequence[RenderableType]) -> Group:
-    """The parts below each other with a blank line between."""
+    """Return the parts below each other with a blank line between."""
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """One column with its texts."""
-
     header: str
     texts: tuple[str, ...]
     unit: str = ""
@@ -106,27 +96,26 @@ class Cells(msgspec.Struct, frozen=True):
     priority: int = ESSENTIAL
     """The highest is left out first, `ESSENTIAL` never."""
     is_note: bool = False
-    """Whether the texts are sentences about their row."""
+    """Whether the texts are sentences about their rows."""
     is_name: bool = False
-    """Whether a text says by itself what it is."""
+    """Whether a text needs no header to be understood."""
     stays: bool = False
-    """Whether it is an answer that stays in the table, also where it says the same of every row."""
+    """Whether it stays in the table even if it is the same in every row."""
     wraps: bool = False
-    """Whether its texts may take several lines, so that no figure beside them is cut."""
+    """Whether its texts may take several lines."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the column says nothing of any row."""
+        """Return whether the column says nothing of any row."""
         return all(text in ("", UNKNOWN) for text in self.texts)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it says the same of several rows."""
         return len(self.texts) > 1 and len(set(self.texts)) == 1
 
     @property
     def width(self) -> int:
-        """Characters on the screen, the gap to the next column included; the least of one that wraps."""
+        """Return its characters on the screen, with the gap to the next column; the minimum if it wraps."""
         widest = max(map(cell_len, (self.header, self.unit, *self.texts)))
         return (min(widest, _WRAPPED_WIDTH) if self.wraps else widest) + GAP
 
@@ -140,17 +129,15 @@ def left(
     stays: bool = False,
     wraps: bool = False,
 ) -> Cells:
-    """A column of words."""
     return Cells(header, tuple(map(sanitize, texts)), unit, priority=priority, stays=stays, wraps=wraps)
 
 
 def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
-    """A column of texts that say by themselves what they are."""
     return Cells(header, tuple(map(sanitize, texts)), priority=priority, is_name=True)
 
 
 def row_names(subjects: Sequence[Subject]) -> list[Cells]:
-    """The columns that distinguish rows: the quant, after the model where it is not the same in all."""
+    """Return the columns that distinguish rows: the quant, after the model unless all have the same."""
     models = model_names(subjects)
     quants = names("quant", (subject.quant for subject in subjects))
     return [quants] if len(set(models)) == 1 else [names("model", models), quants]
@@ -159,12 +146,10 @@ def row_names(subjects: Sequence[Subject]) -> list[Cells]:
 def right(
     header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False
 ) -> Cells:
-    """A column of figures."""
     return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority, stays=stays)
 
 
 def notes(texts: Iterable[str]) -> Cells:
-    """The column of sentences about the rows."""
     return Cells("note", tuple(map(sanitize, texts)), is_note=True)
 
 
@@ -177,11 +162,9 @@ def fitted_table(
     width: int | None = None,
     caption: str = "",
 ) -> Table:
-    """A table no wider than `width` characters with lines of text below it; None keeps every column.
-
-    Where it does not fit, notes go below under their row's label, then what is the same in every row goes there
-    once, and then columns are left out, which the caption says. A column of empty notes is never shown.
-    The labels are the first column's texts unless given.
+    """Return a table no wider than `width` characters, with lines of text below; None keeps every column. If it is too
+    wide, notes go below under their row's label, then what is the same in every row, and then columns are left out,
+    which the caption says. Labels are the first column's texts unless given.
     """
     labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
@@ -205,7 +188,7 @@ def fitted_table(
 
 
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """What stays in the table, what goes below it, what is left out; each in the order of the columns."""
+    """Return what stays in the table, what goes below it, and what is left out, each in order."""
     kept, below = list(cells), []
 
     def excess() -> bool:
@@ -223,7 +206,7 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
 
 
 def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
-    """`all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
+    """Return `all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
     facts = [
         each.texts[0] if each.is_name else f"{titles[id(each)]} {each.texts[0]}"
         for each in below
@@ -233,7 +216,7 @@ def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
 
 
 def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
-    """`q8_0: out of memory`; what is said of several rows once, as `q4_0, q2_k: some matrices are repacked`."""
+    """Return `q8_0: out of memory`; a note on several rows once, as `q4_0, q2_k: some matrices are repacked`."""
     said: dict[str, list[str]] = {}
     for each in below:
         if each.is_note:

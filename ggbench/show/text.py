@@ -1,4 +1,4 @@
-"""Figures with their intervals in words, and cells that are safe in CSV and in Markdown, whatever opens them."""
+"""Figures with their intervals in words, and cells that are safe in CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -14,20 +14,14 @@ from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
-from ggbench.units import (
-    format_bytes,
-    format_count,
-    format_interval,
-    format_number,
-)
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that begins so for a formula."""
+"""A spreadsheet takes a cell that starts with one for a formula."""
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """CSV with a header; None is an empty cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
@@ -36,25 +30,25 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def without_formula(text: str) -> str:
-    """Return plain text, with an apostrophe in front where a spreadsheet would take it for a formula."""
+    """Return plain text, after an apostrophe if a spreadsheet would take it for a formula."""
     text = sanitize(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
 def markdown_escaped(text: str) -> str:
-    """Return plain text that Markdown shows as it is."""
+    """Return plain text that Markdown shows unchanged."""
     return _MARKDOWN.sub(lambda match: f"\\{match[0]}", sanitize(text))
 
 
 def markdown_code(text: str) -> str:
-    """Return plain text as a code span of Markdown, which ends at more backticks than any run of them in the text."""
+    """Return plain text as a Markdown code span, between more backticks than any run of them in it."""
     shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
 
 
 def w_text(fit: LineFit | None) -> str:
-    """`205 ±4`; `> 1234` where the slope cannot be distinguished from zero; an em dash without a fit or a bound."""
+    """Return `205 ±4`; `> 1234` if the slope cannot be told from zero; an em dash without a fit."""
     if fit is None:
         return UNKNOWN
     if fit.w_ci95 is None:
@@ -66,7 +60,7 @@ def w_text(fit: LineFit | None) -> str:
 
 
 def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
+    """Return `10.92 ±0.08`; `< 13.6` for a bound; an em dash without a fit."""
     if fit is None or fit.b_ci95 is None:
         return UNKNOWN
     low, high = fit.b_ci95
@@ -74,7 +68,7 @@ def b_text(fit: LineFit | None) -> str:
 
 
 def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
-    """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
+    """Return `108 ±2`, in tokens per second; `> 12` without an upper end; an em dash if nothing was timed."""
     if latency is None:
         return UNKNOWN
     if latency.tok_s_ci95 is None:
@@ -84,7 +78,7 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
 
 
 def estimate_text(estimate: Estimate | None) -> str:
-    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
+    """Return `12.36 ±0.52`, with the standard error; an em dash for None."""
     if estimate is None:
         return UNKNOWN
     mean, error = estimate.mean, estimate.error
@@ -92,17 +86,17 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def on_off(is_on: bool | None) -> str:
-    """Format a switch; an em dash where its state is unknown."""
+    """Return `on`, `off`, or an em dash."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
 def projector_text(mmproj_bytes: int) -> str:
-    """Return what a projector takes beside the model; empty without one."""
+    """Return what a projector takes besides the model; empty without one."""
     return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
 
 
 def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
-    """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
+    """Return the size of sliding-window caches; empty for a model without them."""
     if swa_cells is None or n_ctx is None:
         return ""
     if swa_cells < n_ctx:
@@ -113,7 +107,7 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
 
 
 def expected_text(expected: Expected | None) -> str:
-    """`4.28 ±0.27`; where one side of the interval is much longer, its ends; `≥ 126`, `≤ 7.92` of a bound."""
+    """Return `4.28 ±0.27`, both ends if they are lopsided, or `≥ 126`, `≤ 7.92` for a bound."""
     if expected is None:
         return UNKNOWN
     if not math.isfinite(expected.high):
@@ -124,7 +118,7 @@ def expected_text(expected: Expected | None) -> str:
 
 
 def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """`3.2 ±0.4`, in tokens per second, marked where it comes from an unsteady run; an em dash where none is known."""
+    """Return `3.2 ±0.4`, in tokens per second, marked if it comes from an unsteady run."""
     if expected is None:
         return UNKNOWN
     text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))

@@ -18,11 +18,10 @@ from typing import Any, Literal
 import msgspec
 
 from ggbench.errors import DoesNotFit
-from ggbench.machine import address_space
+from ggbench.machine import host
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
-from ggbench.show.charts import BarChart, Chart, PointChart, StackChart, series_of
-from ggbench.show.figures import Figure
+from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
 from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes
 
@@ -30,84 +29,75 @@ Spec = dict[str, Any]
 PictureForm = Literal["svg", "png"]
 
 _VERSION = "6.4"
-"""Of Vega-Lite, of those that vl-convert has."""
+"""Version of Vega-Lite, one that vl-convert has."""
 _SCALE = 2.0
-"""Pixels of a PNG for each of an SVG: sharp on a screen of twice the density, and in print."""
+"""Pixels of a PNG per pixel of an SVG."""
 _ADDRESS_SPACE_BYTES = 65 * GIB
-"""That V8 in vl-convert 1.9 reserves, and of which it uses 0.2 GiB: a lower limit makes it end the whole process."""
+"""V8 in vl-convert 1.9 reserves this and uses 0.2 GiB; under a lower limit it ends the process."""
 
 ON_PAPER = ("#0072b2", "#c04f00", "#00805c", "#a64d84", "#8a6500", "#2b2b9e", "#5c5c5c", "#b0182f")
 """Okabe and Ito's colours (https://jfly.uni-koeln.de/color), which people with any colour vision can distinguish,
 darkened until each has a contrast of 4.5 on white (WCAG 2.2, 1.4.3), as letters and thin lines need.
 """
 ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#bdbdbd", "#ff8a94")
-"""The same hues on a dark page, as light."""
+"""The same hues, lighter, for a dark page."""
 BINS_NAME = "bins"
-"""The data set of a figure's curves, from which a page shows the values under the pointer."""
 FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
-"""Fonts that a desktop has; a browser loads none."""
+"""Fonts that a desktop has; nothing is downloaded."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""Names the language; nothing loads it."""
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
-"""Of each run's row: pixels of its bar, of the room between two rows, and of each line of its name above the bar."""
+"""Pixels of a bar, of the gap between two rows, and of each line of a name above the bar."""
 _NAME_CHARACTERS = 48
-"""Of a line of a run's name: what 320 pixels hold, the least that a page has on a phone."""
+"""Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
 _FAINT, _ERRORS = 0.22, 0.15
 _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name beside a point; longer ones are cut with an ellipsis, and whole in the legend."""
+"""Pixels of a run's name beside a point; longer ones are cut, and whole in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
-"""As many as there is room for."""
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
-"""Leaves out the runs that a reader switched off."""
+"""Leaves out the runs that the reader switched off."""
 _LABEL = "labels[datum.value]"
-"""A run's name in place of its index."""
+"""Replaces a run's index by its name."""
 
 
 class Look(msgspec.Struct, frozen=True):
-    """How charts look."""
-
     series: tuple[str, ...]
-    """Colours of runs by their index; they repeat."""
+    """Colours of the runs by index; they repeat."""
     ink: str
-    """Titles and labels."""
     muted: str
-    """Axes, ticks and limits."""
+    """Colour of axes, ticks and limits."""
     grid: str
     page: str | None
-    """The background; None is transparent."""
+    """Background; None for transparent."""
 
     def color(self, index: int) -> str:
-        """Return the colour of the run, or of the part of a stack, at that index."""
         return self.series[index % len(self.series)]
 
 
 PICTURE = Look(ON_PAPER, "#1b1b1b", "#6b6b6b", "#e3e3e3", "#ffffff")
-"""Of SVG and PNG, which may be opened on any background."""
+"""For SVG and PNG, which may be opened on any background."""
 PAGE = Look(
     tuple(f"var(--run{index})" for index in range(len(ON_PAPER))), "var(--ink)", "var(--muted)", "var(--grid)", None
 )
-"""Of HTML, whose style sheet has the variables for light, dark and paper."""
+"""For HTML, whose style sheet defines the variables for light, dark and paper."""
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """What a chart is drawn with."""
-
     look: Look
     names: Sequence[str]
-    """Of all runs of the report; printable."""
+    """Names of all runs of the report. Printable."""
     is_interactive: bool
-    """Whether a page around it has legend, title and tooltips, so that the chart itself needs none."""
+    """Whether the page around it has the legend, title and tooltips."""
     source: str = ""
-    """Under the title of a picture: which runs, measured where and with what."""
+    """Subtitle of a picture: which runs, measured where and with what."""
 
 
 def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
-    """Return the Vega-Lite specification of a chart that is not empty."""
+    """Return the Vega-Lite specification of a chart, which must not be empty."""
     if isinstance(chart, Figure):
         spec = _curves(chart, drawing)
     elif isinstance(chart, BarChart):
@@ -145,7 +135,7 @@ def title_of(chart: Chart) -> str:
 
 
 def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return what each series of a chart is called, by its index: letter, name and, of a curve, its note."""
+    """Return the label of each series by its index: letter, name and, for a curve, its note."""
     labels = {}
     for index in series_of(chart):
         curve = chart.curves[index] if isinstance(chart, Figure) else None
@@ -157,7 +147,7 @@ def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
 def _layer(
     mark: str, encoding: Spec, rows: list[Spec] | str | None = None, *, where: str = "", **looks: object
 ) -> Spec:
-    """One layer of a chart; `rows` are data of its own, or their name, `where` is what it shows of the chart's."""
+    """Return one layer; `rows` are its own data, or their name; `where` filters the chart's."""
     layer: Spec = {"mark": {"type": mark} | looks, "encoding": encoding}
     if rows is not None:
         layer |= {"data": {"name": rows} if isinstance(rows, str) else {"values": rows}, "transform": [_SHOWN]}
@@ -167,7 +157,6 @@ def _layer(
 
 
 def _curves(figure: Figure, drawing: Drawing) -> Spec:
-    """The band behind the line, then limit, fit, marks of steps beyond the top, and a letter at each end."""
     data = curve_data(figure)
     has_steps = all(curve.error is None for curve in figure.curves if len(curve.x))
     x = _quantity("x", figure.x_title, (data.x.low, data.x.high), TICKS[0], whole=True)
@@ -193,7 +182,7 @@ def _curves(figure: Figure, drawing: Drawing) -> Spec:
 
 
 def _bars(chart: BarChart, drawing: Drawing) -> Spec:
-    """Horizontal bars with their intervals; the limit is a dashed line across each."""
+    """Return horizontal bars with their intervals; the limit is a dashed line across each."""
     rows = [
         {"s": bar.run, "v": bar.value, "lo": bar.low, "hi": bar.high, "limit": bar.limit, "t": bar.text}
         for bar in chart.bars
@@ -244,14 +233,14 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
 
 
 def _bar_length(title: str, most: float) -> Spec:
-    """The channel of bars from zero; it ends `_TEXT_WIDTH` pixels beyond the longest, where its text is."""
+    """Return the channel of bars from zero; it ends `_TEXT_WIDTH` pixels beyond the longest, for its text."""
     end = {"expr": f"{most!r} * width / max(width - {_TEXT_WIDTH}, 60)"}
     return {"field": "v", "type": "quantitative", "title": title, "axis": {"tickCount": _TICKS_ACROSS},
             "scale": {"domainMin": 0, "domainMax": end, "nice": False}}  # fmt: skip
 
 
 def _points(chart: PointChart, drawing: Drawing) -> Spec:
-    """Points with their intervals; groups differ by shape."""
+    """Return points with their intervals; groups differ by shape."""
     rows = []
     for point in chart.points:
         (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
@@ -287,7 +276,7 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
 
 
 def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *, whole: bool = False) -> Spec:
-    """An axis from one end to the other, with a title that has its unit."""
+    """Return an axis from one end to the other."""
     axis: Spec = {"tickCount": _TICKS_ACROSS if field == "x" else ticks, "grid": field == "y"}
     if whole:
         axis |= {"format": ",d", "tickMinStep": 1, "labelOverlap": True}
@@ -296,7 +285,7 @@ def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *
 
 
 def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
-    """A colour for each run, and in a picture a legend with its letter, its name and its note."""
+    """Return a colour for each run and, in a picture, a legend."""
     series = series_of(chart)
     scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
@@ -306,23 +295,21 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
 
 
 class _RunRows(msgspec.Struct, frozen=True):
-    """A row for each run: its name in one or more lines, and below it what is drawn of it."""
+    """A row for each run: its name in one or more lines, and its bar below."""
 
     y: Spec
-    """The channel of the rows."""
     names: Spec
     """The layer of the names; its data has the index of a run in `s`."""
     height: int
-    """Pixels of each row."""
     middle: float
     """Pixels from the middle of a row down to the middle of its bar."""
     bar_top: float
-    """Where a line across the bar begins, as a part of the row."""
+    """Ends of a line across the bar, as shares of the row."""
     bar_end: float
 
 
 def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
-    """Names stand above the bars, whole: beside them a phone would have room for a dozen characters."""
+    """Return rows with names above the bars: next to them a phone would have room for a dozen characters."""
     scale = {"paddingInner": 0, "paddingOuter": 0}
     y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
     n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
@@ -338,7 +325,7 @@ def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
 
 
 def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """What each run of a chart is called, in as many lines as the longest takes, each of which fits on a phone."""
+    """Return the label of each run, all in the same number of lines, which fit on a phone."""
     wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
     most = max(map(len, wrapped.values()))
     return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
@@ -366,7 +353,6 @@ def _config(look: Look) -> Spec:
 
 
 def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
-    """Return a chart that is not empty as SVG, which loads nothing, or as PNG."""
     spec, library = chart_spec(chart, drawing), _library()
     if form == "svg":
         svg: str = library.vegalite_to_svg(spec, vl_version=_VERSION)
@@ -376,7 +362,7 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    """Return a chart as Vega, which a page draws without the compiler of Vega-Lite."""
+    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
     vega: dict[str, Any] = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 
@@ -392,8 +378,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = address_space.limit_bytes()
-    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = host.address_space_limit()
+    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",

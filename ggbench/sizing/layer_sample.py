@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
-from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import offload
 from ggbench.units import counted
@@ -67,8 +66,13 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
     """Return what a step of these layers reads. Raises Unsupported where what is kept of a sequence is not known."""
     model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
-    full = sum(kinds[layer].read_bytes_per_token(type_k, type_v) for layer in layers if kinds[layer].window is None)
-    windowed = sum(kinds[layer].read_bytes_per_token(type_k, type_v) for layer in layers if kinds[layer].window)
+    full = windowed = 0
+    for layer in layers:
+        n_bytes = kinds[layer].kv_source.kv_bytes_per_token(type_k, type_v)
+        if kinds[layer].state.window is None:
+            full += n_bytes
+        else:
+            windowed += n_bytes
     return StepCost(
         len(layers),
         sum(kinds[layer].active_bytes or 0 for layer in layers),
@@ -85,7 +89,7 @@ def _groups(model: ModelFile) -> list[_Group]:
         alike.setdefault(frozenset((name, shape) for name, shape, _ in kind.tensors), []).append(kind)
     found = []
     for kinds in alike.values():
-        ordered = sorted(kinds, key=lambda kind: (kind.window is None, kind.active_bytes or 0, kind.layers))
+        ordered = sorted(kinds, key=lambda kind: (kind.state.window is None, kind.active_bytes or 0, kind.layers))
         found.append(_Group(tuple(layer for kind in ordered for layer in kind.layers)))
     return sorted(found, key=lambda group: -len(group.layers))
 

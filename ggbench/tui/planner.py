@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
 
 
+
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
 
@@ -86,8 +87,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick.candidates import pick
-        from ggbench.decisions.pick.models import of_planned
+        from ggbench.decisions.pick.candidates import of_planned, pick
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:

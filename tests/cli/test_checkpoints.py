@@ -84,7 +84,7 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
         (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
         (["inspect", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
-        (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this needs a GGUF", "transformers:"),
+        (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this command needs a GGUF file", "transformers:"),
     ],
 )
 def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what: str, hint: str) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
@@ -52,7 +51,7 @@ def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
     asked = len(hub.requests)
     offline = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD, "--offline")
     assert (offline.code, offline.out) == (0, online.out)
-    assert "nothing read" in offline.err
+    assert "headers: read from this disk" in offline.err
     assert max(map(len, (online.err + offline.err).splitlines())) <= 80
     assert len(hub.requests) == asked
     rows = [line.split() for line in online.out.splitlines()]

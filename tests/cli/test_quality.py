@@ -149,7 +149,7 @@ def test_published_quality_stands_under_ones_own(
     [
         (("--text", "missing.txt"), 2, "missing.txt cannot be read: No such file"),
         (("--within", "soon"), 2, "'soon' is not a time such as 90s, 10m or 1h"),
-        (("--type-k", "q9_0"), 2, "'q9_0' is not a type of a KV cache"),
+        (("--type-k", "q9_0"), 2, "'q9_0' is not a KV cache type"),
         (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
         (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is the base already"),
         (("--save-base-logits", "x.dat"), 2, "--save-base-logits saves the logits of one quant"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
@@ -196,13 +196,13 @@ def test_a_low_w_points_to_tune(
     assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
     assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600").err
     with monkeypatch.context() as patched:
-        patched.setattr("ggbench.commands.hints._LOW_W", 0.01)  # W is 2 % of the limit
+        patched.setattr("ggbench.commands.measuring._LOW_W", 0.01)  # W is 2 % of the limit
         assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600").err
     plant(at_depth={("flash_attn", "off"): 0.5})
     assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
     machine.answers.clear()
-    assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
-    assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err
+    assert "--tuned uses the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
+    assert "uses the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err
 
 
 def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from ggbench.cli.help import documents
-from ggbench.show.document_types import schema_of
+from ggbench.show.document import schema_of
 
 START = '{\n  "schema": "ggbench.'
 """How everything begins that a command prints with --json."""

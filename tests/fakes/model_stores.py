@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import encode_header
 
 COMMIT = "a" * 40
 

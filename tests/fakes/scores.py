@@ -13,8 +13,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Scored, Tokenized
 from ggbench.engines.workloads import Score, Tokenize
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, obey

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile
-from ggbench.formats import bundle, imported_run
-from ggbench.formats.bundle import bundle_of, read_bundle
+from ggbench.formats import imported_run, run_document
 from ggbench.formats.importing import Kept, keep
+from ggbench.formats.run_document import bundle_of, read_bundle
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
@@ -126,7 +126,7 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
 
 
 def archive_list(names: list[str]) -> str:
-    return json.dumps({"schema": bundle.SCHEMA, "runs": names})
+    return json.dumps({"schema": run_document.BUNDLE_SCHEMA, "runs": names})
 
 
 def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
@@ -180,7 +180,7 @@ def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_pat
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(run_document, "MOST_BYTES", 1 << 20)
     path = zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": " " * (50 << 20)})
 
     with pytest.raises(BadFile, match=r"holds more than 1\.00 MiB"):

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ggbench.errors import BadFile, Unsupported
-from ggbench.gguf_file.architecture import read_shape
+from ggbench.gguf_file.architecture import RECURRENT, read_shape
 from ggbench.gguf_file.header import assemble, read_model_file
-from ggbench.gguf_file.layer_states import RECURRENT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength, Header
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import encode_header
 from ggbench.gguf_file.parser import read_header
 
 FLOAT32 = st.floats(width=32, allow_nan=False)

@@ -11,8 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
-from ggbench.gguf_file.layer_states import layer_kinds
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, layer_kinds
 from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -101,7 +100,7 @@ def test_values_by_layer_follow_the_selection() -> None:
         ("gpt-oss", WINDOWED["gpt-oss"], [1, 3], "in which no layer has a window"),
         ("exaone4", WINDOWED["exaone4"], [0, 3], "exaone4 of 2 layers has no windows"),
         ("gemma3n", WINDOWED["gemma3n"], [0], "a table with a part for each layer"),
-        ("llama4", WINDOWED["llama4"], [0, 3], "what its index says"),
+        ("llama4", WINDOWED["llama4"], [0, 3], "according to its index"),
     ],
 )
 def test_what_a_header_cannot_say_is_refused(

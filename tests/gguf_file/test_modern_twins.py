@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.gguf_file.encoded_header import encode_model
 from ggbench.gguf_file.ggml_types import tensor_bytes
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.layer_states import layer_kinds
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.header import encode_model, read_model_file
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_kinds
 from ggbench.gguf_file.twin import twin_of, write_cached
 from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, Keys, run_llama_cpp
 from tests.gguf_file.test_layer_states import RECURRENT, WINDOWED
@@ -72,7 +70,7 @@ def test_llama_cpp_decodes_one_layer_of_each_kind(case: str, tmp_path: Path) -> 
     path = write_cached(twin_of(model, "x", selected), case, tmp_path)
     found = layer_kinds(read_model_file(path))
     assert [kind.layers for kind in found] == [(number,) for number in range(len(kinds))]
-    assert [(kind.state, kind.weight_bytes) for kind in found] == [(kind.state, kind.weight_bytes) for kind in kinds]
+    assert [(kind.state, kind.tensors) for kind in found] == [(kind.state, kind.tensors) for kind in kinds]
     logits = decoded(path)
     assert all(math.isfinite(value) for value in logits)
     assert max(logits) - min(logits) > 0.01

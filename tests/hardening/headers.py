@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file, read_projector
+from ggbench.gguf_file.header import encode_header, read_model_file, read_projector
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.headers import read_variant_header

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.runs.store.database import Store
 from tests.fakes.measured import put_failed, put_run, start
 from tests.hardening.commands import options_of

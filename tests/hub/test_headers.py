@@ -9,8 +9,7 @@ import msgspec.structs
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.hub import api, headers
 from ggbench.hub.access import HubAccess

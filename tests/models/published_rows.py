@@ -1,6 +1,6 @@
 """Rows of the published tables, for the tests of them."""
 
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 
 ROWS = load_published()
 

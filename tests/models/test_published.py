@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import METRICS, table_of
+from ggbench.models.published import METRICS, table_of
 from ggbench.models.published.selection import OwnSpeed, filter_published, nearest_published
 from tests.models.published_rows import ROWS, only, printed
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from ggbench.models.published.rows import METRICS, WITH_ERRORS, PublishedFigure, ln_ppl_ratio
+from ggbench.models.published import METRICS, WITH_ERRORS, PublishedFigure, ln_ppl_ratio
 from ggbench.models.published.selection import OwnScore, nearest_published
 from tests.models.published_rows import ROWS, only, printed
 

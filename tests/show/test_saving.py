@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.errors import GgbenchError
 from ggbench.files import write_new
-from ggbench.formats.report.files import save_report
+from ggbench.formats.report import save_report
 from ggbench.runs.store.runs import StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun

@@ -15,15 +15,14 @@ from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
-from ggbench.experiments.maxctx.prober import ContextProber
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import assemble, read_model_file
+from ggbench.experiments.maxctx.search import ContextProber
+from ggbench.gguf_file.header import assemble, encode_header, read_model_file
 from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import given_budget

@@ -35,7 +35,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
 from ggbench.show.names import kv_name
-from ggbench.show.plan_document import MEMORY
+from ggbench.show.plan import MEMORY
 from ggbench.show.run_documents import ENDS, ends, expected
 from ggbench.show.text import expected_text
 from ggbench.sizing.plan import with_cache

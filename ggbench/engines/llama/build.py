@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -97,7 +96,7 @@ def parse_features(system_info: str) -> tuple[tuple[str, tuple[tuple[str, str], 
 def _describe() -> LlamaBuild:
     """In the child: load llama.cpp and ask it."""
     try:
-        from ggbench.engines.llama.c_functions import lib
+        from ggbench.engines.llama.c_functions import binding_version, lib
         from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
         from ggbench.engines.llama.model import llama_library
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -105,7 +104,7 @@ def _describe() -> LlamaBuild:
     lib.llama_backend_init()
     devices = GgmlDevices(llama_library())
     return LlamaBuild(
-        llama_cpp_python=importlib.metadata.version("llama_cpp_python"),
+        llama_cpp_python=binding_version(),
         llama_cpp=lib.llama_version().decode(errors="replace"),
         commit=build_commit(llama_library()),
         features=parse_features(lib.llama_print_system_info().decode(errors="replace")),

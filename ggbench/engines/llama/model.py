@@ -12,12 +12,11 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ggbench.engines.contract import Stage, Workload
-from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
@@ -85,7 +84,7 @@ class LlamaModel:
     def versions(self) -> dict[str, str]:
         """Of llama-cpp-python and llama.cpp, and llama.cpp's system info."""
         return {
-            "llama_cpp_python": version("llama_cpp_python"),
+            "llama_cpp_python": binding_version(),
             "llama_cpp": lib.llama_version().decode(errors="replace"),
             "llama_cpp_commit": build_commit(llama_library()),
             "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),
@@ -272,11 +271,13 @@ class LlamaModel:
         """Lines may come in pieces; a piece that continues the last one has a level of its own."""
         if level != _GGML_LOG_LEVEL_CONT:
             self._pending_level = level
+        if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines for each context
+            self._pending = ""
+            return
         self._pending += text.decode(errors="replace")
         *lines, self._pending = self._pending.split("\n")
-        if self._pending_level > _GGML_LOG_LEVEL_DEBUG:
-            for line in lines:
-                self._on_log(self._pending_level, line)
+        for line in lines:
+            self._on_log(self._pending_level, line)
 
 
 class TokenText:

@@ -15,7 +15,6 @@ from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
-from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.protocol import EventPipe, serve
 
 
@@ -74,6 +73,10 @@ class Worker:
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():
+                from ggbench.engines.llama.workloads import (
+                    carry_out,  # imports numpy, which sizing contexts does not need
+                )
+
                 self._model.check_outputs(request)
                 carry_out(self._model, request, self._send_event)
 

@@ -67,10 +67,8 @@ def _targets(asked: MeasureRequest) -> tuple[Target, ...]:
 
 
 def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
-    """What is known of each without measuring."""
     from ggbench.commands.run_output import run_document, show_runs
-    from ggbench.experiments.forecast.known import known_forecasts
-    from ggbench.experiments.forecast.measure import EXPERIMENT
+    from ggbench.experiments.forecast.measure import EXPERIMENT, known_forecasts
     from ggbench.machine.host import default_threads
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget

@@ -112,5 +112,4 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
 
 
 def result_of(run: Run) -> ForecastResult:
-    """What the run found; a result with nothing known where it found none."""
     return run.result if isinstance(run.result, ForecastResult) else ForecastResult("")

@@ -38,9 +38,7 @@ from ggbench.units import format_count, format_interval, format_number
 _AT = (1, 4096, 32768)
 """Positions of which a table of several quants shows the speed."""
 
-
 _CAPTION = "Expected of this machine, with 95 % intervals."
-
 
 _FORECAST = Shape(
     "Forecast",
@@ -79,13 +77,10 @@ _FORECAST = Shape(
     ORIGIN,
 )
 
-
 DOCUMENTS = run_documents("forecast", _FORECAST, is_swept=True)
 
 
 class ForecastPresenter(Presenter):
-    """Runs of kind `forecast`."""
-
     kind: ClassVar[str] = "forecast"
     title: ClassVar[str] = "forecast"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -106,15 +101,12 @@ class ForecastPresenter(Presenter):
         return f"expected {speeds}, from {found.basis}"
 
     def has_details(self, run: Run) -> bool:
-        """Whether anything is expected."""
         return result_of(run).b_ms is not None
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """W and B."""
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """All speeds and prompts, what they come from, and the command."""
         found, blocks = result_of(run), list[RenderableType]()
         if found.b_ms is not None:
             limit = found.limit
@@ -140,7 +132,6 @@ class ForecastPresenter(Presenter):
         return run_page(run, quant_name(run.subject), blocks, folded=folded)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """B, W and speeds of each run."""
         found = [result_of(run) for run in runs]
         speeds = [dict(each.tok_s) for each in found]
         prompts = [dict(each.prefill_ms) for each in found]
@@ -169,8 +160,6 @@ def _of(limit: float | None, unit: str = "tokens/ms") -> str:
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:
-    """The metric as a forecast has it."""
-
     def expected(summary: QuantSummary) -> Expected | None:
         found = summary.result(ForecastResult)
         return getattr(found, name) if found else None

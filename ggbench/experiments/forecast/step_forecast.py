@@ -71,7 +71,6 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
-    """Of all parts, with n positions in the KV cache."""
     return lines[0][1].outside_ms + sum(
         line.per_layer_byte * cost.layer_bytes + line.per_kv_byte * cost.kv_bytes(n) for cost, line in lines
     )
@@ -84,7 +83,6 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def b_ms(self) -> Expected | None:
-        """Latency of the first token."""
         return self._expected(lambda each: each.latency_ms(1))
 
     @property
@@ -95,13 +93,11 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> tuple[tuple[int, Expected], ...]:
-        """Speed by position."""
         found = ((n, _inverse(self._expected(lambda each, n=n: each.latency_ms(n)), 1e3)) for n in POSITIONS)  # type: ignore[misc]
         return tuple((n, speed) for n, speed in found if speed is not None)
 
     @property
     def prefill_ms(self) -> tuple[tuple[int, Expected], ...]:
-        """Time by the length of the prompt."""
         timed = StepForecast(tuple(each for each in self.rounds if each.has_batch))
         found = ((n, timed._expected(lambda each, n=n: each.prefill_ms(n))) for n in PROMPTS)  # type: ignore[misc]
         return tuple((n, expected) for n, expected in found if expected is not None)
@@ -173,7 +169,6 @@ def _middle(timing: TwinTiming) -> float:
 
 
 def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
-    """None where the value may be zero."""
     if expected is None or expected.low <= 0:
         return None
     return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)

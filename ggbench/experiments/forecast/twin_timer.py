@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
@@ -105,7 +105,6 @@ def _is_on_gpu(session: Session) -> bool:
 
 
 def _taken_over(session: Session, earlier: EarlierTimings) -> Generator[Progress, None, Conclusion]:
-    """Take the timings of an earlier run, since nothing that decides them has changed."""
     session.begin(earlier.environment)
     for each in (*earlier.placements, *earlier.timings, *([earlier.limit] if earlier.limit else [])):
         session.recorder.observe(each)
@@ -134,7 +133,6 @@ def _announced(
 
 
 def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[ForecastTwin], list[ModelFile]]:
-    """The twins to measure, which are recorded with what decides the steps of the model."""
     types = setup.type_k, setup.type_v
     n_layer = model.n_layer - model.n_layer_nextn
     session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), model.shape_key))
@@ -184,7 +182,6 @@ class _Workers:
         return list(events), ending
 
     def close(self) -> None:
-        """End those that are not the session's."""
         for engine in self._own:
             engine.close()
 
@@ -269,7 +266,6 @@ _FILL_TOKENS = 32
 
 
 def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
-    """Return the tokens to time at once of a twin whose steps take that long."""
     return min(settings.n_gen, max(_FEWEST_TOKENS, int(_TIMED_S / step_s))) if step_s else settings.n_gen
 
 
@@ -369,5 +365,4 @@ def _timings(
 
 
 def _decisive(twins: Sequence[ForecastTwin]) -> list[object]:
-    """What decides the timings of each."""
     return [(twin.shape_key, twin.cost) for twin in twins]

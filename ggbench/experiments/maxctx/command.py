@@ -8,6 +8,7 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import tuned_option, with_tuned
 from ggbench.commands.options import (
     MeasureRequest,
     measuring_options,
@@ -16,7 +17,6 @@ from ggbench.commands.options import (
     settings_options,
     timeout_option,
 )
-from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.show.glossary import MAXCTX

@@ -39,7 +39,6 @@ class MaxctxExperiment(Experiment):
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        """Raise UsageError as `Experiment.check`, and for a projector that the engine would not load."""
         super().check(setup, settings)
         if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
             raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
@@ -51,7 +50,6 @@ class MaxctxExperiment(Experiment):
         return (yield from search_context(session))
 
     def reduce(self, recording: Recording) -> MaxctxResult:
-        """What the probes show: a certificate of a search that ended, else as far as it came."""
         probes, plan = recording.of(Probe), recording.last(SearchPlan) or SearchPlan()
         real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
         first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
@@ -76,13 +74,11 @@ class MaxctxExperiment(Experiment):
         )
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
-        """At the largest context; nothing where none was found."""
         largest = result.max_n_ctx if isinstance(result, MaxctxResult) else None
         found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
         return found[-1] if found else Memory()
 
     def stated(self, job: Job) -> dict[str, object]:
-        """The projector too."""
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
         return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})

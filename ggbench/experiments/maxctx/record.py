@@ -70,7 +70,6 @@ class Probe(msgspec.Struct, frozen=True):
 
     @property
     def is_dry(self) -> bool:
-        """Whether nothing was allocated for it."""
         return self.kind == "dry"
 
     @property
@@ -106,7 +105,6 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def is_proof(self) -> bool:
-        """Whether tokens are decoded at the far end."""
         return self.kind == "decode"
 
 
@@ -204,7 +202,6 @@ def outcome_text(probe: Probe, program: str) -> str:
 
 
 def context_of(run: Run) -> MaxctxResult:
-    """What a search found; nothing where it did not get so far."""
     return run.result if isinstance(run.result, MaxctxResult) else MaxctxResult()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -24,11 +24,11 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts import ChartPoint, PointChart
-from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.document import Field, Shape, field, many, of
+from ggbench.show.columns import COLUMNS, max_n_ctx_text
+from ggbench.show.document import Field, Shape, field, many, of, record_of
+from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
 from ggbench.show.machine import again_line, environment_line, machine_table
-from ggbench.show.metric import MEMORY, Metric, column_metric
+from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.run_documents import (
@@ -47,10 +47,6 @@ from ggbench.stats.intervals import Interval
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
-if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
-
-
 _PARTS = "weights", "KV", "compute"
 
 
@@ -59,7 +55,6 @@ def _plan(names: str) -> tuple[Field, ...]:
 
 
 _PROBE = Shape("Probe", "One n_ctx that was tried.", of(Probe), of(Probe, "reason? device?"))
-
 
 _SEARCH = Shape(
     "Search",
@@ -89,8 +84,6 @@ _SEARCH = Shape(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
-
     plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
     return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
@@ -100,8 +93,6 @@ DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, rea
 
 
 class MaxctxPresenter(Presenter):
-    """Runs of kind `maxctx`."""
-
     kind: ClassVar[str] = "maxctx"
     title: ClassVar[str] = "largest context"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -109,13 +100,9 @@ class MaxctxPresenter(Presenter):
     has_samples: ClassVar[bool] = False
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        """Every probe in its order, and memory."""
-        from ggbench.show.charts import memory_stack
-
         return (_probes_chart(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """Memory and the largest context."""
         return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
@@ -133,7 +120,6 @@ class MaxctxPresenter(Presenter):
         return "" if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
     def ending(self, run: Run) -> str:
-        """As every run ends; a search that was cut short with what it has found so far."""
         if run.is_complete or context_of(run).max_n_ctx is None:
             return Presenter.ending(self, run)
         return self.answer(run)
@@ -162,7 +148,6 @@ class MaxctxPresenter(Presenter):
         )
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
         found = [context_of(run) for run in runs]
         subjects = [run.subject for run in runs]
         sizes = [context_bytes(run) for run in runs]
@@ -226,7 +211,6 @@ def _answer(found: MaxctxResult, n_ubatch: int | None) -> str:
 
 
 def _planned(plan: SearchPlan, n_dry: int) -> str:
-    """What was expected beforehand, which is what `plan` prints."""
     theory = f"{format_count(plan.theory_n_ctx)} if there were only weights and KV cache"
     if plan.planned_n_ctx is None:
         return "" if plan.theory_n_ctx is None else f"n_ctx {theory}"
@@ -259,7 +243,6 @@ def _buffers(run: Run) -> str:
 
 
 def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
-    """What there is of each part, over several devices."""
     totals = [
         sum(each.weight_bytes for each in buffers) - unread_bytes,
         sum(each.kv_bytes for each in buffers),
@@ -288,7 +271,6 @@ def _failure(found: MaxctxResult, program: str) -> str:
 
 
 def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
-    """What happened and what to do next, for each cause of a crash."""
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
         f"Note: at n_ctx {format_count(n_ctx)} {program} crashed ({reason}), and the search went on below it. "
@@ -315,13 +297,12 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
 
 
 def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
-    """Exact where a decode proved it."""
     n_ctx = summary.max_n_ctx
     return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
 
 
-_MAX_N_CTX = column_metric(
-    "max_n_ctx",
+_MAX_N_CTX = metric_of(
+    COLUMNS["max_n_ctx"],
     more_is_better=True,
     interval=_max_n_ctx_interval,
     left_out=lambda summary: "not proven",
@@ -331,7 +312,6 @@ _MAX_N_CTX = column_metric(
 
 
 def _probes_chart(summaries: Sequence[QuantSummary]) -> PointChart:
-    """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
     points = []
     for index, summary in enumerate(summaries):
         for number, probe in enumerate(found.probes if (found := summary.result(MaxctxResult)) else (), 1):

@@ -28,8 +28,6 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
 
 
 class PrefillPresenter(QuantPresenter):
-    """Runs of kind `prefill`."""
-
     kind: ClassVar[str] = "prefill"
     documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.", _read)
     has_samples: ClassVar[bool] = False
@@ -43,7 +41,6 @@ class PrefillPresenter(QuantPresenter):
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The prompts of each run under its model."""
         from rich.console import Group
 
         from ggbench.show.quants import prefill_table

@@ -10,9 +10,8 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
+from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types, tuned_option, with_tuned
 from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
-from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.quality.record import N_CTX, QualitySettings
 

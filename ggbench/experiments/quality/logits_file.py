@@ -44,12 +44,10 @@ class LogitsFile(msgspec.Struct, frozen=True):
 
     @property
     def first_byte(self) -> int:
-        """Where its rows begin."""
         return _HEADER_BYTES + 4 * self.n_ctx * self.n_chunks
 
     @property
     def n_bytes(self) -> int:
-        """Size of the whole file."""
         return self.first_byte + 2 * n_words(self.n_vocab) * self.rows_per_chunk * self.n_chunks
 
 

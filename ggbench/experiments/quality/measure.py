@@ -44,7 +44,6 @@ class QualityExperiment(Experiment):
         return (yield from score_text(session))
 
     def reduce(self, recording: Recording) -> QualityResult:
-        """The figures of all chunks that were scored."""
         from ggbench.experiments.quality.scores import chunk_means, divergence, floats, perplexity
 
         settings, scores = recording.settings(QualitySettings), recording.of(ChunkScores)
@@ -69,7 +68,6 @@ class QualityExperiment(Experiment):
         )
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
-        """Return its divergence from a base whose header is known."""
         found, types = run.result, run.head.setup.cache_types
         if not isinstance(found, QualityResult) or found.divergence is None or found.scored is None or types is None:
             return None
@@ -80,7 +78,6 @@ class QualityExperiment(Experiment):
         return MeasuredLoss(types, of.header_sha256, of.quant, base_cache, text, found.divergence.kld)
 
     def stated(self, job: Job) -> dict[str, object]:
-        """The text, the base, and files of logits too."""
         from ggbench.experiments.quality.texts import text_argument
 
         settings = job.settings
@@ -103,7 +100,6 @@ EXPERIMENT = QualityExperiment()
 
 
 def largest_here(targets: Iterable[Target]) -> Base | None:
-    """Return the largest file that is on this disk; None where none is."""
     here = [target for target in targets if target.path is not None]
     return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
 

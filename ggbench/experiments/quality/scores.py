@@ -38,7 +38,6 @@ class PairedDifference(msgspec.Struct, frozen=True):
 
     @property
     def is_distinguishable(self) -> bool:
-        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -100,10 +99,8 @@ def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64]
 
 
 def floats(data: bytes) -> NDArray[np.float32]:
-    """Return the values that `ChunkScores` has as bytes."""
     return np.frombuffer(data, np.float32)
 
 
 def chunk_means(values: Floats, n_per_chunk: int) -> tuple[float, ...]:
-    """Return the mean of each chunk's values."""
     return tuple(map(float, values.reshape(-1, n_per_chunk).mean(axis=1, dtype=np.float64)))

@@ -19,8 +19,8 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.experiments.quality.record import TextSource
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download
-from ggbench.hub.hf_cache import cached_file, verify_blob
 from ggbench.hub.listing import find_file
+from ggbench.hub.repo_records import cached_file, verify_blob
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -135,7 +135,6 @@ def fetch_archive(
 
 
 def read_text_bytes(archive: Path) -> bytes:
-    """Return the text's bytes. Raises BadFile for an archive that is damaged or does not have it."""
     name = sanitize(str(archive))
     if verify_blob(archive).matches is False:
         raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it, to download it again")

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, RequestRates, SpeedCase
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit, RequestTiming, TimedSeries, TokenTimes, in_order
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.serving import RequestTiming, TimedSeries, TokenTimes, in_order
 from ggbench.stats.speed import summarize, summarize_tokens
 
 
@@ -53,7 +52,6 @@ def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimi
 
 
 def _with_gains(found: Sequence[SpeedCase]) -> tuple[SpeedCase, ...]:
-    """The cases in their order, with the throughput over that of batch 1."""
     alone = {each.case.n_input: each.decode_tok_s for each in found if each.case.n_seqs == 1 and each.decode_tok_s}
     return tuple(
         replace(each, gain=each.decode_tok_s / alone[each.case.n_input])
@@ -74,7 +72,6 @@ def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> Spe
 
 
 def _timed(found: SpeedCase, prefill_ns: int, decode_ns: float, n_steps: int) -> SpeedCase:
-    """The case with what follows from the time of its prompts and of its decode."""
     n_read, n_generated = found.case.n_seqs * found.case.n_input, found.case.n_seqs * n_steps
     whole_s = (prefill_ns + decode_ns) / 1e9
     return replace(

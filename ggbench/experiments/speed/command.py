@@ -8,9 +8,8 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_cases
+from ggbench.commands.load_options import load_options_of_cases, tuned_option, with_tuned
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, settings_options
-from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.show.glossary import SPEED
@@ -85,7 +84,6 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest
 
 
 def _show(measured: MeasureResult, against: str | None) -> None:
-    """The cases of all runs in one document, or as other commands show their runs."""
     from ggbench.commands.run_output import run_document, show_measured, show_run_ids
     from ggbench.experiments.speed.document import DOCUMENTS, joined_documents
 

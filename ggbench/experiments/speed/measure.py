@@ -18,7 +18,7 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
 from ggbench.runs.session import RunContext
-from ggbench.stats.serving import ServerFound
+from ggbench.stats.decode_timing import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
@@ -39,7 +39,6 @@ class SpeedExperiment(Experiment):
     """A batch of tokens far into a long prompt reports nothing for minutes on a CPU."""
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        """Raise UsageError also for a step of more sequences than a batch of the setup holds."""
         super().check(setup, settings)
         if setup.n_ctx is not None:
             raise UsageError("each case makes a context of its own length", "omit --n-ctx")
@@ -58,16 +57,14 @@ class SpeedExperiment(Experiment):
         return (yield from run_cases(session))
 
     def reduce(self, recording: Recording) -> SpeedResult:
-        """Every case that ended, and a line for each batch size of which any step was timed."""
         from ggbench.experiments.speed.cases import batch_lines
-        from ggbench.stats.serving import serving_of
+        from ggbench.stats.decode_timing import serving_of
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the line through the steps of its cases of one sequence; None where there is none."""
         from ggbench.stats.speed_estimate import measured_speed, measured_steps
 
         if not isinstance(run.result, SpeedResult):
@@ -86,14 +83,12 @@ EXPERIMENT = SpeedExperiment()
 
 
 def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
-    """Return the cases that ended, with their figures."""
     from ggbench.experiments.speed.cases import case_figures
 
     return case_figures(recording.of(CaseEnded), _steps(recording), recording.head.subject.n_ctx_train)
 
 
 def _steps(recording: Recording) -> dict[Case, CaseSteps]:
-    """The decode of each case of which any step was timed."""
     from ggbench.experiments.speed.cases import CaseSteps, ServedRequest, shared_steps
 
     found = {}

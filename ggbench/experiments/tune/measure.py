@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
@@ -63,7 +63,6 @@ class TuneExperiment(Experiment):
         return (yield from search(session))
 
     def reduce(self, recording: Recording) -> TuneResult | None:
-        """The table of all candidates, and the gain of the finalist as far as it was measured."""
         return tune_result(
             recording.settings(TuneSettings).objective,
             recording.of(TuneCandidate),
@@ -74,7 +73,6 @@ class TuneExperiment(Experiment):
         )
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        """Return the newest search for this file that decided something, one that still holds before a stale one."""
         return find_tuned(store, target)
 
 
@@ -127,7 +125,6 @@ def tune_result(
 def _fates(
     candidates: Sequence[TuneCandidate], dropped: Sequence[TuneDropped], failed: Sequence[TuneFailed]
 ) -> dict[int, tuple[State, str]]:
-    """What became of each candidate, and why."""
     texts = {each.number: changes_text(changes(candidates[0].setup, each.setup)) for each in candidates}
     found: dict[int, tuple[State, str]] = {BASELINE: ("baseline", "")}
     for each in candidates:
@@ -178,7 +175,6 @@ def _measured_in(segment: TuneSegment) -> int:
 
 
 def _unsteady(noise: TuneNoise) -> str:
-    """Why nothing could be decided, with what computed meanwhile."""
     change = f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly"
     who = ", ".join(noise.busy)
     return f"{change}; {who} used the CPU" if who else f"{change}; no other program used the CPU"
@@ -237,7 +233,6 @@ def _decided(run: Run) -> bool:
 
 
 def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-    """What is not as it was when the search was made."""
     environment, found = stored.environment, []
     if header and stored.subject.header_sha256 != header:
         found.append("the file")

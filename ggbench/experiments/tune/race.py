@@ -44,7 +44,6 @@ mean of two: 1 + 1/2 to 1 + 1 variances of a measurement; the difference has 2."
 
 
 def is_steady(drift: float) -> bool:
-    """Return whether what was measured between two baselines counts."""
     return 1 / LARGEST_DRIFT <= drift <= LARGEST_DRIFT
 
 
@@ -84,7 +83,6 @@ class Race:
     """Of the differences between neighbouring baselines."""
 
     def enter(self, candidates: Iterable[int]) -> None:
-        """Let candidates in."""
         for each in candidates:
             self.alive.append(each)
             self.scores.setdefault(each, [])
@@ -95,7 +93,6 @@ class Race:
             self.alive.remove(candidate)
 
     def add(self, segment: TuneSegment) -> None:
-        """Take in the measurements of a segment that counts."""
         self._squares.append(math.log(segment.drift) ** 2)
         for candidate, score in scores_of(segment.timings):
             self.scores.setdefault(candidate, []).append(score)
@@ -218,7 +215,6 @@ class Race:
 
     @property
     def _spent(self) -> float:
-        """The error of this look."""
         return _ERROR / max(1, self.n_looks * (self.n_looks + 1))
 
     def _measured(self) -> list[int]:

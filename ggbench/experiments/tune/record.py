@@ -94,7 +94,6 @@ class DepthTiming(msgspec.Struct, frozen=True):
 
     @property
     def times_ns(self) -> tuple[float, ...]:
-        """Those that were timed."""
         return tuple(each for each in (self.step_ns, self.batch_ns) if each is not None)
 
 
@@ -213,7 +212,6 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
         return self.candidate(self.finalist) if self.has_gain else None
 
     def candidate(self, number: int | None) -> TunedCandidate | None:
-        """The candidate of that number; None where there is none."""
         return next((each for each in self.candidates if each.number == number), None)
 
     def changes(self, candidate: TunedCandidate) -> dict[str, object]:
@@ -222,7 +220,6 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
 
 
 def changes(baseline: LlamaConfig, setup: LlamaConfig) -> dict[str, object]:
-    """The fields of a setup that differ from those of the baseline, with their values."""
     return {
         name: getattr(setup, name)
         for name in LlamaConfig.__struct_fields__
@@ -242,7 +239,6 @@ def _value_text(value: object) -> str:
 
 
 def result_of(run: Run) -> TuneResult:
-    """Return what was found; nothing where the run ended before."""
     return run.result if isinstance(run.result, TuneResult) else TuneResult("decode")
 
 

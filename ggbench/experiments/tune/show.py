@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.experiments.tune.document import DOCUMENTS, tuned_commands, tuned_lines
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.experiments.tune.race import BASELINE, Race, scores_of
 from ggbench.experiments.tune.record import (
     Gain,
@@ -19,18 +22,22 @@ from ggbench.experiments.tune.record import (
     TuneDropped,
     TuneResult,
     TuneSegment,
+    TuneSettings,
     changes,
     changes_text,
     ratio_text,
     result_of,
 )
+from ggbench.fields import config_options
 from ggbench.machine.records import MachineReading
+from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
+from ggbench.show.document import Shape, by_name, field, many, of
 from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import model_name, quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.text import sanitize
@@ -38,23 +45,122 @@ from ggbench.units import counted, format_count, format_number, format_percent
 
 _LIVE_ROWS = 6
 
-
 _NAME_WIDTH = 20
-
 
 _CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
 
-
 _PROVEN = "; the gain above is from measurements of its own"
 
-
 _LITTLE = 0.05
-"""Half of an interval, above which not to find a gain does not mean that there is none."""
+"""Where an interval reaches further above 1, that no gain was found does not mean that there is none."""
+
+
+def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
+    """Return a `ggbench decode` with the settings found, and the same load for other programs; None without any.
+
+    The settings are those of the baseline if nothing beats it, with the n_ctx asked for.
+    """
+    found, subject = result_of(run), run.subject
+    if not found.n_measured:
+        return None
+    setup = replace((found.best or found.candidates[0]).setup, n_ctx=run.head.setup.n_ctx)
+    paths = (Path(subject.file),) if subject.file else ()
+    file = FileToRun(model_name(subject), subject.quant, paths, is_here=True)
+    on_gpu = bool(run.memory.weights_on_gpu)
+    line = shlex.join(["ggbench", "decode", subject.file or subject.model, *config_options(setup)])
+    return line, run_commands(file, setup, on_gpu=on_gpu, n_ctx_train=subject.n_ctx_train)
+
+
+def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
+    return {str(each.n_depth): each for each in gains}
+
+
+_GAIN = Shape(
+    "GainAtDepth",
+    "Speed over that of the defaults, above 1 is faster; null where it is unknown.",
+    expected(
+        "ratio",
+        "Of the decode, or of the prompt where no decode was asked for.",
+        lambda gain: gain.decode or gain.prefill,
+        "ci95",
+    ),
+    expected("prefill_ratio", "", lambda gain: gain.prefill, "prefill_ci95"),
+    of(Gain, "step_ms batch_ms"),
+)
+_CANDIDATE = Shape(
+    "Candidate",
+    "Settings that were tried, or not, as `state` says.",
+    of(TunedCandidate, "number state"),
+    field("settings", dict[str, object], "What they change of the defaults, by llama.cpp's names."),
+    of(TunedCandidate, "reason? n_timed"),
+    expected(
+        "ratio",
+        "Speed over the defaults', over all depths and phases, as the race saw it.",
+        lambda candidate: candidate.ratio,
+        "ci95",
+    ),
+    field("at", by_name(_GAIN), "By depth.", lambda candidate: _by_depth(candidate.at)),
+    expected(
+        "kld",
+        "What the KV cache costs in quality, in nats for each token, where it was measured.",
+        lambda candidate: candidate.kv_loss and candidate.kv_loss.nats,
+        "kld_ci95",
+    ),
+)
+_COMMANDS = Shape(
+    "TunedCommands",
+    "Each runs the model with what was found.",
+    field("ggbench", str),
+    of(RunCommands, "llama_server llama_cli"),
+    field("ollama", str | None, get=lambda commands: "\n".join(modelfile_lines(commands)) or None),
+)
+
+
+def _commands(run: Run) -> dict[str, object] | None:
+    found = tuned_commands(run)
+    return None if found is None else _COMMANDS.value(found[1], ggbench=found[0])
+
+
+def _candidates(run: Run) -> list[dict[str, object]]:
+    found = result_of(run)
+    return [_CANDIDATE.value(each, settings=found.changes(each)) for each in found.candidates]
+
+
+_TUNE = Shape(
+    "Tune",
+    "A search for the settings that beat the defaults.",
+    MEASURED_FILE,
+    of(TuneSettings, "depths within_s kv_types n_prompt", lambda run: run.head.settings, maybe=True),
+    of(TuneResult, "for=objective", result_of),
+    field(
+        "best",
+        dict[str, object],
+        "What to change of the defaults, by llama.cpp's names; empty where nothing beats them.",
+        lambda run: found.changes(found.best) if (found := result_of(run)).best else {},
+    ),
+    of(TuneResult, "has_gain", result_of),
+    expected(
+        "ratio",
+        "Speed of the finalist over the defaults', measured apart from the choice.",
+        lambda run: result_of(run).ratio,
+        "ci95",
+    ),
+    field(
+        "gain",
+        by_name(_GAIN),
+        "The same by depth.",
+        lambda run: _by_depth(result_of(run).gain),
+    ),
+    of(TuneResult, "finalist", result_of),
+    field("candidates", many(_CANDIDATE), get=_candidates),
+    of(TuneResult, "n_measured n_discarded noise unsteady?", result_of),
+    field("commands", _COMMANDS | None, "Null where nothing was found.", _commands),
+    ORIGIN,
+)
+DOCUMENTS = run_documents("tune", _TUNE)
 
 
 class TunePresenter(Presenter):
-    """Runs of kind `tune`."""
-
     kind: ClassVar[str] = "tune"
     title: ClassVar[str] = "tune"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -64,11 +170,12 @@ class TunePresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """The race: speed over the defaults' after each round."""
-        return (race_figure(runs),)
+        """A curve for each candidate: speed over the defaults' after each round, with its standard error."""
+        curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
+        title = "speed over the defaults'"
+        return (Figure("race", title, "times", "round", "", tuple(curves), least_range=0.01),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return the fastest so far, in lines of at most 28 characters."""
         segments = [each for each in run.observations if isinstance(each, TuneSegment)]
         if not segments:
             return ()
@@ -93,20 +200,15 @@ class TunePresenter(Presenter):
         return "too noisy" if found.unsteady else "defaults"
 
     def answer(self, run: Run) -> str:
-        """As the headline; empty before the first round ended."""
         return sanitize(verdict(run))
 
     def has_details(self, run: Run) -> bool:
-        """Whether any candidate is known."""
         return bool(result_of(run).candidates)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
         found = result_of(run)
-        parts: list[RenderableType] = []
-        finalist = found.candidate(found.finalist)
-        facts = [("", sanitize(verdict(run)))]
-        if finalist is not None:
+        facts = [("answer", sanitize(verdict(run)))]
+        if found.finalist is not None:
             before = {each.n_depth: each for each in found.candidates[0].at}
             facts += [
                 (f"depth {format_count(each.n_depth)}", _gain_line(each, before[each.n_depth])) for each in found.gain
@@ -116,53 +218,53 @@ class TunePresenter(Presenter):
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
             ("unsteady", sanitize(found.unsteady)),
         ]
-        parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
+        parts: list[RenderableType] = [facts_table("Best settings", facts)]
         if found.n_measured:
             parts.append(_candidates_table(found))
-        lines = tuned_lines(run)
-        if lines:
-            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {sanitize(line)}") for line in lines)))
-            commands = tuned_commands(run)
-            if commands is not None and commands.notes:
+        if tuned := tuned_commands(run):
+            line, commands = tuned
+            lines = (Text(f"  {sanitize(each)}") for each in (line, *commands_lines(commands)))
+            parts.append(Group(Text("Commands", style="bold"), *lines))
+            if commands.notes:
                 parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return a line for each run: the gain at each depth, and the settings."""
         found = [result_of(run) for run in runs]
         labels = row_labels([run.subject for run in runs])
+        said = []
+        for run, each in zip(runs, found, strict=True):
+            gains = "; ".join(f"{_gain_text(gain)} at depth {format_count(gain.n_depth)}" for gain in each.gain)
+            said.append(f"{verdict(run)}: {gains}" if each.has_gain else verdict(run) or run.reason)
         return fitted_table(
             [
                 names("quant", labels),
                 right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
-                notes(
-                    f"{sanitize(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}"
-                    or sanitize(run.reason)
-                    for run, each in zip(runs, found, strict=True)
-                ),
+                notes(said),
             ],
             labels=labels,
             width=width,
         )
 
 
-def race_figure(runs: Sequence[PlottedRun]) -> Figure:
-    """Return a curve for each candidate: the geometric mean so far, with its standard error."""
-    curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
-    return Figure("race", "speed over the defaults'", "times", "round", "", tuple(curves), least_range=0.01)
-
-
 def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
-    names, race = _names(run), _race(run)
+    names, race, result = _names(run), _race(run), run.result
     dropped = {each.candidate for each in run.observations if isinstance(each, TuneDropped)}
-    found = []
-    for candidate, (rounds, scores) in _scores(run).items():
+    found: dict[int, tuple[list[int], list[float]]] = {}  # rounds and scores, those of the proof too
+    for segment in run.observations:
+        if isinstance(segment, TuneSegment) and segment.is_kept:
+            for candidate, score in scores_of(segment.timings):
+                if candidate != BASELINE:
+                    rounds, scores = found.setdefault(candidate, ([], []))
+                    rounds.append(segment.round)
+                    scores.append(sum(score) / len(score))
+    curves = []
+    for candidate, (rounds, scores) in found.items():
         means, errors = _running(scores)
-        result = run.result
         is_finalist = isinstance(result, TuneResult) and result.finalist == candidate
         ratio = result.ratio if isinstance(result, TuneResult) and is_finalist else race.ratio(candidate)
         name = names.get(candidate, format_count(candidate))
-        found.append(
+        curves.append(
             Curve(
                 f"{run.name}: {name}" if has_name else name,
                 np.asarray(rounds, np.int64),
@@ -173,24 +275,11 @@ def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
                 run=index,
             )
         )
-    return found
-
-
-def _scores(run: PlottedRun) -> dict[int, tuple[list[int], list[float]]]:
-    """Rounds and scores of each candidate; those of the proof too."""
-    found: dict[int, tuple[list[int], list[float]]] = {}
-    for segment in run.observations:
-        if isinstance(segment, TuneSegment) and segment.is_kept:
-            for candidate, score in scores_of(segment.timings):
-                if candidate != BASELINE:
-                    rounds, scores = found.setdefault(candidate, ([], []))
-                    rounds.append(segment.round)
-                    scores.append(sum(score) / len(score))
-    return found
+    return curves
 
 
 def _running(scores: Sequence[float]) -> tuple[Floats, Floats]:
-    """The geometric mean after each score, and its standard error; zero after the first."""
+    """Return the geometric mean after each score, and its standard error, which is zero after the first."""
     values = np.asarray(scores, np.float64)
     counts = np.arange(1, len(values) + 1)
     means = np.cumsum(values) / counts
@@ -232,19 +321,18 @@ def _gain_line(gain: Gain, before: Gain) -> str:
 
 def _candidates_table(found: TuneResult) -> RenderableType:
     rows = found.candidates
-    depths = [each.n_depth for each in rows[0].at]
+    settings = [sanitize(changes_text(found.changes(each))) for each in rows]
     losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
+    led = None if found.has_gain else found.finalist
     cells = [
-        names("settings", (sanitize(changes_text(found.changes(each))) for each in rows)),
+        names("settings", settings),
         right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
-        *(_depth_cells(rows, n_depth, index) for index, n_depth in enumerate(depths)),
+        *(_depth_cells(rows, each.n_depth, index) for index, each in enumerate(rows[0].at)),
         right("KLD", losses, "nats", 1),
         right("timed", (format_count(each.n_timed) for each in rows), "", 2),
-        left("", (sanitize(state_text(found, each)) for each in rows)),
+        left("", ("led the race" if each.number == led else each.state for each in rows)),
     ]
-    reasons = [
-        f"{sanitize(changes_text(found.changes(each)))}: {sanitize(each.reason)}" for each in rows if each.reason
-    ]
+    reasons = [f"{name}: {sanitize(each.reason)}" for name, each in zip(settings, rows, strict=True) if each.reason]
     return fitted_table(
         [each for each in cells if not each.is_empty],
         title="Candidates",
@@ -273,9 +361,9 @@ def verdict(run: Run) -> str:
         return f"{changes_text(found.changes(found.best))}: {ratio_text(found.ratio)} times the speed of the defaults"
     if finalist is not None and found.ratio is not None:
         name = f"{changes_text(found.changes(finalist))}, {ratio_text(found.ratio)} times their speed"
-        is_wide = found.ratio.high > 1 + _LITTLE
-        text = f"too noisy to tell whether anything beats the defaults: {name}" if is_wide else ""
-        return text or f"no setting beats the defaults; the best of the race was {name}"
+        if found.ratio.high > 1 + _LITTLE:
+            return f"too noisy to tell whether anything beats the defaults: {name}"
+        return f"no setting beats the defaults; the best of the race was {name}"
     if finalist is not None:
         return f"not proven: {changes_text(found.changes(finalist))} led the race"
     if found.unsteady:
@@ -283,24 +371,10 @@ def verdict(run: Run) -> str:
     return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
 
 
-def gain_text(gain: Gain) -> str:
-    """Return `decode 2.83 ±0.04, 36.5 tok/s` of one depth."""
-    parts = []
-    if gain.decode is not None:
-        parts.append(f"decode {ratio_text(gain.decode)}")
-    if gain.prefill is not None:
-        parts.append(f"prefill {ratio_text(gain.prefill)}")
-    return ", ".join(parts)
-
-
-def gains_line(gains: Sequence[Gain]) -> str:
-    """Return `1.00 ±0.01 at depth 0, 2.83 ±0.04 at depth 4,096`."""
-    return "; ".join(f"{gain_text(each)} at depth {format_count(each.n_depth)}" for each in gains)
-
-
-def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
-    """Return what became of a candidate in a word or two."""
-    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
+def _gain_text(gain: Gain) -> str:
+    """Return `decode 2.83 ±0.04, prefill 1.00 ±0.01`."""
+    parts = (("decode", gain.decode), ("prefill", gain.prefill))
+    return ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in parts if ratio is not None)
 
 
 PRESENTER = TunePresenter()

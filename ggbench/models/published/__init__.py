@@ -2,5 +2,283 @@
 
 1388 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
 bitsandbytes 133, llama.cpp-perplexity 65, llama.cpp-quantize 24. `data/` holds them as printed, and `sources.toml` the
-versions, remarks and what was left out.
+versions, remarks and what was left out. A word in a cell is never parsed as a number.
 """
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+_NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
+_SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
+"""Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
+
+
+class PublishedFigure(msgspec.Struct, frozen=True):
+    """One cell of a table: a number, or the word printed in its place."""
+
+    printed: str
+    """As printed, with a unit only if it is not the column's."""
+    value: float | None
+    """In the unit of the field's name; None if the cell is a word: oom, N/A, Exception, not reported."""
+    error: float | None = None
+    """Printed after `±`: llama-perplexity's standard error, or llama-bench's standard deviation."""
+
+    def __str__(self) -> str:
+        return self.printed
+
+    @property
+    def plain(self) -> float | str:
+        """The number, or the word, for JSON and sorting."""
+        return self.printed if self.value is None else self.value
+
+
+class PublishedRow(msgspec.Struct, frozen=True):
+    """One measured configuration of one table; None means not stated, and no default is assumed."""
+
+    source: str
+    """Id of the document, as in `load_sources`."""
+    table: str
+    """Section or heading in the document; `source` and `table` determine the versions."""
+    printed_name: str
+    """Name of the row or its model in the document."""
+    model: str
+    """The catalog id if the catalog has the model: `qwen2.5-7b`."""
+    size: str
+    """As printed: `7B`, `57B-A14B`."""
+    system: str
+    """Inference system: `llama.cpp`, `vllm`, `hf-transformers-fa2`, `autoawq-gemm-fused`; `theory` is not measured."""
+    quant: str | None = None
+    """Lower case; None if the figure holds for any quant."""
+    variant: str | None = None
+    """`Chat` or `Instruct`, as printed."""
+    device: str | None = None
+    n_gpu: int | None = None
+    n_prompt: int | None = None
+    """Input tokens."""
+    n_gen: int | None = None
+    """Generated tokens."""
+    batch_size: int | None = None
+    n_requests: int | None = None
+    """Prompts in one run of a throughput benchmark."""
+    tok_s: PublishedFigure | None = None
+    """Tokens per second of one sequence, as the document counts it."""
+    latency_s: PublishedFigure | None = None
+    """Mean latency of one step of the whole batch."""
+    throughput_tok_s: PublishedFigure | None = None
+    """Tokens per second over all sequences."""
+    requests_s: PublishedFigure | None = None
+    latency_improvement: PublishedFigure | None = None
+    """Relative to the older version of the system; see the source's remarks."""
+    throughput_improvement: PublishedFigure | None = None
+    memory_gb: PublishedFigure | None = None
+    """GPU memory in GB as the document counts them."""
+    bpw: PublishedFigure | None = None
+    prefill_ms: PublishedFigure | None = None
+    prefill_tok_s: PublishedFigure | None = None
+    """Tokens per second of a prompt of 512 tokens."""
+    w_tokens_per_ms: PublishedFigure | None = None
+    w_percent: PublishedFigure | None = None
+    """W relative to the theoretical W."""
+    b_ms: PublishedFigure | None = None
+    b_w16_ms: PublishedFigure | None = None
+    """B scaled to 16 bits per weight: B x 16 / BPW."""
+    b_percent: PublishedFigure | None = None
+    """Theoretical B at 16 bits relative to `b_w16_ms`."""
+    perplexity: PublishedFigure | None = None
+    ppl_ratio: PublishedFigure | None = None
+    """Perplexity relative to that of `base`."""
+    ppl_difference: PublishedFigure | None = None
+    """Perplexity less that of `base`."""
+    kld: PublishedFigure | None = None
+    """Mean KL divergence from `base`, in nats."""
+    mean_dp_percent: PublishedFigure | None = None
+    """Mean change of the true token's probability from that of `base`."""
+    rms_dp_percent: PublishedFigure | None = None
+    same_top_percent: PublishedFigure | None = None
+    """Positions where `base` has the same most likely token."""
+    file_size_gb: PublishedFigure | None = None
+    """10^9 bytes."""
+    model_size_gib: PublishedFigure | None = None
+    """Tensor bytes, in 2^30."""
+    weight_buffer_gb: PublishedFigure | None = None
+    """In 2^30 bytes."""
+    kv_buffer_mib: PublishedFigure | None = None
+    max_n_ctx: PublishedFigure | None = None
+    """Longest context that fit, in tokens."""
+    n_params_b: PublishedFigure | None = None
+    """Theoretical number of parameters, in 2^30."""
+    kv_params_m: PublishedFigure | None = None
+    """Theoretical elements of KV for 1024 tokens, in 2^20."""
+    text: str | None = None
+    """Text that perplexities are computed on: `wikitext-2` is its test set; `wiki test` as printed."""
+    n_ctx: int | None = None
+    """Tokens of a chunk of the text."""
+    imatrix: str | None = None
+    """Importance matrix that the quant was made with, as printed; None for none, and where it is not stated."""
+    base: str | None = None
+    """Quant of the same model that the row is compared with."""
+    setting: str | None = None
+    """Options of the system, written out."""
+    versions: str | None = None
+    """Version, if it differs from the table's: `vLLM 0.6.2`."""
+    note: str | None = None
+    """The document's note on the row."""
+    remark: str | None = None
+    """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
+
+
+METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "PublishedFigure | None")
+"""Names of the figures, for filtering and sorting."""
+WITH_ERRORS = (
+    "perplexity",
+    "ppl_ratio",
+    "ppl_difference",
+    "kld",
+    "mean_dp_percent",
+    "rms_dp_percent",
+    "same_top_percent",
+)
+"""Figures that have a standard error."""
+_COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
+
+
+@functools.cache
+def load_published() -> tuple[PublishedRow, ...]:
+    """Return all rows of all documents."""
+    return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
+
+
+def _data_text(name: str) -> str:
+    from importlib.resources import files
+
+    return (files("ggbench.models.published") / "data" / name).read_text(encoding="utf-8")
+
+
+def _read(name: str, source: str) -> list[PublishedRow]:
+    lines = csv.reader(_data_text(name).splitlines())
+    header = next(lines)
+    readers: dict[str, Callable[[str], Any]] = {
+        column: figure if column in METRICS else int if column in _COUNTS else str for column in header
+    }
+    return [
+        PublishedRow(
+            source=source,
+            **{column: readers[column](cell) for column, cell in zip(header, line, strict=True) if cell},
+        )
+        for line in lines
+    ]
+
+
+@functools.cache
+def figure(printed: str) -> PublishedFigure:
+    """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `6.23 ± 0.04`, `oom` (no value)."""
+    match = _NUMBER.fullmatch(printed)
+    if match is None:
+        return PublishedFigure(printed, None)
+    scale = _SCALES.get(match[3], 1.0)
+    return PublishedFigure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
+
+
+class Table(msgspec.Struct, frozen=True):
+    """One table of a document."""
+
+    name: str
+    rows: int
+    versions: Mapping[str, str]
+    """Version of each software, in the document's order; empty if not stated."""
+    remark: str
+    """ggbench's remark on the table; may be empty."""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Figures of a document that are not among the rows."""
+
+    what: str
+    why: str
+
+
+class TableSoftware(msgspec.Struct, frozen=True):
+    """The software of some tables, and the number of rows of each."""
+
+    versions: dict[str, str]
+    tables: dict[str, int]
+
+
+class PublishedDocument(msgspec.Struct, frozen=True):
+    """One document, as `data/sources.toml` has it."""
+
+    id: str
+    title: str
+    files: tuple[str, ...]
+    rows: int
+    remarks: tuple[str, ...]
+    environment: tuple[TableSoftware, ...]
+    table_remarks: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every table, in the document's order of environments."""
+        return tuple(
+            Table(name, rows, each.versions, self.table_remarks.get(name, ""))
+            for each in self.environment
+            for name, rows in each.tables.items()
+        )
+
+
+@functools.cache
+def load_sources() -> tuple[PublishedDocument, ...]:
+    return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
+
+
+def table_of(row: PublishedRow) -> Table:
+    return _tables()[row.source, row.table]
+
+
+def versions_of(row: PublishedRow) -> dict[str, str]:
+    """Return the software versions of a row: the table's, overridden by the row's own."""
+    versions = dict(table_of(row).versions)
+    if row.versions:
+        name, version = row.versions.split(" ", 1)
+        versions[name] = version
+    return versions
+
+
+@functools.cache
+def _tables() -> dict[tuple[str, str], Table]:
+    return {(source.id, table.name): table for source in load_sources() for table in source.tables}
+
+
+def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
+    """Return a row's ln(PPL / PPL of the 16-bit model) and its standard error; None if unknown.
+
+    Computed from the printed ratio, else from the difference, else from the 16-bit model in the same table.
+    """
+    ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
+    if ppl is None or ppl.value is None:
+        return None
+    if ratio is not None and ratio.value is not None:
+        return math.log(ratio.value), None if ratio.error is None else ratio.error / ratio.value
+    if difference is not None and difference.value is not None:
+        return math.log(ppl.value / (ppl.value - difference.value)), None
+    unquantized = _unquantized().get((row.source, row.table, row.model))
+    return None if unquantized is None or row.quant == "f16" else (math.log(ppl.value / unquantized), None)
+
+
+@functools.cache
+def _unquantized() -> dict[tuple[str, str, str], float]:
+    """Perplexities of the 16-bit models, by source, table and model."""
+    return {
+        (row.source, row.table, row.model): row.perplexity.value
+        for row in load_published()
+        if row.quant == "f16" and row.perplexity is not None and row.perplexity.value
+    }

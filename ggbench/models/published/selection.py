@@ -1,4 +1,4 @@
-"""Selection of published rows: by name for `ggbench published`, by similarity to one's own figures for `--against`."""
+"""Selection of published rows: by name for `ggbench published`, by similarity to your own figures for `--against`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import METRICS, PublishedRow
+from ggbench.models.published import METRICS, PublishedRow
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 LLAMA_CPP = "llama.cpp"
 """The system of ggbench's own engine, and of the servers around it."""
 _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
-_BITS = {"awq": 4.0}
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
 """Words in a GPU's name that distinguish products with another bandwidth."""
 
@@ -27,7 +26,7 @@ class NearRow(msgspec.Struct, frozen=True):
 
     row: PublishedRow
     differences: tuple[str, ...]
-    """Each way in which its conditions differ or are not stated; empty if none."""
+    """Each condition that differs or is not stated."""
 
 
 def filter_published(
@@ -46,8 +45,7 @@ def filter_published(
     sequence of words of its name: `a100`, `rtx-4090`. A metric is one of METRICS and keeps the rows that state it.
     Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
     """
-    kept = tuple(rows)
-    everything = kept
+    kept = everything = tuple(rows)
     if metric is not None:
         wanted = metric.strip().lower().replace("-", "_")
         if wanted not in METRICS:
@@ -70,7 +68,7 @@ def filter_published(
 
 
 class OwnSpeed(msgspec.Struct, frozen=True):
-    """How one's own speed was measured; None where it is not known."""
+    """The conditions of a measured speed; None if unknown."""
 
     model: str
     """Catalog id."""
@@ -88,7 +86,7 @@ class OwnSpeed(msgspec.Struct, frozen=True):
         return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
-        """Return an order: the same system and quant, for a system other than llama.cpp its other rows; then bits per
+        """Return a sort key: the same system and quant, then (unless llama.cpp) the same system; then bits per
         weight, device, batch, and the mean position, n_prompt + n_gen / 2.
         """
         quant = fold_quant(self.quant)
@@ -123,31 +121,31 @@ class OwnSpeed(msgspec.Struct, frozen=True):
 
 
 class OwnScore(msgspec.Struct, frozen=True):
-    """How one's own score was made; None where it is not known."""
+    """The conditions of a quality score; None if unknown."""
 
     model: str | None
-    """The published name of the model; None where nobody published it."""
+    """The model's name in the rows; None if no row has it."""
     own_model: str
-    """Its name otherwise."""
+    """Its name in the run."""
     n_params: int | None
     quant: str
     kv_types: str
     """`f16`, or both types of the KV cache."""
     text: str
-    """Its name; `wikitext-2` for that text, whatever the file's name."""
+    """`wikitext-2` for that text, whatever the file's name."""
     n_ctx: int
     n_chunks: int
     is_whole: bool
-    """Whether these are all chunks of the text."""
+    """Whether all chunks of the text were scored."""
     base: str | None
-    """Quant and KV type of what it was compared with."""
+    """Quant and KV type of the base."""
 
     def compares(self, row: PublishedRow) -> bool:
-        """Return whether the row has a perplexity, of any model: what a quant costs relative to its base compares."""
+        """Return whether the row has a perplexity, of any model: the cost of a quant relative to its base compares."""
         return row.perplexity is not None
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
-        """Return an order: the same quant, the same model, rows with a KL divergence, models of that size."""
+        """Return a sort key: the same quant, the same model, rows with a KL divergence, models of similar size."""
         quant = fold_quant(self.quant)
         return (
             -1.0 if row.quant == quant else _bits_apart(row, quant),
@@ -178,7 +176,7 @@ class OwnScore(msgspec.Struct, frozen=True):
 
 
 def nearest_published(rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int) -> tuple[NearRow, ...]:
-    """Return at most `limit` rows that compare with one's own figures, the most similar first, differences named."""
+    """Return at most `limit` comparable rows, the most similar first, with their differences."""
     nearest = sorted(filter(own.compares, rows), key=own.distance)[:limit]
     return tuple(NearRow(row, tuple(own.differences(row))) for row in nearest)
 
@@ -219,19 +217,13 @@ def _same_device(row: PublishedRow, device: str | None) -> bool:
 
 
 def fold_quant(quant: str) -> str:
-    """Return a quant's name as the rows have it."""
+    """Return a quant's name as the rows write it."""
     lower = quant.strip().lower()
     return _QUANT_ALIASES.get(lower, lower)
 
 
-def _nominal_bits(quant: str) -> float:
-    """Return the nominal bits per weight from a quant's name; 64 if unknown, far from every other."""
-    number = re.search(r"\d+", quant)
-    return _BITS.get(quant, float(number[0]) if number else 64.0)
-
-
 def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
-    """Return the position half-way through the generated tokens; None if the input length is unknown."""
+    """Return the position halfway through the generated tokens; None if the input length is unknown."""
     return None if n_prompt is None else n_prompt + (n_gen or 0) / 2
 
 
@@ -239,11 +231,14 @@ def _octaves(theirs: float | None, ours: float | None) -> float:
     """Return the distance of two lengths in octaves; 32 if theirs is not stated, 0 if ours is not given."""
     if ours is None:
         return 0.0
-    return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else 32.0
+    return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else _FAR_OCTAVES
 
 
 def _bits_apart(row: PublishedRow, quant: str) -> float:
-    return abs(_nominal_bits(row.quant or "") - _nominal_bits(quant))
+    """Return the difference in nominal bits per weight, read from the names; 64 if unknown, far from every other."""
+    numbers = (re.search(r"\d+", "4" if name == "awq" else name) for name in (row.quant or "", quant))
+    theirs, ours = (float(number[0]) if number else 64.0 for number in numbers)
+    return abs(theirs - ours)
 
 
 def size_octaves(printed: str, n_params: int | None) -> float:

@@ -21,9 +21,7 @@ from ggbench.files import make_folders, sync_folder
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
 
-
 VERSION = 5
-
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -53,7 +51,6 @@ _TABLES = (
 `owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
 are int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was
 not timed. `n_samples` counts the steps without warm-up, so that a list need not read them."""
-
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -297,7 +294,6 @@ def _move_aside(path: Path) -> Path:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables in a file without any."""
     for statement in _TABLES:
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -177,7 +177,6 @@ class Store:
         return tuple(stored_run_of(record) for record in records)
 
     def load_run(self, run_id: int) -> StoredRun:
-        """One run. Raises UnknownName."""
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))
 

@@ -42,7 +42,6 @@ _LOG = "-wal"
 
 
 def inspect_store(path: Path | None = None) -> StoreHealth:
-    """Describe the results file at `path`, or the person's own."""
     path = path or paths.results_file()
     n_set_aside = len(list(path.parent.glob(f"{path.stem}.broken-*{path.suffix}")))
     health = StoreHealth(str(path), None, None, VERSION, None, n_set_aside=n_set_aside)

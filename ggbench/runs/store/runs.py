@@ -58,7 +58,6 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_imported(self) -> bool:
-        """As `Run.is_imported`."""
         return self.environment is not None and self.environment.imported is not None
 
     @property
@@ -143,7 +142,6 @@ def _read(text: str | None, record_type: type[_Record]) -> _Record | None:
 
 
 def encode(record: object) -> str:
-    """JSON of a frozen record."""
     return msgspec.json.encode(_storable(msgspec.to_builtins(record))).decode()
 
 

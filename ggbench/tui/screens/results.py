@@ -21,7 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
-from ggbench.decisions.compare.repeats import Repeats, RunSpreads, stored_repeats
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.show.figures import Figure
@@ -62,7 +62,7 @@ class RunsScreen(TaskScreen):
                 self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
 
         def save(form: ReportForm) -> Iterator[list[str]]:
-            from ggbench.formats.report.files import save_report
+            from ggbench.formats.report import save_report
 
             runs = [one.to_save() for one in load()]
             yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]

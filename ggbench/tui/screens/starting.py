@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
 
 
+
 Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
 """Models, each with the targets that were found for its quants."""
 
@@ -231,7 +232,7 @@ class StartScreen(TaskScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.commands.tuned import require_tuned
+            from ggbench.commands.load_options import require_tuned
             from ggbench.runs.experiment import experiment_of
 
             model, names = selection[0]

@@ -1,4 +1,4 @@
-"""What a report holds, whatever its form: runs by model, their table, what compares, their charts; and each form."""
+"""Reports: runs by model with their table, comparison and charts, as HTML, Markdown, CSV or pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
-from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
+from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
@@ -27,7 +27,7 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
+    from ggbench.show.figures import Chart
     from ggbench.show.vega import PictureForm
 
 
@@ -35,11 +35,11 @@ _NAMED_RUNS = 6
 """A file's name lists at most this many runs."""
 
 Contents = Mapping[str, bytes]
-"""What is written, by what each file's name adds to the others'."""
+"""File contents, by what each file's name adds to the report's."""
 
 
 def _as_html(runs: Sequence[SavedRun]) -> Contents:
-    from ggbench.formats.report.page import report_html
+    from ggbench.formats.report_page import report_html
 
     return {"": report_html(report_contents(runs)).encode()}
 
@@ -49,13 +49,12 @@ def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
 
 
 def _as_csv(runs: Sequence[SavedRun]) -> Contents:
-    """Figures and samples as two files."""
     rows = rows_as_csv([one.summary for one in runs])
     return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
-    """A line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
+    """Return a line for every timed step; `sample_ns` is empty if the sampler was not timed."""
     rows: list[tuple[object, ...]] = []
     for one in runs:
         samples = one.samples
@@ -66,7 +65,7 @@ def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
 
 
 def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
-    """Each chart as a picture, the first under the name as it is, others by their keys."""
+    """Return each chart as a picture, the first under the name as it is, others by their keys."""
 
     def pictures(runs: Sequence[SavedRun]) -> Contents:
         from ggbench.show import vega
@@ -92,11 +91,10 @@ _FORMS: Mapping[str, Callable[[Sequence[SavedRun]], Contents]] = {
     ".png": _as_pictures("png"),
 }
 ENDINGS = tuple(_FORMS)
-"""Of the names of files that a report can be."""
 
 
 def check_ending(path: Path) -> None:
-    """Raise UsageError for a name that says no form."""
+    """Raise UsageError if the file's ending names no form."""
     if path.suffix.lower() not in _FORMS:
         what = (
             f"{sanitize(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
@@ -105,14 +103,13 @@ def check_ending(path: Path) -> None:
 
 
 def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
-    """Return the report in the form of an ending. Raises GgbenchError without anything to draw, and StoreError."""
+    """Return the report in the form of an ending. Raises StoreError, and GgbenchError without anything to draw."""
     return _FORMS[ending.lower()](runs)
 
 
 def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Path, ...]:
-    """Write the report in the form of an ending under new names, `ggbench-runs-1-4.html`, and return the paths.
-
-    Raises as `report_files`, and GgbenchError where the folder cannot be written.
+    """Write the report under new names, `ggbench-runs-1-4.html`, and return the paths. Raises like `report_files`, and
+    GgbenchError if the folder cannot be written.
     """
     # Names are made of run numbers alone: a model's name is untrusted text.
     numbers = [str(one.run_id) for one in runs]
@@ -123,7 +120,7 @@ def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Pa
 
 
 def report_markdown(models: Sequence[ReportedModel]) -> str:
-    """Return the report. Raises StoreError for a run of a kind that this ggbench does not have."""
+    """Return the report. Raises StoreError for a run of an unknown kind."""
     n_runs = sum(len(model.runs) for model in models)
     parts = ["# ggbench report", f"{counted(n_runs, 'run')}, written by ggbench {__version__}."]
     for model in models:
@@ -159,33 +156,29 @@ _COLUMNS = (
 
 
 class ReportedModel(msgspec.Struct, frozen=True, dict=True):
-    """The runs of one model."""
-
     title: str
     """Printable."""
     runs: tuple[SavedRun, ...]
-    """In the order in which they were given."""
     spreads: RunSpreads
-    """Between loads, which the comparison includes."""
+    """Differences between loads, which the comparison includes."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:
-        """The runs as tables take them."""
         return tuple(one.summary for one in self.runs)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The shortest names that distinguish the runs under the title. Printable."""
+        """Return the shortest names that distinguish the runs under the title. Printable."""
         return tuple(name.removeprefix(f"{self.title} ") for name in unambiguous_names(self.summaries))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Keys of the columns in which any run has something."""
+        """Return the keys of the columns in which any run has something."""
         return tuple(key for key in _COLUMNS if {*column_texts(key, self.summaries)} - {UNKNOWN, ""})
 
     @cached_property
     def comparison(self) -> Comparison | None:
-        """The runs side by side; None of a single run, and where nothing of two runs compares."""
+        """Return the comparison; None for a single run, and if nothing compares."""
         if len(self.runs) < 2:
             return None
         comparison = compare_quants(self.summaries, self.spreads)
@@ -193,12 +186,11 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def charts(self) -> tuple[Chart, ...]:
-        """All that there is to draw. Raises StoreError for a kind that this ggbench does not have."""
         return all_charts(self.runs)
 
 
 def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
-    """Group runs by model, in the order in which models come first; repeats among them say how far loads differ."""
+    """Group runs by model, in the order of their first runs."""
     groups: dict[str, list[SavedRun]] = {}
     for name, one in zip(model_names([one.summary.subject for one in runs]), runs, strict=True):
         groups.setdefault(name, []).append(one)
@@ -207,21 +199,20 @@ def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
-    """Return figures and charts of stored runs that have anything to draw."""
+    """Return figures and charts of stored runs that are not empty. Raises StoreError for an unknown kind."""
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
     return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
 
 
 def header_of(key: str) -> str:
-    """Return the header of a column with its unit: `W [tokens/ms]`."""
     column = column_of(key)
     return f"{column.header} [{column.unit}]" if column.unit else column.header
 
 
 def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
-    """Write several files under one name, each with its own part added, and return their paths; none where one of them
-    exists. Raises as `write_as`.
+    """Write several files, each with its part added to the name, and return their paths. If one exists, none is
+    written.
     """
     files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
     for each in files:

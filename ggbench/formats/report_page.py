@@ -1,7 +1,6 @@
-"""A report as one HTML file: it opens from disk, loads nothing, and works without a network for good.
-
-Tables and texts are HTML without any script; charts are drawn by Vega, which is in the file, from the specifications
-that SVG and PNG are made from. The content security policy forbids every request, also of what a name might smuggle in.
+"""A report as one HTML file that opens from disk, loads nothing and needs no network. Tables and texts are HTML without
+scripts; Vega, which is in the file, draws the charts from the same specifications as SVG and PNG. The content security
+policy forbids every request, whatever a name might smuggle in.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence
-from ggbench.formats.report.files import ReportedModel, header_of
+from ggbench.formats.report import ReportedModel, header_of
 from ggbench.show import letter
-from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
 from ggbench.show.columns import column_of, column_texts
-from ggbench.show.figures import Figure
+from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
@@ -41,7 +39,7 @@ warranty."""
 
 
 def report_html(models: Sequence[ReportedModel]) -> str:
-    """Return the page. Raises StoreError for a run of a kind that this ggbench does not have."""
+    """Return the page. Raises StoreError for a run of an unknown kind."""
     specs: list[object] = []
     body = "".join(_model(model, number, specs) for number, model in enumerate(models))
     title = f"{', '.join(model.title for model in models[:3])}{' …' if len(models) > 3 else ''}"
@@ -77,7 +75,7 @@ def _asset(name: str) -> str:
 
 
 def _colors() -> str:
-    """The variables of `look.PAGE`: on a light page, a dark one, and on paper."""
+    """Return the variables of `vega.PAGE`: on a light page, a dark one, and on paper."""
     light = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_PAPER))
     dark = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_SLATE))
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
@@ -114,7 +112,6 @@ def _swatch(index: int) -> str:
 
 
 def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
-    """The chart with its title, its legend, and where it comes from."""
     specs.append(as_vega(chart, Drawing(PAGE, model.names, is_interactive=True)))
     keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(labels_of(chart, model.names))
     is_figure = isinstance(chart, Figure)
@@ -136,7 +133,7 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
 
 
 def how_to_read(figure: Figure) -> str:
-    """Return what the lines of a figure mean, of those that it has."""
+    """Return what the lines of a figure mean."""
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
     has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
@@ -152,7 +149,6 @@ def how_to_read(figure: Figure) -> str:
 
 
 def _keys(labels: Mapping[int, str]) -> str:
-    """A button for each run, which switches it on and off."""
     buttons = "".join(
         f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
         f'<i style="background:{PAGE.color(index)}"></i>{text(label)}</button>'
@@ -162,7 +158,7 @@ def _keys(labels: Mapping[int, str]) -> str:
 
 
 def _marks_note(chart: Chart) -> str:
-    """What bars do not say themselves."""
+    """Return what bars do not say themselves."""
     if isinstance(chart, StackChart):
         is_outside = any(part.name == OUTSIDE for part in chart.parts)
         return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
@@ -171,7 +167,7 @@ def _marks_note(chart: Chart) -> str:
 
 
 def _source(model: ReportedModel, chart: Chart) -> str:
-    """Which runs a chart shows, where they were measured, and the lines that measure and draw them again."""
+    """Return which runs a chart shows, where they were measured, and the commands that measure and draw them."""
     shown = [model.runs[index] for index in runs_of(chart)]
     numbers = " ".join(str(one.run_id) for one in shown)
     rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
@@ -182,7 +178,6 @@ def _source(model: ReportedModel, chart: Chart) -> str:
 
 
 def _numbered(shown: Sequence[SavedRun]) -> str:
-    """`run 3`, or `runs 1, 3 and 4`."""
     return f"run{'s' if len(shown) > 1 else ''} {in_words([str(one.run_id) for one in shown])}"
 
 
@@ -223,7 +218,7 @@ def _cells(line: ComparedLine) -> Iterator[tuple[str, object]]:
 
 
 def _details(one: SavedRun, name: str) -> str:
-    """A run as `ggbench results show` prints it."""
+    """Return a run as `ggbench results show` prints it."""
     from rich.console import Console
 
     run = one.summary.run
@@ -243,26 +238,24 @@ _JSON_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
 def text(value: str) -> str:
-    """Return text, on one line and without control characters, that HTML shows as it is."""
+    """Return text for HTML, escaped, on one line and without control characters."""
     return html.escape(sanitize(value))
 
 
 def lines(value: str) -> str:
-    """Return text of several lines that a `pre` element shows as it is."""
     return "\n".join(map(text, value.split("\n")))
 
 
 def json_script(name: str, value: object) -> str:
-    """Return a script element with data: no text in it ends the element, or begins a comment."""
+    """Return a script element with data; no text in it can end the element or begin a comment."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
     return f'<script type="application/json" id="{name}">{escaped}</script>'
 
 
 def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
-    """Return a table that the page sorts by a click on a header; wider than the page it scrolls.
-
-    `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
+    """Return a table that the page sorts by a click on a header. `headers` are texts and whether the column is right-
+    aligned; cells are HTML and the value to sort by, None for last.
     """
     head = "".join(
         f'<th scope="col"{_aligned(right)}><button type="button">{text(header)}</button></th>'

@@ -1,0 +1,472 @@
+"""llama-bench's rows, strictly read and completely written: JSON, JSON lines, CSV, SQL (only written) and the table.
+JSON keeps every repetition; CSV and SQL have all fields without them; the table, which people paste into issues, is
+rounded. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.errors import BadFile
+from ggbench.machine.records import Cell, ImportedRow
+from ggbench.show.text import markdown_escaped, without_formula
+from ggbench.text import sanitize, shorten
+
+TOOL = "llama-bench"
+MOST_TOKENS = 1 << 31
+"""Positions are signed 32-bit integers in llama.cpp."""
+
+_MOST_SAMPLES = 100_000
+_LONGEST_TEXT = 4096
+_LARGEST_INTEGER = (1 << 63) - 1
+"""SQLite's limit."""
+
+
+class FieldType(enum.Enum):
+    STRING = enum.auto()
+    BOOL = enum.auto()
+    INT = enum.auto()
+    FLOAT = enum.auto()
+
+
+_TEXT, _BOOL, _INT, _FLOAT = FieldType.STRING, FieldType.BOOL, FieldType.INT, FieldType.FLOAT
+
+FIELDS: dict[str, tuple[FieldType, Cell]] = {
+    "build_commit": (_TEXT, "unknown"), "build_number": (_INT, 0), "cpu_info": (_TEXT, ""), "gpu_info": (_TEXT, ""),
+    "backends": (_TEXT, ""), "model_filename": (_TEXT, ""), "model_type": (_TEXT, ""), "model_size": (_INT, 0),
+    "model_n_params": (_INT, 0), "n_batch": (_INT, 2048), "n_ubatch": (_INT, 512), "n_threads": (_INT, 0),
+    "cpu_mask": (_TEXT, "0x0"), "cpu_strict": (_BOOL, False), "poll": (_INT, 50), "type_k": (_TEXT, "f16"),
+    "type_v": (_TEXT, "f16"), "n_gpu_layers": (_INT, -1), "n_cpu_moe": (_INT, 0), "split_mode": (_TEXT, "layer"),
+    "main_gpu": (_INT, 0), "no_kv_offload": (_BOOL, False), "flash_attn": (_INT, -1), "devices": (_TEXT, "auto"),
+    "tensor_split": (_TEXT, "0.00"), "tensor_buft_overrides": (_TEXT, "none"), "load_mode": (_TEXT, "auto"),
+    "lazy_mode": (_TEXT, "auto"), "embeddings": (_BOOL, False), "no_op_offload": (_INT, 0), "no_host": (_BOOL, False),
+    "repack": (_BOOL, True), "fit_target": (_INT, 0), "fit_min_ctx": (_INT, 0), "n_prompt": (_INT, 0),
+    "n_gen": (_INT, 0), "n_depth": (_INT, 0), "test_time": (_TEXT, ""), "avg_ns": (_INT, 0), "stddev_ns": (_INT, 0),
+    "avg_ts": (_FLOAT, 0.0), "stddev_ts": (_FLOAT, 0.0),
+}  # fmt: skip
+"""Every field in llama-bench's order, with its type and its default. A row that lacks one joins with no other row in
+`compare-llama-bench.py`."""
+
+_OF_THE_TEST = frozenset(
+    ("n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts")
+)  # fmt: skip
+_OLDER = {"use_mmap": _BOOL}
+"""Fields of older versions that say how a model was loaded."""
+
+
+class BenchRow(msgspec.Struct, frozen=True):
+    fields: dict[str, Cell]
+    """Only the known ones."""
+    samples_ns: tuple[int, ...] = ()
+    """Time of each repetition; empty if only their mean is known."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, object], where: str) -> BenchRow:
+        """Return the row of these raw fields; unknown ones are left out. Raises BadFile, naming `where` and the field,
+        for a missing or invalid one.
+        """
+        types = {name: kind for name, (kind, _) in FIELDS.items()} | _OLDER
+        fields = {
+            name: _cell(raw[name], kind, f"{where}: {name}")
+            for name, kind in types.items()
+            if raw.get(name) is not None
+        }
+        row = cls(fields, _samples(raw.get("samples_ns"), f"{where}: samples_ns"))
+        row._check(where)
+        return row
+
+    @classmethod
+    def from_record(cls, record: ImportedRow) -> BenchRow:
+        fields = dict(record.fields)
+        samples = fields.pop("samples_ns", None)
+        return cls(fields, tuple(int(each) for each in samples) if isinstance(samples, list) else ())
+
+    @property
+    def record(self) -> ImportedRow:
+        return ImportedRow(TOOL, {**self.fields, "samples_ns": list(self.samples_ns)})
+
+    @property
+    def n_prompt(self) -> int:
+        return self.integer("n_prompt")
+
+    @property
+    def n_gen(self) -> int:
+        return self.integer("n_gen")
+
+    @property
+    def n_depth(self) -> int:
+        """Return the tokens in the cache before the test."""
+        return self.integer("n_depth")
+
+    @property
+    def test(self) -> str:
+        """Return `pp512`, `tg128 @ d4096`, `pp512+tg128`."""
+        parts = [f"{name}{count}" for name, count in (("pp", self.n_prompt), ("tg", self.n_gen)) if count]
+        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+
+    @property
+    def setting(self) -> tuple[tuple[str, Cell], ...]:
+        """Return the fields that rows of one model, machine and config have in common."""
+        return tuple((name, value) for name, value in self.fields.items() if name not in _OF_THE_TEST)
+
+    @property
+    def elapsed_ns(self) -> float:
+        """Return the mean time of the repetitions, or what the row states."""
+        if self.samples_ns:
+            return sum(self.samples_ns) / len(self.samples_ns)
+        stated = self.fields.get("avg_ns")
+        if isinstance(stated, int) and stated > 0:
+            return float(stated)
+        return (self.n_prompt + self.n_gen) * 1e9 / self.number("avg_ts")
+
+    def integer(self, name: str) -> int:
+        """Return a whole number; 0 if unknown."""
+        value = self.fields.get(name)
+        return int(value) if isinstance(value, int | float) else 0
+
+    def number(self, name: str) -> float:
+        """Return a number; 0 if unknown."""
+        value = self.fields.get(name)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    def text(self, name: str) -> str:
+        """Return a text; empty if unknown."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+    def flag(self, name: str) -> bool | None:
+        """Return a switch; None if unknown."""
+        value = self.fields.get(name)
+        return value if isinstance(value, bool) else None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Return the fields that are written with llama-bench's default because the row lacks them."""
+        return tuple(name for name in FIELDS if name not in self.fields)
+
+    @property
+    def whole(self) -> dict[str, Cell]:
+        return {name: self.fields.get(name, default) for name, (_, default) in FIELDS.items()}
+
+    @property
+    def samples_ts(self) -> tuple[float, ...]:
+        return tuple((self.n_prompt + self.n_gen) * 1e9 / each for each in self.samples_ns)
+
+    def named(self, **fields: Cell) -> BenchRow:
+        return replace(self, fields={**self.fields, **fields})
+
+    def _check(self, where: str) -> None:
+        """Raise BadFile for a row that is no test, or has no time."""
+        for name in ("n_prompt", "n_gen"):
+            if name not in self.fields:
+                raise BadFile(f"{where}: there is no {name}", "give a file that llama-bench wrote")
+        for name in ("n_prompt", "n_gen", "n_depth"):
+            if not 0 <= self.integer(name) < MOST_TOKENS:
+                raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
+        if not self.n_prompt and not self.n_gen:
+            raise BadFile(f"{where}: n_prompt and n_gen are both 0, so nothing was timed", _HINT)
+        if not self.samples_ns and self.number("avg_ns") <= 0 and self.number("avg_ts") <= 0:
+            raise BadFile(f"{where}: there is no time: avg_ns, avg_ts and samples_ns are missing or zero", _HINT)
+        if self.elapsed_ns < 1:
+            raise BadFile(f"{where}: the test took less than a nanosecond", _HINT)
+
+
+def cell_text(value: Cell) -> str:
+    """Return a value as llama-bench writes it in CSV and SQL: switches as 0 and 1, fractions with six digits."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+_HINT = "correct the line, or have llama-bench write the file again"
+
+
+def measured_row(fields: Mapping[str, Cell], samples_ns: Sequence[int]) -> BenchRow:
+    """Return the row of a test that ggbench timed, with llama-bench's means. `samples_ns` has at least one. The
+    standard deviation is that of a sample, and 0 for a single one, like `stdev` of llama-bench.
+    """
+    row = BenchRow(dict(fields), tuple(samples_ns))
+    mean_ns, deviation_ns = _moments(row.samples_ns)
+    mean_ts, deviation_ts = _moments(row.samples_ts)
+    figures: dict[str, Cell] = {"avg_ns": round(mean_ns), "stddev_ns": round(deviation_ns)}
+    figures |= {"avg_ts": round(mean_ts, 6), "stddev_ts": round(deviation_ts, 6)}
+    return row.named(**figures)
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) if len(values) > 1 else 0.0
+    return mean, math.sqrt(variance)
+
+
+def _cell(value: object, kind: FieldType, what: str) -> Cell:
+    """Return the value as its type; numbers and switches may come as text. Raises BadFile."""
+    if kind is _TEXT:
+        if isinstance(value, str | int | float):
+            return sanitize(str(value)[:_LONGEST_TEXT])
+        raise BadFile(f"{what} is {_shown(value)}, which is not text", _HINT)
+    try:
+        if isinstance(value, bool):
+            return value if kind is _BOOL else int(value)
+        if kind is _FLOAT:
+            number = float(value) if isinstance(value, int | float | str) else math.nan
+            if math.isfinite(number):
+                return number
+        if kind is _INT and isinstance(value, str | int) and abs(int(value)) <= _LARGEST_INTEGER:
+            return int(value)
+        if kind is _BOOL and value in (0, 1, "0", "1", "true", "false"):
+            return value in (1, "1", "true")
+    except ValueError:
+        pass
+    wanted = {_FLOAT: "number", _INT: "whole number", _BOOL: "switch"}[kind]
+    raise BadFile(f"{what} is {_shown(value)}, which is not a {wanted}", _HINT)
+
+
+def _samples(value: object, what: str) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
+        raise BadFile(f"{what} is {_shown(value)}, which is not a list of times", _HINT)
+    for each in value:
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 < each <= _LARGEST_INTEGER:
+            raise BadFile(f"{what} has {_shown(each)}, which is not a time in ns", _HINT)
+    return tuple(value)
+
+
+def _shown(value: object) -> str:
+    return shorten(repr(value), 40)
+
+
+_NAMES = {
+    "ngl": "n_gpu_layers", "sm": "split_mode", "threads": "n_threads", "nkvo": "no_kv_offload", "fa": "flash_attn",
+    "lm": "load_mode", "embd": "embeddings", "nopo": "no_op_offload", "noh": "no_host", "rpk": "repack",
+    "dev": "devices", "ts": "tensor_split", "ot": "tensor_buft_overrides", "fitt": "fit_target",
+    "fitc": "fit_min_ctx", "model": "model_type", "backend": "backends",
+}  # fmt: skip
+"""Fields by their names in the table's header; `get_field_display_name` of llama-bench."""
+_SOMETIMES = (
+    "n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "main_gpu", "split_mode",
+    "no_kv_offload", "flash_attn", "devices", "tensor_split", "tensor_buft_overrides", "load_mode",
+)  # fmt: skip
+"""Shown if rows differ in one, or if it is not llama-bench's default."""
+_TEST = re.compile(r"(?:pp(\d{1,10}))?\+?(?:tg(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
+_SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
+_BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
+
+
+def as_markdown(rows: Sequence[BenchRow]) -> str:
+    """Return the table with the columns that llama-bench would show, and a line for each build."""
+    whole = [row.whole for row in rows]
+    shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
+    headers = ["model", "size", "params", "backend", *(_short(name) for name in shown), "test", "t/s"]
+    lines = [headers, ["---", *["---:"] * 2, "---", *["---:"] * (len(shown) + 2)]]
+    for row, fields in zip(rows, whole, strict=True):
+        cells = [row.text("model_type"), _size(row), _params(row), row.text("backends")]
+        cells += [cell_text(fields[name]) for name in shown]
+        speed = f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
+        lines.append([markdown_escaped(cell) for cell in cells] + [row.test, speed])
+    builds = dict.fromkeys((row.text("build_commit"), row.integer("build_number")) for row in rows)
+    footer = "".join(f"build: {markdown_escaped(commit)} ({number})\n" for commit, number in builds)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + f"\n{footer}"
+
+
+def is_table(text: str) -> bool:
+    """Return whether the text has the header of such a table."""
+    return any(_header(line) for line in text.splitlines())
+
+
+def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the fields of each row and its place; other lines are skipped. Raises BadFile, naming the line."""
+    header: list[str] = []
+    build = _BUILD.search(text)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.lstrip().startswith("|"):
+            header = [] if line.strip() else header
+            continue
+        cells = _cells(line)
+        if _header(line):
+            header = cells
+        elif header and not set("".join(cells)) <= set("-: "):
+            where = f"{name}, line {number}"
+            if len(cells) != len(header):
+                raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
+            yield where, _fields(dict(zip(header, cells, strict=True)), where) | _build(build)
+
+
+_TABLE_HINT = "give the table as llama-bench printed it"
+
+
+def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
+    test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
+    if test is None or not (test[1] or test[2]):
+        raise BadFile(
+            f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT
+        )
+    if speed is None:
+        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
+    counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
+    named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
+    rounded = {"size", "params", "test", "t/s"}  # of size and params a few digits are left, which is no count of bytes
+    stated: dict[str, object] = {field: text for field, text in named.items() if field not in rounded}
+    return stated | counts | {"avg_ts": speed[1], "stddev_ts": speed[2] or "0"}
+
+
+def _build(found: re.Match[str] | None) -> dict[str, object]:
+    return {} if found is None else {"build_commit": found[1], "build_number": found[2] or "0"}
+
+
+def _header(line: str) -> bool:
+    return line.lstrip().startswith("|") and {"model", "test", "t/s"} <= set(_cells(line))
+
+
+def _cells(line: str) -> list[str]:
+    parts = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
+    return [re.sub(r"\\([\\|`*<>\[\]&~])", r"\1", part).strip() for part in parts]
+
+
+def _is_shown(name: str, rows: Sequence[BenchRow]) -> bool:
+    values = {row.whole[name] for row in rows if not isinstance(row.whole[name], list)}
+    if name in ("n_threads", "n_gpu_layers"):  # llama-bench shows threads on a CPU, layers elsewhere
+        on_cpu = all("CPU" in row.text("backends") for row in rows)
+        return on_cpu if name == "n_threads" else not on_cpu
+    return len(values) > 1 or values != {BenchRow({}).whole[name]}
+
+
+def _short(name: str) -> str:
+    return next((short for short, field in _NAMES.items() if field == name), name)
+
+
+def _size(row: BenchRow) -> str:
+    mib = row.integer("model_size") / 2**20
+    return f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
+
+
+def _params(row: BenchRow) -> str:
+    millions = row.integer("model_n_params") / 1e6
+    return f"{millions:.2f} M" if millions < 1000 else f"{millions / 1e3:.2f} B"
+
+
+def as_json(rows: Sequence[BenchRow]) -> str:
+    objects = (
+        "  {\n" + ",\n".join(f"    {_json(name)}: {_json(value)}" for name, value in _document(row).items()) + "\n  }"
+        for row in rows
+    )
+    return "[\n" + ",\n".join(objects) + "\n]\n"
+
+
+def as_jsonl(rows: Sequence[BenchRow]) -> str:
+    return "".join(f"{_json(_document(row))}\n" for row in rows)
+
+
+def is_objects(text: str) -> bool:
+    """Return whether the text begins as JSON or JSON lines do."""
+    return text.lstrip().startswith(("[", "{"))
+
+
+def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the objects of an array or of lines, each with its place. Raises BadFile, naming the line."""
+    if text.lstrip().startswith("["):
+        yield from _entries(_parse(text, name, 1), name)
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            where = f"{name}, line {number}"
+            entry = _parse(line, name, number)
+            if not isinstance(entry, dict):
+                raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
+            yield where, entry
+
+
+_JSON_HINT = "give the file as the tool wrote it, without other output in it"
+
+
+def _entries(entries: object, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    assert isinstance(entries, list)
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise BadFile(f"{name}, entry {number}: this is not a JSON object", _JSON_HINT)
+        yield f"{name}, entry {number}", entry
+
+
+def _parse(text: str, name: str, first_line: int) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise BadFile(f"{name}, line {line}, column {error.colno}: {sanitize(error.msg)}", _JSON_HINT) from None
+    except (ValueError, RecursionError):  # an integer of more digits than Python reads, or a thousand brackets
+        raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _JSON_HINT) from None
+
+
+def _document(row: BenchRow) -> dict[str, object]:
+    document: dict[str, object] = dict(row.whole)
+    if row.samples_ns:
+        document |= {"samples_ns": row.samples_ns, "samples_ts": [round(each, 4) for each in row.samples_ts]}
+    return document
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True)
+
+
+_TABLE = "llama_bench"
+_TYPES = {FieldType.STRING: "TEXT", FieldType.BOOL: "INTEGER", FieldType.INT: "INTEGER", FieldType.FLOAT: "REAL"}
+
+
+def as_csv(rows: Sequence[BenchRow]) -> str:
+    """Return a header and a line for each row, every value quoted as llama-bench does."""
+    buffer = io.StringIO()
+    buffer.write(",".join(FIELDS) + "\n")
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        writer.writerow(
+            without_formula(value) if isinstance(value, str) else cell_text(value) for value in row.whole.values()
+        )
+    return buffer.getvalue()
+
+
+def as_sql(rows: Sequence[BenchRow]) -> str:
+    """Return the table and a statement for each row; quotes in a text are doubled, which llama-bench omits."""
+    columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
+    statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
+    for row in rows:
+        values = ", ".join("'" + sanitize(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
+        statements.append(f"INSERT INTO {_TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
+    return "".join(statements)
+
+
+def is_csv(text: str) -> bool:
+    """Return whether the first line names columns of llama-bench."""
+    header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
+    return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
+
+
+def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the fields of each line and its place. Raises BadFile, naming the line."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header: list[str] = []
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if not header:
+                header = [cell.strip() for cell in cells]
+                continue
+            where = f"{name}, line {reader.line_num}"
+            if len(cells) != len(header):
+                raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _CSV_HINT)
+            yield where, dict(zip(header, cells, strict=True))
+    except csv.Error as error:
+        raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
+
+
+_CSV_HINT = "give the file as llama-bench wrote it"

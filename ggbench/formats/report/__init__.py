@@ -1,1 +1,0 @@
-"""Stored runs as a report: one HTML file, Markdown, CSV or pictures."""
