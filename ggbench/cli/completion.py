@@ -135,7 +135,7 @@ def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _snapshots() -> Iterator[tuple[str, Path]]:
     """Repo and folder of what was downloaded."""
-    from ggbench.hub.hf_cache import find_snapshots
+    from ggbench.hub.repo_records import find_snapshots
     from ggbench.models.model_stores import find_model_stores
 
     for store in find_model_stores():

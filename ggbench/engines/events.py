@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.stats.serving import Clock, RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

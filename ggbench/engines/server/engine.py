@@ -19,7 +19,7 @@ from ggbench.engines.server.server import Server
 from ggbench.engines.server.streams import StreamedRequest
 from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
-from ggbench.stats.serving import Clock, ServerFound
+from ggbench.stats.decode_timing import Clock, ServerFound
 
 CONFIG = EndpointConfig
 

@@ -14,7 +14,7 @@ from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, T
 from ggbench.engines.server.contract import Ended, FirstByte, GenerationFailed, Item, PromptProgress, Sent, Tokens
 from ggbench.engines.workloads import FLUSH_NS
 from ggbench.errors import GgbenchError
-from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
+from ggbench.stats.decode_timing import Clock, RequestTiming, TokenChunks
 
 _CHUNKS_EVERY_NS = 1_000_000_000
 """Chunks are reported at most this often: each report is a record in the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -24,11 +24,11 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.document import Field, Shape, field, many, of
-from ggbench.show.figures import ChartPoint, PointChart
+from ggbench.show.columns import COLUMNS, max_n_ctx_text
+from ggbench.show.document import Field, Shape, field, many, of, record_of
+from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
 from ggbench.show.machine import again_line, environment_line, machine_table
-from ggbench.show.metric import MEMORY, Metric, column_metric
+from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.run_documents import (
@@ -46,10 +46,6 @@ from ggbench.show.text import projector_text, swa_text
 from ggbench.stats.intervals import Interval
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
-
-if TYPE_CHECKING:
-    from ggbench.show.figures import Chart
-
 
 _PARTS = "weights", "KV", "compute"
 
@@ -88,8 +84,6 @@ _SEARCH = Shape(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document import record_of
-
     plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
     return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
@@ -106,8 +100,6 @@ class MaxctxPresenter(Presenter):
     has_samples: ClassVar[bool] = False
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.figures import memory_stack
-
         return (_probes_chart(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -309,8 +301,8 @@ def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
     return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
 
 
-_MAX_N_CTX = column_metric(
-    "max_n_ctx",
+_MAX_N_CTX = metric_of(
+    COLUMNS["max_n_ctx"],
     more_is_better=True,
     interval=_max_n_ctx_interval,
     left_out=lambda summary: "not proven",

@@ -10,7 +10,7 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
+from ggbench.decisions.known import MeasuredLosses, measured_losses
 from ggbench.decisions.pick.record import Loss
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
@@ -36,12 +36,12 @@ from ggbench.experiments.tune.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import describe_cpu, logical_cpus
-from ggbench.machine.programs import BusyPrograms
+from ggbench.machine.readings import BusyPrograms
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
-from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.sizing.what_helps import SetupSizes
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
