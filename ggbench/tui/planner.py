@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
 
 
-
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
 

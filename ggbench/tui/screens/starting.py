@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
 
 
-
 Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
 """Models, each with the targets that were found for its quants."""
 
