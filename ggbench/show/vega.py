@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from ggbench.errors import DoesNotFit
-from ggbench.machine import host
+from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
@@ -378,8 +378,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = host.address_space_limit()
-    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = address_space.limit_bytes()
+    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",
