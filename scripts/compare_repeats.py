@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
-from ggbench.decisions.compare.repeats import Repeats, RunSpreads, repeats_among
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads, repeats_among
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known_speeds import expected_at, known_here
+from ggbench.decisions.known import expected_at, known_here
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig

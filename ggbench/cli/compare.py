@@ -14,8 +14,7 @@ from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ggbench.cli.named_runs import Compared
-    from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.limits import LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison, LimitCheck
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -84,9 +83,8 @@ def command(
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import compare
-    from ggbench.decisions.compare.limits import check_limits
-    from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.comparison import check_limits, compare
+    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ggbench.decisions.compare.repeats import setting_of
+from ggbench.decisions.compare.estimates import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run

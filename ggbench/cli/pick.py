@@ -29,8 +29,7 @@ from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.decisions.pick.models import PickedModel
+    from ggbench.decisions.pick.candidates import PickedModel, PickRequest
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
@@ -221,7 +220,7 @@ def _models(
     model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
 ) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
-    from ggbench.decisions.pick.models import of_family, of_model, on_disk
+    from ggbench.decisions.pick.candidates import of_family, of_model, on_disk
     from ggbench.models.reference import parse_model
 
     if family is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
-from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
+from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new

@@ -14,12 +14,15 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
-from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
+    GIGA,
+    MEANING,
+    TERA,
     Bound,
     DecodePoint,
+    Hardware,
     PrefillLimit,
     SchemeLimits,
     decode_latency_ms,
@@ -287,10 +290,7 @@ _SCHEME = Shape(
     of(SchemeLimits, "batch_size"),
     field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
     field(
-        "read_bytes",
-        int,
-        "Of the weights, for one step.",
-        lambda row: round(row.weights.read_bytes(row.batch_size)),
+        "read_bytes", int, "Of the weights, for one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
     ),
     field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
     of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),

@@ -6,7 +6,7 @@ called by its name without the quant, so that the quants of one model in a folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -104,21 +104,22 @@ def models_title(subjects: Sequence[Subject]) -> str:
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return the shortest form that distinguishes all: quant, model, both, or both with the run's number. Printable.
+
     The quant alone only if the model is the same, so that no model goes without its name.
     """
     subjects = [summary.subject for summary in summaries]
     models, both = model_names(subjects), quant_names(subjects)
     quants = tuple(sanitize(subject.quant) for subject in subjects)
-    if len(summaries) == 1:
-        return both
-    forms = ((len(set(models)) == 1, quants), (len(set(quants)) == 1, models), (True, both))
-    shortest = (form for is_whole, form in forms if is_whole and len(set(form)) == len(form))
-    return next(shortest, tuple(map(_numbered, both, summaries)))
-
-
-def _numbered(name: str, summary: QuantSummary) -> str:
-    run_id = summary.run.run_id
-    return name + ("" if run_id is None else f" (run {run_id})")
+    if len(summaries) == 1 or len(set(both)) < len(both):
+        ids = [summary.run.run_id for summary in summaries]
+        is_repeated = [both.count(name) > 1 for name in both]
+        return tuple(
+            f"{name} (run {run_id})" if repeated and run_id is not None else name
+            for name, run_id, repeated in zip(both, ids, is_repeated, strict=True)
+        )
+    if len(set(models)) == 1:
+        return quants
+    return models if len(set(quants)) == 1 else both
 
 
 def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
@@ -134,19 +135,14 @@ def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
     return True
 
 
-def _longer_names(subject: Subject) -> Iterator[str]:
-    """Yield longer and longer names, the same number of them for every subject."""
-    file, is_path = PurePath(subject.file), _is_path(subject)
-    for n_folders in range(1, _MOST_FOLDERS + 1):
-        for name, n_above in ((_name_in_folder(file), n_folders), (file.name, n_folders - 1)):
-            yield sanitize(_below(file.parent, n_above, name) if is_path else f"{subject.model} {file.name}".rstrip())
-    yield sanitize(subject.file if is_path and subject.file else subject.model)
-
-
-def _below(folder: PurePath, n_folders: int, name: str) -> str:
-    """Return `b/c/name` for two of the folders of `/a/b/c`."""
-    parts = [part for part in folder.parts if part != folder.anchor]
-    return "/".join((*(parts[-n_folders:] if n_folders else ()), name))
+def _longer_names(subject: Subject) -> list[str]:
+    """Return longer and longer names, the same number of them for every subject."""
+    file = PurePath(subject.file)
+    if not _is_path(subject):
+        return [sanitize(f"{subject.model} {file.name}".rstrip())] * (_MOST_FOLDERS + 1)
+    name, folders = _name_in_folder(file), [part for part in file.parent.parts if part != file.anchor]
+    longer = ("/".join((*folders[-count:], name)) for count in range(1, _MOST_FOLDERS + 1))
+    return [*map(sanitize, longer), sanitize(subject.file or subject.model)]
 
 
 def _name_in_folder(path: PurePath) -> str:

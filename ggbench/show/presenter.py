@@ -11,7 +11,7 @@ from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
-from ggbench.show.figures import Figure, PlottedRun, latency_figure
+from ggbench.show.figures import Figure, PlottedRun, latency_figure, series_of
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
@@ -158,7 +158,7 @@ def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure
 def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
     """Return the charts of runs of these kinds that are not empty, each once. Raises StoreError."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
-    return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
+    return tuple({chart.key: chart for chart in found if series_of(chart)}.values())
 
 
 def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:

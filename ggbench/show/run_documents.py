@@ -231,12 +231,7 @@ _LISTED = Shape(
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
     of(QuantSummary, "fit", lambda listed: listed.summary),
-    of(
-        LatencySummary,
-        "tok_s tok_s_ci95",
-        lambda listed: listed.summary and listed.summary.latency,
-        maybe=True,
-    ),
+    of(LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True),
     field(
         "reason",
         str | None,

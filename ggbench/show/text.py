@@ -14,12 +14,7 @@ from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
-from ggbench.units import (
-    format_bytes,
-    format_count,
-    format_interval,
-    format_number,
-)
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 """A spreadsheet takes a cell that starts with one for a formula."""

@@ -378,8 +378,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = host.limit_bytes()
-    if limit is not None and limit - host.used_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = host.address_space_limit()
+    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",

@@ -86,8 +86,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick.candidates import pick
-        from ggbench.decisions.pick.models import of_planned
+        from ggbench.decisions.pick.candidates import of_planned, pick
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:

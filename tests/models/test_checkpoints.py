@@ -14,7 +14,7 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one
-from ggbench.sizing.theory.counted_models import count_model
+from ggbench.sizing.theory.weights import count_model
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 

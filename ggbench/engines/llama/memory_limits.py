@@ -38,30 +38,30 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
-    if not host.CAN_LIMIT:
+    if not host.CAN_LIMIT_ADDRESS_SPACE:
         raise LimitFailed("main memory can be limited on Linux only")
     _return_what_is_freed()
-    host.set_limit(host.used_bytes() + limit_bytes)
+    host.limit_address_space(host.address_space_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
     """What may still be taken; None where there is no limit."""
-    limit = host.limit_bytes()
-    return None if limit is None else max(0, limit - host.used_bytes())
+    limit = host.address_space_limit()
+    return None if limit is None else max(0, limit - host.address_space_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
     """Room for something of our own that large, which neither the model nor a context would need."""
-    limit = host.limit_bytes()
+    limit = host.address_space_limit()
     if limit is None:
         yield
         return
-    host.set_limit(limit + n_bytes)
+    host.limit_address_space(limit + n_bytes)
     try:
         yield
     finally:
-        host.set_limit(limit)
+        host.limit_address_space(limit)
 
 
 def _return_what_is_freed() -> None:

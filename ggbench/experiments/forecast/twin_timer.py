@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps

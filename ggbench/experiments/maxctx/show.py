@@ -23,11 +23,11 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import max_n_ctx_text
+from ggbench.show.columns import COLUMNS, max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of, record_of
 from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
 from ggbench.show.machine import again_line, environment_line, machine_table
-from ggbench.show.metric import MEMORY, Metric, column_metric
+from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.run_documents import (
@@ -274,8 +274,8 @@ def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     ]
 
 
-_MAX_N_CTX = column_metric(
-    "max_n_ctx",
+_MAX_N_CTX = metric_of(
+    COLUMNS["max_n_ctx"],
     more_is_better=True,
     interval=lambda summary: (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None,
     left_out=lambda summary: "not proven",

@@ -30,7 +30,7 @@ from ggbench.runs.recording import PromptTiming, WorkerPeak
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.runs.store.runs import WARMUP
 from ggbench.sizing.budget import budget_by_theory
-from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.sizing.what_helps import SetupSizes
 from ggbench.stats.decode_timing import ServerFound
 from ggbench.stats.linefit import Moments
 from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair

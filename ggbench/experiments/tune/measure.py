@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (

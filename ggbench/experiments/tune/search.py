@@ -10,7 +10,7 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
+from ggbench.decisions.known import MeasuredLosses, measured_losses
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
@@ -40,7 +40,7 @@ from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
-from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.sizing.what_helps import SetupSizes
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
-from ggbench.decisions.compare.repeats import Repeats, RunSpreads
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import StoreError
 from ggbench.show.figures import Figure

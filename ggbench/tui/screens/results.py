@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
 from textual.widgets import Footer, Input, Static
 
-from ggbench.decisions.compare.repeats import Repeats, stored_repeats
+from ggbench.decisions.compare.estimates import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import sanitize
