@@ -303,12 +303,9 @@ def _references(schema: object, parts: Mapping[str, Json]) -> set[str]:
     found: set[str] = set()
     todo = [schema]
     while todo:
-        each = todo.pop()
-        todo += each if isinstance(each, list) else each.values() if isinstance(each, dict) else []
-        name = str(each.get("$ref", "")).removeprefix("#/$defs/") if isinstance(each, dict) else ""
-        if name in parts and name not in found:
-            found.add(name)
-            todo.append(parts[name])
+        names = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(todo.pop()))) & (parts.keys() - found)
+        found |= names
+        todo += [parts[name] for name in names]
     return found
 
 

@@ -103,23 +103,21 @@ def models_title(subjects: Sequence[Subject]) -> str:
 
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the shortest form that distinguishes all: quant, model, both, or both with the run's number. Printable.
+    """Return the shortest form that distinguishes all: quant, model or both; repeated ones with the run's number.
 
-    The quant alone only if the model is the same, so that no model goes without its name.
+    The quant alone only if the model is the same, so that no model goes without its name. Printable.
     """
     subjects = [summary.subject for summary in summaries]
-    models, both = model_names(subjects), quant_names(subjects)
+    models, names = model_names(subjects), quant_names(subjects)
     quants = tuple(sanitize(subject.quant) for subject in subjects)
-    if len(summaries) == 1 or len(set(both)) < len(both):
-        ids = [summary.run.run_id for summary in summaries]
-        is_repeated = [both.count(name) > 1 for name in both]
-        return tuple(
-            f"{name} (run {run_id})" if repeated and run_id is not None else name
-            for name, run_id, repeated in zip(both, ids, is_repeated, strict=True)
-        )
-    if len(set(models)) == 1:
-        return quants
-    return models if len(set(quants)) == 1 else both
+    if len(set(models)) == 1 and len(set(quants)) > 1:
+        names = quants
+    elif len(set(quants)) == 1 and len(set(models)) > 1:
+        names = models
+    return tuple(
+        name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
+        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
+    )
 
 
 def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
