@@ -16,7 +16,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.llama_bench import TOOL, BenchRow, measured_row
+from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
@@ -140,7 +140,7 @@ def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
     setup = LlamaConfig.of(config)
     overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
     overrides = overrides or ";".join(setup.override_tensor)
-    fixed = {name: BenchRow({}).whole[name] for name in _NOT_SET}
+    fixed = {name: FIELDS[name] for name in _NOT_SET}
     return fixed | {
         "n_batch": setup.n_batch,
         "n_ubatch": setup.n_ubatch,
