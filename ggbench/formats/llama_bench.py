@@ -29,7 +29,6 @@ MOST_TOKENS = 1 << 31
 _MOST_SAMPLES = 100_000
 _LONGEST_TEXT = 4096
 _LARGEST_INTEGER = (1 << 63) - 1
-"""SQLite's limit."""
 
 
 FIELDS: dict[str, Cell] = {
@@ -54,7 +53,6 @@ _OLDER: dict[str, Cell] = {"use_mmap": True}
 
 class BenchRow(msgspec.Struct, frozen=True):
     fields: dict[str, Cell]
-    """Only the known ones."""
     samples_ns: tuple[int, ...] = ()
     """Time of each repetition; empty if only their mean is known."""
 
@@ -115,22 +113,18 @@ class BenchRow(msgspec.Struct, frozen=True):
         return self.number("avg_ns") or (self.n_prompt + self.n_gen) * 1e9 / self.number("avg_ts")
 
     def integer(self, name: str) -> int:
-        """Return a whole number; 0 if unknown."""
         return int(self.number(name))
 
     def number(self, name: str) -> float:
-        """Return a number; 0 if unknown."""
         value = self.fields.get(name)
         return float(value) if isinstance(value, int | float) else 0.0
 
     def text(self, name: str) -> str:
-        """Return a text; empty if unknown."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else ""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Return the fields that are written with llama-bench's default because the row lacks them."""
         return tuple(name for name in FIELDS if name not in self.fields)
 
     @property
@@ -257,7 +251,6 @@ def as_markdown(rows: Sequence[BenchRow]) -> str:
 
 
 def is_table(text: str) -> bool:
-    """Return whether the text has the header of such a table."""
     return any(_header(line) for line in text.splitlines())
 
 
@@ -322,7 +315,6 @@ def as_jsonl(rows: Sequence[BenchRow]) -> str:
 
 
 def is_objects(text: str) -> bool:
-    """Return whether the text begins as JSON or JSON lines do."""
     return text.lstrip().startswith(("[", "{"))
 
 
@@ -388,7 +380,6 @@ def as_sql(rows: Sequence[BenchRow]) -> str:
 
 
 def is_csv(text: str) -> bool:
-    """Return whether the first line names columns of llama-bench."""
     header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
     return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
 

@@ -36,7 +36,6 @@ _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 class ExportOptions(msgspec.Struct, frozen=True):
     depths: tuple[int, ...] = DEPTHS
     n_gen: int = WINDOW
-    """Tokens of a window."""
     build: str = ""
     """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
@@ -105,7 +104,6 @@ def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], 
 
 
 def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
-    """Return what the run knows of llama-bench's fields, besides the test and its figures."""
     subject, described = run.subject, recording.last(ModelDescribed)
     file_name = subject.file if options.with_paths else PurePath(subject.file).name
     fields: dict[str, Cell | None] = {

@@ -157,7 +157,6 @@ def _keys(labels: Mapping[int, str]) -> str:
 
 
 def _marks_note(chart: Chart) -> str:
-    """Return what bars do not say themselves."""
     if isinstance(chart, StackChart):
         is_outside = any(part.name == OUTSIDE for part in chart.parts)
         return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
@@ -207,7 +206,6 @@ def _comparison(comparison: Comparison) -> str:
 
 
 def _details(one: SavedRun, name: str) -> str:
-    """Return a run as `ggbench results show` prints it."""
     from rich.console import Console
 
     run = one.summary.run

@@ -43,7 +43,6 @@ def file_name(subject: Subject) -> str:
 
 
 def quant_name(subject: Subject) -> str:
-    """Return `qwen1.5-7b q4_k_m`. Printable."""
     return f"{model_name(subject)} {sanitize(subject.quant)}"
 
 
@@ -66,7 +65,6 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return model and quant of each. Printable."""
     return tuple(
         f"{model} {sanitize(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
@@ -97,7 +95,6 @@ def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def models_title(subjects: Sequence[Subject]) -> str:
-    """Return `qwen1.5-7b` or `4 models`. Printable."""
     models = list(dict.fromkeys(model_names(subjects)))
     return ", ".join(models) if len(models) <= _NAMED_MODELS else f"{len(models)} models"
 
