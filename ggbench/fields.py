@@ -38,7 +38,7 @@ class FieldKind(msgspec.Struct, frozen=True):
     counts_tokens: bool = False
     """Whether its numbers may have a k or an m."""
     least: int | None = None
-    """Of a whole number; None where it is none, or may be any."""
+    """Minimum of a whole number; None for no minimum or another kind of value."""
     most: int | None = None
     choices: tuple[str, ...] = ()
     """In any case; empty leaves them to the type of the field."""
@@ -55,7 +55,7 @@ class Option(msgspec.Struct, frozen=True):
     shown: str | None = None
     """The default as help has it; None writes the field's own, an empty one shows none."""
     name: str = ""
-    """Of the option in a line that reproduces a run; empty for that of the last flag."""
+    """The option's name in a line that reproduces a run; empty for that of the last flag."""
     is_always_stated: bool = False
     """Whether such a line has the option for the default too."""
     is_repeated: bool = False

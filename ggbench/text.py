@@ -21,7 +21,7 @@ for _like, _ascii in (
 _ASCII |= dict(zip("▁▂▃▄▅▆▇█░▒▓", "_.-:=+*#.:#", strict=True))
 _ASCII |= {chr(0x2800 + dots): "*" if dots else " " for dots in range(256)}
 _SPELLED = str.maketrans(_ASCII)
-"""Of the characters that ggbench and its tables write, those of plots included: what is nearest in ASCII, as wide."""
+"""The nearest ASCII, of equal width, for each character that ggbench writes in tables and plots."""
 
 
 def sanitize(text: str) -> str:

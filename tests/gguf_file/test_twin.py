@@ -15,8 +15,10 @@ import pytest
 
 from ggbench.errors import UsageError
 from ggbench.files import PART_SUFFIX
+from ggbench.gguf_file import quantizer
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
 from ggbench.gguf_file.twin_writer import group_twins, write_twin
 from tests.conftest import TINY
@@ -94,6 +96,22 @@ def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
 def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
     with pytest.raises(UsageError, match=f"{quant} needs an importance matrix"):
         plan_twin(DENSE, [quant], name="tiny")
+
+
+def test_the_types_of_a_quant_are_asked_once_of_each_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def dry_run(path: bytes, quant: str, ftype: int) -> str:
+        asked.append(quant)
+        return _dry_run(path, quant, ftype)
+
+    monkeypatch.setattr(quantizer, "_dry_run", dry_run)
+    first = plan_twin(DENSE, ["q4_k_m"], name="tiny")
+    assert plan_twin(DENSE, ["q4_k_m", "q8_0"], name="tiny")["q4_k_m"] == first["q4_k_m"]
+    assert asked == ["q4_k_m", "q8_0"]
+    monkeypatch.setattr(quantizer, "_build", lambda: b"of another llama.cpp")
+    assert plan_twin(DENSE, ["q4_k_m"], name="tiny") == first
+    assert asked == ["q4_k_m", "q8_0", "q4_k_m"]
 
 
 def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Path) -> None:
