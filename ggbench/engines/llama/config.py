@@ -112,7 +112,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 def _kv_types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+        raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     return types
 
 
