@@ -15,9 +15,8 @@ from pathlib import Path
 from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import PrefillLimit
+from ggbench.sizing.theory.limits import PrefillLimit, known_hardware
 from ggbench.sizing.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent

@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
-from ggbench.decisions.compare.repeats import Repeats, RunSpreads, repeats_among
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads, repeats_among
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric
-from ggbench.stats.load_spread import LoadSpread
+from ggbench.stats.samples import LoadSpread
 
 AIM = 19 / 20
 VERDICTS = ("no difference", "different", "not judged")

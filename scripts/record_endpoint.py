@@ -10,12 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engines.server.client import Client, Exchange, FirstByte, HttpResponse, Post, Sent, StreamLine
+from ggbench.engines.server.client import Client, Exchange, HttpResponse, StreamLine
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Generate, GenerationFailed
-from ggbench.engines.server.kind import probe_text
-from ggbench.engines.server.server import recognize
-from ggbench.engines.server.streams import run_together
+from ggbench.engines.server.contract import Ended, FirstByte, Generate, GenerationFailed, Post, Sent
+from ggbench.engines.server.server import recognize, run_together
 
 _STREAMS = ((16, 8), (64, 24))
 """Tokens of the prompt and of the generation of each recorded stream."""
@@ -29,10 +27,10 @@ class _Recorder(Client):
         self.documents: list[dict[str, object]] = []
         self.streams_kept: list[dict[str, object]] = []
 
-    def _document(self, method: str, path: str, content: bytes | None) -> HttpResponse:
-        answer = super()._document(method, path, content)
+    def _document(self, method: str, path: str, body: object) -> HttpResponse:
+        answer = super()._document(method, path, body)
         text = answer.body.decode(errors="replace")
-        kept = {"method": method, "path": path, "status": answer.status, "server": answer.server, "body": text}
+        kept = {"method": method, "path": path, "status": answer.status, "body": text}
         if kept not in self.documents:
             self.documents.append(kept)
         return answer
@@ -73,7 +71,6 @@ def main(url: str, out: Path, source: str) -> None:
     def added() -> int:
         raise SystemExit("this kind of server needs a generation to count a prompt")
 
-    probe_text()
     for n_prompt, n_gen in _STREAMS:
         asked = Generate(model, kind.prompt(client, model, n_prompt, 0, added), n_gen)
         for _, item in run_together(client, kind, [asked], None):

@@ -129,7 +129,7 @@ def _with_expected_speeds(
     summaries: Sequence[QuantSummary], jobs: Sequence[Job], asked: MeasureRequest
 ) -> list[QuantSummary]:
     """Give the summaries without a measured speed the one known for the file, halfway through the decode."""
-    from ggbench.decisions.known_speeds import expected_at, known_here
+    from ggbench.decisions.known import expected_at, known_here
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import machine_budget
 

@@ -13,8 +13,7 @@ from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.limits import LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison, LimitCheck
     from ggbench.runs.summary import QuantSummary
 
 
@@ -84,9 +83,8 @@ def command(
     limit exits with 0 and says how many more runs, or chunks of text, would decide it.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import compare
-    from ggbench.decisions.compare.limits import check_limits
-    from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.comparison import check_limits, compare
+    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
     from ggbench.decisions.compare.show import sentence_of
     from ggbench.runs.store.database import Store
     from ggbench.show import letter

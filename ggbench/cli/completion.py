@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ggbench.models.local_files import LocalVariant
 
+
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
 """Names, each with a few words about it, which bash does not show."""
 
@@ -132,7 +133,7 @@ def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _snapshots() -> Iterator[tuple[str, Path]]:
     """Yield the name and the folder of each downloaded repo."""
-    from ggbench.hub.hf_cache import find_snapshots
+    from ggbench.hub.repo_records import find_snapshots
     from ggbench.models.model_stores import find_model_stores
 
     for store in find_model_stores():

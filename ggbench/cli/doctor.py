@@ -29,8 +29,7 @@ def command(with_paths: bool, output: Output) -> None:
     The output is Markdown to paste into a bug report, without names of users, hosts and servers; folders are shown
     relative to the home folder.
     """
-    from ggbench.decisions.doctor.checkup import check_machine
-    from ggbench.decisions.doctor.findings import findings
+    from ggbench.decisions.doctor.checkup import check_machine, findings
     from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
     from ggbench.show.anonymous import Paths, home_folder
 

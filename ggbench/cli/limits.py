@@ -17,8 +17,7 @@ from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
-    from ggbench.sizing.theory.hardware import Hardware
-    from ggbench.sizing.theory.limits import SchemeLimits
+    from ggbench.sizing.theory.limits import Hardware, SchemeLimits
 
 
 _LONGEST = 131_072
@@ -74,10 +73,9 @@ def command(
     hardware = _hardware(gpu, vram, bandwidth, compute)
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     batches = _batch_sizes(batch_sizes)
-    from ggbench.sizing.theory.counted_models import count_model
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
-    from ggbench.sizing.theory.weights import count_parameters
+    from ggbench.sizing.theory.weights import count_model, count_parameters
 
     counted = count_model(ref)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
@@ -104,7 +102,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     import msgspec.structs
 
     from ggbench.machine.gpus import find_gpu, list_gpus
-    from ggbench.sizing.theory.hardware import Hardware, driver_hardware, known_hardware
+    from ggbench.sizing.theory.limits import Hardware, driver_hardware, known_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
     given: dict[str, object] = {}

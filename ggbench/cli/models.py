@@ -122,7 +122,7 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
 
 
 def _verify(blob: Path, output: Output) -> None:
-    from ggbench.hub.hf_cache import verify_blob
+    from ggbench.hub.repo_records import verify_blob
 
     with output.byte_progress(f"hashing {sanitize(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
@@ -147,8 +147,8 @@ def _verify(blob: Path, output: Output) -> None:
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     """Show every variant of a repo: `org/name` with or without `hf:` and `@revision`, or the URL of its page."""
-    from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
+    from ggbench.hub.repo_records import cached_paths
     from ggbench.models.reference import MAIN, parse_address, parse_model
 
     address = parse_address(repo)

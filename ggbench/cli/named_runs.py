@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.decisions.compare.repeats import setting_of
+from ggbench.decisions.compare.estimates import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run

@@ -29,8 +29,7 @@ from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.decisions.pick.models import PickedModel
+    from ggbench.decisions.pick.candidates import PickedModel, PickRequest
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.targets import Target
@@ -143,8 +142,7 @@ def command(
     budget = memory.budget(setup, measures=measures or not no_measure)
     planned: tuple[Target, ...] = ()
     with _allocator(setup, budget) as allocator:  # first, as its worker takes a while to start
-        from ggbench.decisions.pick.candidates import PickRequest, caches_of
-        from ggbench.decisions.pick.models import of_family, of_model, on_disk
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import repo_read
 

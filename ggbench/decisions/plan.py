@@ -61,7 +61,7 @@ def plan_model(
         alternative = next((row for row in others if row.fits), others[0] if others else None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
     if budget.is_here and not all(row.fits for row in rows):
-        from ggbench.machine.programs import programs_that_hold_memory
+        from ggbench.machine.readings import programs_that_hold_memory
 
         held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)
         rows = with_programs(rows, held)
@@ -72,7 +72,7 @@ def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[Speed
     """What stored runs say of each target; what reads them is imported only where there are any."""
     if not request.budget.is_here or not recent_runs(1):
         return [None] * len(targets)
-    from ggbench.decisions.known_speeds import known_here
+    from ggbench.decisions.known import known_here
 
     return known_here([target.file for target in targets], request.setup, request.budget)
 
@@ -80,7 +80,7 @@ def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[Speed
 def _expected(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
     if known is None:
         return None
-    from ggbench.decisions.known_speeds import expected_at
+    from ggbench.decisions.known import expected_at
 
     return expected_at(known, n)
 

@@ -1,8 +1,8 @@
-"""What every engine is: it opens a model under a setup, carries out workloads, and ends each in a value.
+"""The contract of engines: one opens a model under a setup, carries out workloads, and ends each in a value.
 
 An engine is one folder in `ggbench.engines`, named by its setup's `engine`, whose module `engine` has a function
-`launch`. It imports nothing of the experiments, and they never ask which engine they have: what it cannot do it says
-with `unsupported`.
+`launch`. It imports nothing of the experiments, and they never ask which engine they have: `unsupported` says what it
+cannot do.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
 
 DEFAULT_TIMEOUT_S = 600.0
-"""Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing meanwhile."""
+"""Longest time without a message before a worker counts as hung: a long prompt on a slow CPU reports nothing."""
 
 
 ON_OFF = {True: "on", False: "off"}
-"""A switch, for people."""
 
 
 class EngineConfig:
@@ -52,30 +51,41 @@ class EngineConfig:
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
+    n_ctx: int | None = None
+    """Tokens that the caches are made for; None if the engine does not say, or takes what a run needs."""
+    n_batch: int | None = None
+    """Tokens that are passed to the model at once; None if the engine does not say."""
+    n_ubatch: int | None = None
+    """Tokens of a prompt that are computed at once; None if the engine does not say."""
+    n_gpu_layers: int = -1
+    """Layers on the GPU; negative means all."""
+    kv_offload: bool = True
+    """Whether the KV cache lies with the layers that use it."""
+    threads: int | None = None
+    """CPU threads that were asked for; None leaves that to the engine."""
+    main_gpu: int | None = None
+    """The only GPU to use; None leaves that to the engine."""
+    flash_attn: str = ""
+    """Whether flash attention was asked for; empty if the engine has no such option."""
+    memory_limit_bytes: int | None = None
+    """What model and context together may take; None means all there is."""
+    base_url: str = ""
+    """URL of the server that is asked; empty for other engines."""
+
     @property
     def may_use_gpu(self) -> bool:
-        """Whether the engine is to compute on a GPU where it finds one."""
+        """Whether the engine computes on a GPU if it finds one."""
         return False
 
     @property
     def type_k(self) -> str | None:
-        """Type of the K cache; None where the engine does not say."""
+        """Type of the K cache; None if the engine does not say."""
         return None
 
     @property
     def type_v(self) -> str | None:
-        """Type of the V cache; None where the engine does not say."""
+        """Type of the V cache; None if the engine does not say."""
         return None
-
-    @property
-    def n_gpu_layers(self) -> int:
-        """Layers on the GPU; negative means all."""
-        return -1
-
-    @property
-    def kv_offload(self) -> bool:
-        """Whether the KV cache lies with the layers that use it."""
-        return True
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
@@ -83,77 +93,38 @@ class EngineConfig:
         return ()
 
     @property
-    def base_url(self) -> str:
-        """Of the server that is asked; empty where there is none."""
-        return ""
-
-    @property
-    def threads(self) -> int | None:
-        """CPU threads that were asked for; None where that was left to the engine."""
-        return None
-
-    @property
-    def main_gpu(self) -> int | None:
-        """The GPU that it was to use first; None where it was left to the engine."""
-        return None
-
-    @property
     def described(self) -> Mapping[str, str]:
-        """What else says how a model is loaded, as people read it, each under its name."""
+        """What else says how a model is loaded, as people read it, by its name."""
         return {}
 
     @property
-    def flash_attn(self) -> str:
-        """Whether flash attention was asked for; empty where the engine has no such option."""
-        return ""
-
-    @property
-    def n_batch(self) -> int | None:
-        """Tokens that are passed to the model at once; None where the engine does not say."""
-        return None
-
-    @property
-    def n_ubatch(self) -> int | None:
-        """Tokens of a prompt that are computed at once; None where the engine does not say."""
-        return None
-
-    @property
-    def n_ctx(self) -> int | None:
-        """Tokens that the caches are made for; None where the engine does not say, or takes what a run needs."""
-        return None
-
-    @property
-    def memory_limit_bytes(self) -> int | None:
-        """What model and context together may take; None means all there is."""
-        return None
-
-    @property
     def cache_types(self) -> tuple[str, str] | None:
-        """Types of the K and the V cache; None where the engine does not say."""
+        """Types of the K and the V cache; None if the engine does not say."""
         return None if self.type_k is None or self.type_v is None else (self.type_k, self.type_v)
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self | None:
-        """Return what decides the speed of a model of `n_layer` layers, with the threads that it has where none are
-        given; None where runs of the engine say nothing about others.
+        """Return the part that decides the speed of a model of `n_layer` layers, with `threads` unless it names some.
+
+        None if runs of the engine say nothing about others.
         """
         return None
 
     def without_placement(self) -> Self:
-        """Return the setup without what says which of a model goes to a GPU."""
+        """Return the setup without the fields that decide what of a model goes to a GPU."""
         return self
 
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
-        """What would need less memory, for people: `has_context` says that the weights fitted."""
+        """Say what would need less memory; `has_context` means that the weights fitted."""
         return "a smaller quant needs less"
 
     def check(self) -> None:
         """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
 
     def check_holds(self, n_tokens: int) -> None:
-        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+        """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
 
     def holding(self, n_tokens: int) -> Self:
-        """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
+        """Return the setup with its n_ctx, else with just enough for this many tokens."""
         return self
 
     def as_asked(self) -> Self:
@@ -161,7 +132,7 @@ class EngineConfig:
         return self
 
     def with_threads(self, threads: int) -> Self:
-        """Return the setup with these threads where it names none and the engine takes them."""
+        """Return the setup with these threads unless it names some."""
         return self
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
@@ -169,7 +140,7 @@ class EngineConfig:
         return self
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup held to this much memory, of a GPU or of main memory; None is no limit."""
+        """Return the setup with this limit of a GPU's or of main memory; None is no limit."""
         return self
 
     @property
@@ -186,7 +157,7 @@ class EngineConfig:
 
 
 def check_given(n_ctx: int | None, n_tokens: int) -> None:
-    """Raise UsageError where a given n_ctx is too small for a run."""
+    """Raise UsageError if a given n_ctx is too small for a run."""
     if n_ctx is not None and n_ctx < n_tokens:
         raise UsageError(
             f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
@@ -198,7 +169,7 @@ class Request(msgspec.Struct, frozen=True):
     """Something that a worker is asked to do."""
 
     stage: ClassVar[Stage]
-    """What a failure of it is a failure of."""
+    """What failed if it fails."""
 
 
 class Workload(Request, frozen=True):
@@ -214,36 +185,34 @@ class Source(msgspec.Struct, frozen=True):
     """Where an engine gets its weights from."""
 
     path: Path | None = None
-    """The GGUF file or its first shard; None where the weights are not a file here."""
-    url: str = ""
-    """Of a server; empty where there is none."""
+    """The GGUF file or its first shard; None if the weights are not a file here."""
 
 
 class Engine(Protocol):
     """One model at a time, in whatever process or server runs it."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Load the model and make a context; events as they come, and last, exactly once, how it ended.
+        """Load the model and make a context; yield events as they come, and last, exactly once, how it ended.
 
-        Where only the setup's n_ctx differs from what is open, a loaded model may stay. An engine that `sizes_dry`
+        If only the setup's n_ctx differs from what is open, a loaded model may stay. An engine that `sizes_dry`
         leaves `reserve_bytes` of each GPU in use free.
         """
         ...
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """As `open`, but only report what it would take; Failed where the config does not `sizes_dry`."""
+        """Yield as `open`, but only report what it would take; Failed unless the config `sizes_dry`."""
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload; events as they come, and last, exactly once, how it ended."""
+        """Carry out a workload; yield events as they come, and last, exactly once, how it ended."""
         ...
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """Why this engine cannot carry out such a workload, in one line; empty where it can."""
+        """Return why this engine cannot carry out such a workload, in one line; empty if it can."""
         ...
 
     def close(self) -> None:
-        """End it and give its memory back; may be called twice."""
+        """End it and free its memory; may be called twice."""
         ...
 
 
@@ -251,7 +220,7 @@ class Launch(Protocol):
     """Starts an engine; the function `launch` of an engine's module."""
 
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-        """Start it; `cancel`, once set, ends what it does, and `hold`, while set, pauses it between two steps."""
+        """Start it; setting `cancel` ends what it does, and while `hold` is set it pauses between two steps."""
         ...
 
 
@@ -259,18 +228,16 @@ class EngineModule(Protocol):
     """What the module `engine` of a folder in `ggbench.engines` offers."""
 
     CONFIG: type[EngineConfig]
-    """The record that describes how it loads a model."""
     launch: Launch
 
 
 def engine_module(name: str) -> EngineModule:
-    """The module of an engine. Raises StoreError for one that this ggbench does not have."""
+    """Return the module of an engine. Raises StoreError for one that this ggbench does not have."""
     found: EngineModule = load_plugin("ggbench.engines", name, "engine", "engine")
     return found
 
 
 def config_type(engine: str) -> type[EngineConfig]:
-    """How an engine loads a model. Raises as `engine_module`."""
     return engine_module(engine).CONFIG
 
 
@@ -281,5 +248,4 @@ def launch_engine(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     hold: threading.Event | None = None,
 ) -> Engine:
-    """Start the engine of a config; as `Launch`."""
     return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=hold)

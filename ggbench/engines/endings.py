@@ -18,14 +18,13 @@ class Outcome(enum.StrEnum):
     COMPLETED = "completed"
     OUT_OF_MEMORY = "out_of_memory"
     FAILED = "failed"
-    """The engine refused and is still alive; the reason is its own."""
     CRASHED = "crashed"
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """ggbench itself was killed; what had been stored is kept."""
+    """ggbench itself was killed; what was stored is kept."""
     SKIPPED = "skipped"
-    """A part of a run that was left out, since it would have taken too long."""
+    """A part of a run that was left out because it would have taken too long."""
 
     @property
     def text(self) -> str:
@@ -33,7 +32,7 @@ class Outcome(enum.StrEnum):
         return self.value.replace("_", " ")
 
     def because(self, reason: str) -> str:
-        """`failed: no such tensor`; the reason alone where it begins with the outcome, as `out of memory in decode`."""
+        """Return `failed: no such tensor`; the reason alone if it names the outcome, e.g. `out of memory in decode`."""
         if not reason:
             return self.text
         return reason if self.text in reason.partition(":")[0] else f"{self.text}: {reason}"
@@ -52,18 +51,16 @@ class Ending:
 
     @property
     def reason(self) -> str:
-        """One line for people; empty where there is nothing to explain."""
+        """One line for people; empty if there is nothing to explain."""
         return ""
 
     @property
     def cause(self) -> GgbenchError | None:
-        """What a front end that runs only this raises; None where the reason says it all."""
+        """The error that a front end raises if it runs only this; None if the reason says it all."""
         return None
 
 
 class Completed(Ending, msgspec.Struct, frozen=True):
-    """The engine did what was asked."""
-
     outcome: ClassVar[Outcome] = Outcome.COMPLETED
 
 
@@ -78,18 +75,16 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     """The engine's own line."""
     alive: bool = True
     missing_bytes: int | None = None
-    """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
+    """By how much the first allocation that failed exceeded what a limit left; None if that is unknown."""
     device: str = ""
-    """Which of several machines' devices ran out, for people; empty where there is one memory."""
+    """Which of several machines' devices ran out, for people; empty if there is one memory."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the worker died of it."""
         return not self.alive
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         return f"out of memory in {self.stage}: {self.message}"
 
 
@@ -101,16 +96,14 @@ class Failed(Ending, msgspec.Struct, frozen=True):
     stage: str
     message: str
     error: GgbenchError | None = None
-    """What a front end that runs only this raises instead; None where the reason says it all."""
+    """The `cause`."""
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         return f"{self.stage} failed: {self.message}" if self.error is None else self.message
 
     @property
     def cause(self) -> GgbenchError | None:
-        """The error, of what could not even begin."""
         return self.error
 
 
@@ -120,23 +113,24 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     outcome: ClassVar[Outcome] = Outcome.CRASHED
 
     returncode: int | None
-    """As subprocess has it: negative is a signal; None when it was ended for writing garbage."""
+    """As subprocess has it: negative is a signal; None if the worker was ended for writing garbage."""
     log_tail: tuple[str, ...]
     """The last lines of llama.cpp's log and of the worker's stderr."""
     message: str = ""
-    """What happened, where the worker did not end by itself."""
+    """What happened if the worker did not end by itself."""
     hint: str = ""
-    """What is known about such a crash; empty where nothing is."""
+    """What is known about such a crash; empty if nothing is."""
     program: str = "llama.cpp"
     """What ran in the worker."""
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         if self.returncode is None:
             what = self.message
         elif self.returncode < 0:
-            what = f"{self.program} was ended by {_signal_name(-self.returncode)}"
+            number = -self.returncode
+            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            what = f"{self.program} was ended by {name}"
         else:
             what = f"{self.program} ended with exit status {self.returncode}"
         cause = crash_cause(self.log_tail)
@@ -155,12 +149,10 @@ class ServerLost(Ending, msgspec.Struct, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        """It is: the worker went with it."""
         return True
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         return f"lost in {self.stage}: {self.message}"
 
 
@@ -171,22 +163,18 @@ class TimedOut(Ending, msgspec.Struct, frozen=True):
 
     seconds: float
     silent: str = "worker"
-    """Who was."""
+    """Who was silent."""
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         return f"no output from the {self.silent} for {self.seconds:g} s"
 
 
 class Cancelled(Ending, msgspec.Struct, frozen=True):
-    """The person stopped it."""
-
     outcome: ClassVar[Outcome] = Outcome.CANCELLED
 
     @property
     def reason(self) -> str:
-        """One line for people."""
         return "stopped before its end"
 
 
@@ -202,10 +190,3 @@ def require_completed(ending: Ending) -> None:
     """Raise EngineEnded for any other ending."""
     if not isinstance(ending, Completed):
         raise EngineEnded(ending)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -10,16 +10,17 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.stats.serving import Clock, RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The engine runs; nothing is loaded yet."""
 
     pid: int | None
-    """Of its process; None where it has none on this machine."""
+    """None if it has no process on this machine."""
     versions: dict[str, str]
-    """Of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`, `server`."""
+    """Versions of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`,
+    `server`."""
 
 
 class Opening(msgspec.Struct, frozen=True, tag="opening"):
@@ -29,28 +30,27 @@ class Opening(msgspec.Struct, frozen=True, tag="opening"):
 
 
 class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
-    """What the model, and the context where there is one, took so far; each replaces the one before."""
+    """What the model, and the context if there is one, took so far; each replaces the one before."""
 
     buffers: tuple[DeviceBuffers, ...]
     flash_attn: bool | None = None
-    """What `auto` became; None before a context, and where the engine does not say."""
+    """What `auto` became; None before a context, and if the engine does not say."""
     cache_bytes: int | None = None
-    """All caches of the context over all devices, also of a dry run, whose KV buffers are empty."""
+    """All caches of the context over all devices, also in a dry run, whose KV buffers are empty."""
     device_ids: tuple[tuple[str, str], ...] = ()
-    """PCI bus id or UUID of each GPU in use, by the engine's name of it: (`CUDA0`, `0000:01:00.0`). One that the
-    engine has no id of is left out."""
+    """The engine's name of each GPU in use and its PCI bus id or UUID, if known: (`CUDA0`, `0000:01:00.0`)."""
     is_all_offloaded: bool = False
     """Whether every layer was offloaded, including those whose experts stay in main memory."""
     tensor_bytes: int | None = None
-    """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
+    """All tensors of the model, each once; None before it is loaded, and if the engine does not say."""
     swa_cells: int | None = None
-    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
+    """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
-    """How often each device has room for what it is sent, so that several devices compute different batches at once."""
+    """Copies of each device's inputs, so that several devices compute different batches at once."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
-        """The engine's names of the GPUs that hold any buffer, each with its id; None where it reported none.
+        """The engine's names of the GPUs that hold any buffer, each with its id or None.
 
         Before the first buffer was reported: all that have an id.
         """
@@ -59,7 +59,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
         return tuple((device, ids.get(device)) for device in (holding if self.buffers else ids))
 
     def total(self, field: str) -> int:
-        """Sum over the devices of one field of DeviceBuffers; bytes."""
+        """Return the sum of one field of DeviceBuffers over the devices; bytes."""
         return sum(getattr(device, field) for device in self.buffers)
 
 
@@ -68,12 +68,11 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
     seconds: float
     left_bytes: int | None = None
-    """Of what may be taken: of the memory limit, or of the GPUs in use, each taken for the one with the least; None
-    where nothing is limited."""
+    """What is left of the memory limit, or of the GPUs in use, each counted as the one with the least; None if nothing
+    is limited."""
     tensor_bytes: int | None = None
-    """All its tensors, each once; None where the engine does not say."""
     description: str = ""
-    """The engine's own words for it; empty where it has none."""
+    """The engine's own words for the model; empty if it has none."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -81,14 +80,14 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
     seconds: float
     n_ctx: int | None = None
-    """None where the engine does not say, as a server may not."""
+    """None if the engine does not say, e.g. a server."""
     n_batch: int | None = None
     n_ubatch: int | None = None
     left_bytes: int | None = None
     """As `Loaded.left_bytes`."""
 
     def memory(self, allocated: Allocated) -> Memory:
-        """As a run keeps it."""
+        """Return what model and context took, as a run keeps it."""
         return Memory(
             buffers=allocated.buffers,
             tensor_bytes=allocated.tensor_bytes,
@@ -101,10 +100,9 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
-    """How far the reading of a long prompt has come."""
+    """The share of a long prompt that is read, 0 to 1."""
 
     share: float
-    """Of all its tokens, 0 to 1."""
 
 
 class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
@@ -115,9 +113,9 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     elapsed_ns: int
     n_seqs: int = 1
     sample_ns: int | None = None
-    """Of sampling one first token from its logits; None where it was not timed."""
+    """Time of sampling one first token; None if it was not timed."""
     n_asked: int | None = None
-    """Tokens of each sequence that were asked for, where a server counts other than `n_prompt`; else None."""
+    """Tokens of each sequence that were asked for, if a server counts other than these; else None."""
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
@@ -126,28 +124,25 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     first_position: int
     """Tokens in the KV cache of a sequence at the first of these steps, the one being decoded included."""
     step_ns: list[int]
-    """Of each step: the whole of it, for all sequences."""
+    """Each whole step, for all sequences."""
     sample_ns: list[int]
-    """The sampler, each step; empty where it was not timed."""
+    """The sampler in each step; empty if it was not timed."""
     text: str = ""
     """The tokens as text; empty for a model without a tokenizer."""
     clock: Clock = "engine"
     seq: int | None = None
-    """Number of the one sequence that these are of; None where they are of all."""
+    """Number of the sequence; None if the steps are of all."""
 
 
 class ServerAnswered(msgspec.Struct, frozen=True, tag="server_answered"):
-    """The server that computes, before anything is asked of its model."""
-
     found: ServerFound
 
 
 class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
-    """Decode steps of which only several together were timed."""
+    """Decode steps that were timed only several together."""
 
     chunks: TokenChunks
     seq: int | None = None
-    """As `Steps.seq`."""
 
 
 class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
@@ -155,7 +150,6 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
 
     timing: RequestTiming
     seq: int | None = None
-    """As `Steps.seq`."""
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
@@ -163,9 +157,9 @@ class Proving(msgspec.Struct, frozen=True, tag="proving"):
 
     stage: Literal["fill", "batch"]
     share: float
-    """Of the stage, 0 to 1."""
+    """Share of the stage, 0 to 1."""
     left_s: float | None = None
-    """Of the batch, which takes most of the time: estimated by its own speed; None before that is known."""
+    """Time left for the batch, estimated by its own speed; None before that is known."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
@@ -173,25 +167,23 @@ class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
 
     seconds: float
     n_batch_tokens: int
-    """Decoded at once: n_ubatch, or what the context has room for."""
+    """Tokens decoded at once: n_ubatch, or what the context has room for."""
     batch_ns: int
     token_ns: int
-    """The single token, at the last position."""
+    """Time of the single token at the last position."""
     fill: Literal["copied", "decoded", "none"]
-    """How the cells before the far end were filled: copies of a few decoded ones, a real prompt, or there are none."""
+    """How the cells before the far end were filled: with copies of a few, by a real prompt, or there are none."""
     full: bool
     """Whether the engine had no cell left for one token more; always true for a state that does not grow."""
     left_bytes: int | None = None
-    """As `Loaded.left_bytes`, with all that the decodes took."""
+    """As `Loaded.left_bytes`, after the decodes."""
 
 
 class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
-    """A text as the model's tokens."""
-
     tokens: list[int]
     n_vocab: int
     bos: int | None
-    """What the model adds before a text; None where it adds nothing."""
+    """Token that the model adds before a text; None if it adds none."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -236,7 +228,7 @@ Event = (
 _REPACKED = frozenset({"CPU_REPACK", "AMX", "CPU_KLEIDIAI", "CPU_RISCV64_SPACEMIT"})
 """llama.cpp's buffers of repacked matrices."""
 _ROUNDING_BYTES = 1 << 16
-"""By which buffers and tensors may differ: what llama.cpp's log rounds, and pads each tensor by."""
+"""Largest difference between buffers and tensors: llama.cpp's log rounds, and each tensor is padded."""
 
 
 class MemoryKind(enum.StrEnum):
@@ -249,8 +241,6 @@ class MemoryKind(enum.StrEnum):
 
 
 class DeviceBuffers(msgspec.Struct, frozen=True):
-    """What was allocated on one device; bytes."""
-
     device: str
     """The engine's name: llama.cpp's buffer type, `CPU`, `CPU_REPACK`, `CUDA0`, `CUDA_Host`."""
     place: MemoryKind = MemoryKind.HOST
@@ -261,7 +251,6 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
 
     @property
     def is_host(self) -> bool:
-        """Whether it lies in this machine's main memory."""
         return self.place is MemoryKind.HOST
 
     @property
@@ -271,12 +260,10 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
 
     @property
     def is_repacked(self) -> bool:
-        """Whether its weights are copies in another order."""
         return self.device in _REPACKED
 
     @property
     def total_bytes(self) -> int:
-        """All four together."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.output_bytes
 
 
@@ -284,9 +271,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What one loaded model and its context took."""
 
     buffers: tuple[DeviceBuffers, ...] = ()
-    """In the order in which they were allocated; those of a load that failed half-way, too."""
+    """In the order in which they were allocated, also if a load failed half-way."""
     tensor_bytes: int | None = None
-    """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
+    """All tensors of the model, each once; None before it is loaded, and if the engine does not say."""
     n_ctx: int | None = None
     """As the engine rounded it; None without a context."""
     n_batch: int | None = None
@@ -294,28 +281,27 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     n_ubatch: int | None = None
     """As the engine clamped it, at most n_batch."""
     flash_attn: bool | None = None
-    """What `auto` became; None where the engine does not say."""
+    """What `auto` became; None if the engine does not say."""
     swa_cells: int | None = None
-    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
+    """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     peak_bytes: int | None = None
-    """Most resident memory of the engine's process; of a search on GPUs, what they had less free meanwhile."""
+    """Peak resident memory of the engine's process; in a search on GPUs, the drop of their free memory."""
     other_bytes: int | None = None
-    """What all buffers do not explain of `peak_bytes`, or with weights on GPUs of what the process held there; None
-    where they explain more, some being untouched."""
+    """`peak_bytes`, or with weights on GPUs the memory that the process held there, less all buffers; None if the
+    buffers are larger, as some are untouched."""
 
     @property
     def kv_bytes(self) -> int | None:
-        """KV caches over all devices; None without a context, and where no buffer was reported."""
+        """KV caches over all devices; None without a context, and if no buffer was reported."""
         return None if self.n_ctx is None or not self.buffers else sum(each.kv_bytes for each in self.buffers)
 
     @property
     def compute_bytes(self) -> int | None:
-        """Compute buffers over all devices; None as `kv_bytes`."""
         return None if self.n_ctx is None or not self.buffers else sum(each.compute_bytes for each in self.buffers)
 
     @property
     def weight_bytes(self) -> int | None:
-        """Weights over all devices; None where no buffer was reported."""
+        """Weights over all devices; None if no buffer was reported."""
         if not self.buffers:
             return None
         buffered = sum(each.weight_bytes for each in self.buffers)
@@ -328,13 +314,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unread_bytes(self) -> int:
-        """Of the buffers: pages of a mapped file that repacked copies were made of, which are in none of the totals."""
+        """Pages of a mapped file that were copied to be repacked; the totals leave them out."""
         unread = sum(each.weight_bytes for each in self.buffers) - (self.weight_bytes or 0)
         return unread if unread > _ROUNDING_BYTES else 0
 
     @property
     def total_bytes(self) -> int | None:
-        """All that model and context hold on all devices; None where no buffer was reported."""
+        """All that model and context hold on all devices; None if no buffer was reported."""
         if self.weight_bytes is None:
             return None
         return self.weight_bytes + sum(each.total_bytes - each.weight_bytes for each in self.buffers)

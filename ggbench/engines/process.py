@@ -1,7 +1,7 @@
-"""The parent's side of a worker: start it, send it requests, and turn however it ends into a value.
+"""The parent's side of a worker: start it, send it requests, and turn any end of it into a value.
 
-Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child is ended by
-closing its stdin or by a kill; it leaves no orphan, because the kernel closes that pipe when the parent dies.
+Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child ends when its
+stdin is closed or by a kill; it leaves no orphan, because the kernel closes that pipe when the parent dies.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol, Self
 
 import msgspec
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.events import Event
 from ggbench.engines.llama.logs import out_of_memory_line
 from ggbench.machine.host import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
-"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an
-abort would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
+"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before it is used; an abort
+would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5.0
@@ -38,7 +39,7 @@ class Transport(Protocol):
     """What carries requests to a worker; the tests have one that replays recorded messages."""
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """Messages as they come, and last, exactly once, how it ended."""
+        """Yield messages as they come, and last, exactly once, how it ended."""
         ...
 
     def close(self) -> None:
@@ -47,7 +48,7 @@ class Transport(Protocol):
 
 
 class WorkerProcess:
-    """One child process with llama.cpp in it. A context manager; leaving it ends the child."""
+    """One child process with an engine in it. A context manager; leaving it ends the child."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class WorkerProcess:
         command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"),
         hold: threading.Event | None = None,
     ) -> None:
-        """`cancel`, once set, ends the running request and the worker with it; `command` gets the pipe's number.
+        """Setting `cancel` ends the running request and the worker with it; `command` gets the pipe's number.
 
         While `hold` is set the worker waits before the next step of a decode, and before the next request.
         """
@@ -99,7 +100,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child."""
         return self._process.pid
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
@@ -169,7 +169,7 @@ class WorkerProcess:
             self._stdin.close()
 
     def _send_hold(self) -> None:
-        """Pass a pause, or its end, on to the worker; one that is gone is noticed where its messages are read."""
+        """Tell the worker of a pause or its end; one that is gone is noticed when its messages are read."""
         if self._hold.is_set() != self._is_held:
             self._is_held = not self._is_held
             with contextlib.suppress(BrokenPipeError):
@@ -177,7 +177,7 @@ class WorkerProcess:
                 self._stdin.flush()
 
     def _receive(self) -> list[bytes] | None:
-        """Lines of events that are there within a moment; None once the child has closed its end. Keeps its output."""
+        """Return the lines of events that come within a moment; None once the child has closed its end."""
         lines: list[bytes] = []
         for key, _ in self._selector.select(_POLL_S):
             reader: _LineReader = key.data
@@ -198,7 +198,7 @@ class WorkerProcess:
         self._warnings.extend(texts)
 
     def _crashed(self) -> Ending:
-        """The child ends by itself: wait for it, read what it still wrote, return how it ended."""
+        """Wait for a child that ends by itself, read what it still wrote, and return how it ended."""
         ended_by_itself = not self._closed
         if ended_by_itself:
             try:
@@ -210,24 +210,72 @@ class WorkerProcess:
                 self._keep_output(lines)
             self.close()
         blame = out_of_memory_line(self._warnings)
-        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL and self._has_oom_kill():
-            blame = "the kernel killed the worker because memory ran out"
+        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL:
+            n_kills = count_oom_kills()
+            if n_kills is not None and self._n_oom_kills is not None and n_kills > self._n_oom_kills:
+                blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
         return Crashed(self._process.returncode, tuple(self._tail))
 
-    def _has_oom_kill(self) -> bool:
-        """Whether the kernel has killed anything for lack of memory since this worker began."""
-        count = count_oom_kills()
-        return count is not None and self._n_oom_kills is not None and count > self._n_oom_kills
+
+class WorkerEngine:
+    """An engine in a child process, which is started when it is needed, and again after it has died."""
+
+    def __init__(self, start: Callable[[], Transport]) -> None:
+        self._start = start
+        self._worker: Transport | None = None
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Carry out a workload on what is open."""
+        if reason := self.unsupported(type(workload)):
+            yield Failed(workload.stage, reason)
+        else:
+            yield (yield from self._call(workload))
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        """Return why the engine cannot carry out such a workload; empty if it can."""
+        return ""
+
+    def close(self) -> None:
+        """End the worker; may be called twice, and a later `open` starts another."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+    def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
+        """Yield the events of one request and return its ending."""
+        if self._worker is None:
+            return Failed(request.stage, "no model is open")
+        ending: Ending = Failed(request.stage, "the worker ended without an answer")
+        for item in self._worker.call(request):
+            match item:
+                case Ending():
+                    ending = item
+                case protocol.Done() | protocol.Refused():
+                    pass  # the transport has turned them into an ending
+                case protocol.Log() | protocol.Devices():
+                    self._note(item)
+                case _:
+                    yield from self._events(item)
+        if ending.is_final:
+            self.close()
+        return ending
+
+    def _note(self, message: protocol.Log | protocol.Devices) -> None:
+        """Take in what does not leave the engine."""
+
+    def _events(self, event: Event) -> Iterable[Event]:
+        """Return what to report for an event of the worker."""
+        return (event,)
 
 
 class _LineTooLong(Exception):
-    """More bytes without a line's end than any message has."""
+    pass
 
 
 class _LineReader:
-    """Whole lines from a file descriptor, as they come, without waiting."""
+    """Reads whole lines from a file descriptor as they come, without waiting."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -235,7 +283,7 @@ class _LineReader:
         os.set_blocking(fd, False)
 
     def read_lines(self) -> list[bytes] | None:
-        """Lines that are complete; an empty list when there is none yet; None at the end."""
+        """Return the lines that are complete, maybe none; None at the end."""
         try:
             data = os.read(self.fd, 1 << 16)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """The worker's wire format: one JSON object a line, typed and checked at both ends.
 
-Requests go down the worker's stdin, one at a time; only `Hold` and `Release` go down while one is carried out. Messages
-come up a pipe of their own, because llama.cpp and the libraries below it may print to stdout. A request is over when
-`Done` or `Refused` comes up. What the worker logs stays inside `ggbench.engines`.
+Requests go to the worker's stdin, one at a time; only `Hold` and `Release` follow while one is carried out. Messages
+come back on a pipe of their own, because llama.cpp and the libraries below it may print to stdout. `Done` or `Refused`
+ends a request. What the worker logs stays inside `ggbench.engines`.
 
 In the worker a thread waits on stdin, so that the process ends at once when the parent does, also while native code
 computes.
@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Stage
 from ggbench.engines.events import Event, MemoryKind, Steps
 from ggbench.engines.workloads import AnyWorkload
@@ -34,15 +33,12 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 Control = Hold | Release
-"""What the worker receives while it carries out a request."""
 
 LOG_WARN, LOG_ERROR = 3, 4
 """ggml's levels; below are debug 1 and info 2, which may quote a file's metadata."""
 
 
 class Log(msgspec.Struct, frozen=True, tag="log"):
-    """One line of llama.cpp's log."""
-
     level: int
     text: str
 
@@ -54,7 +50,7 @@ class Devices(msgspec.Struct, frozen=True, tag="devices"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The request was carried out."""
+    pass
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -64,7 +60,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     out_of_memory: bool
     message: str
     missing_bytes: int | None = None
-    """What the failed allocation wanted beyond what was left; None where that is unknown."""
+    """By how much the failed allocation exceeded what was left; None if that is unknown."""
 
 
 Message = Event | Log | Devices | Done | Refused
@@ -72,22 +68,21 @@ Message = Event | Log | Devices | Done | Refused
 MAX_LINE_BYTES = 1 << 24
 """No line of either side comes near; a longer one is garbage."""
 
-_encoder = msgspec.json.Encoder()
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Request | Control | Message) -> bytes:
-    """One line, newline included."""
-    return _encoder.encode(message) + b"\n"
+    """Return one line, newline included."""
+    return msgspec.json.encode(message) + b"\n"
 
 
 def request_decoder(loads: Any) -> msgspec.json.Decoder[Request | Control]:  # noqa: ANN401 - a union of types
-    """The decoder of a worker that takes these requests besides workloads; raises msgspec.DecodeError."""
+    """Return the decoder of a worker that takes these requests besides workloads; it raises msgspec.DecodeError."""
     return msgspec.json.Decoder(loads | AnyWorkload | Control)
 
 
 def decode_message(line: bytes) -> Message:
-    """Raises msgspec.DecodeError on anything that is not a message of the worker."""
+    """Return a worker's message. Raises msgspec.DecodeError for anything else."""
     return _message_decoder.decode(line)
 
 
@@ -100,14 +95,14 @@ class EventPipe:
     """Where a worker reports."""
 
     def __init__(self, event_fd: int, released: threading.Event) -> None:
-        """`released`, while it is not set, holds the next request, and a decode between two of its steps."""
+        """While `released` is not set, the next request waits, and a decode between two of its steps."""
         self._event_fd = event_fd
         self._released = released
         self._write_lock = threading.Lock()
 
-    def send(self, message: protocol.Message) -> None:
+    def send(self, message: Message) -> None:
         """Write one message, whole."""
-        data = memoryview(protocol.encode(message))
+        data = memoryview(encode(message))
         with self._write_lock:
             while data:
                 data = data[os.write(self._event_fd, data) :]
@@ -119,25 +114,22 @@ class EventPipe:
             self.wait()
 
     def wait(self) -> None:
-        """Return once nothing is held."""
         self._released.wait()
 
 
 class Carrier(Protocol):
-    """Carries out one request after another."""
-
     def carry_out(self, request: Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
         ...
 
 
 def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: ANN401 - a union of types
-    """Make the worker and carry out requests until stdin closes; the pipe's number is the only argument.
+    """Make the worker and carry out requests until stdin closes; the process's only argument is the pipe's number.
 
     `loads` are the requests that the worker takes besides workloads.
     """
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    decoder, released = protocol.request_decoder(loads), threading.Event()
+    decoder, released = request_decoder(loads), threading.Event()
     released.set()
     threading.Thread(target=_read_requests, args=(decoder, requests, released), daemon=True).start()
     pipe = EventPipe(int(sys.argv[1]), released)
@@ -149,13 +141,13 @@ def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: AN
 
 
 def _read_requests(
-    decoder: msgspec.json.Decoder[Request | protocol.Control],
+    decoder: msgspec.json.Decoder[Request | Control],
     requests: queue.SimpleQueue[Request],
     released: threading.Event,
 ) -> None:
-    """Runs in a thread of its own; ends the process when the parent's end of the pipe closes."""
+    """Run in a thread of its own; end the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
-    while line := stdin.readline(protocol.MAX_LINE_BYTES):
+    while line := stdin.readline(MAX_LINE_BYTES):
         try:
             message = decoder.decode(line)
         except msgspec.DecodeError:
@@ -164,9 +156,9 @@ def _read_requests(
             os.write(2, b"the worker itself ran out of memory\n")
             os._exit(EXIT_OUT_OF_MEMORY)
         match message:
-            case protocol.Hold():
+            case Hold():
                 released.clear()
-            case protocol.Release():
+            case Release():
                 released.set()
             case _:
                 requests.put(message)

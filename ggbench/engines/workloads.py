@@ -1,4 +1,4 @@
-"""What an engine can be asked to do with a model that is open; each engine's own folder says how it does it."""
+"""What an engine can do with a model that is open; each engine's own folder says how it does it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
 )
-"""Cut or repeated to length, where a model takes token ids."""
+"""Cut or repeated to length if a model takes token ids."""
 
 
 class Prefill(Workload, frozen=True, tag="prefill"):
@@ -56,15 +56,14 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
 
     @property
     def n_outputs(self) -> int:
-        """One of each sequence in every step."""
         return self.n_seqs
 
 
 class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     """Use `n_depth` cells, time `n_gen` single tokens behind them, then a batch of `n_batch`.
 
-    The cells are copies of a few, where llama.cpp takes copies: attention costs the same whatever they hold. One more
-    token is decoded before, untimed. Reports a `Steps`, and a `PromptRead` where there is a batch.
+    The cells are copies of a few if llama.cpp takes copies: attention costs the same whatever they hold. One more
+    token is decoded before, untimed. Reports a `Steps`, and a `PromptRead` if there is a batch.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -88,7 +87,7 @@ class ProveContext(Workload, frozen=True, tag="prove_context"):
 class Tokenize(Workload, frozen=True, tag="tokenize"):
     """Tokenize a text as llama-perplexity does. Reports a `Tokenized`.
 
-    BOS comes before it where the model adds one; the name of a special token in the text is read as plain text.
+    BOS comes first if the model adds one; the name of a special token in the text is read as plain text.
     """
 
     stage: ClassVar[Stage] = "score"
@@ -106,7 +105,7 @@ class RowsFile(msgspec.Struct, frozen=True):
     format: Literal["f32", "u16"]
     """float32 log-probabilities, or the levels of a base file of llama-perplexity."""
     first_byte: int
-    """Of row 0."""
+    """Offset of row 0."""
     first_row: int
     rows_per_chunk: int
     first_position: int
@@ -124,23 +123,21 @@ class Score(Workload, frozen=True, tag="score"):
     stage: ClassVar[Stage] = "score"
 
     chunks: tuple[tuple[int, ...], ...]
-    """The tokens of each chunk, whole, with BOS in the first place where the model adds one."""
+    """The tokens of each whole chunk, with BOS first if the model adds one."""
     targets: tuple[tuple[int, ...], ...]
-    """The true next token of each position from `start` on, of each chunk; empty where none is scored."""
+    """For each chunk, the true next token of each position from `start` on; empty if none is scored."""
     start: int
     stop: int
     threads: int
-    """That score the rows; numpy computes outside Python's lock."""
+    """Threads that score the rows; numpy computes outside Python's lock."""
     rows: RowsFile | None = None
 
     @property
     def n_outputs(self) -> int:
-        """One for each position scored."""
         return len(self.chunks) * len(self.targets[0])
 
 
 AnyWorkload = Prefill | Decode | DecodeAtDepth | BatchedDecode | ProveContext | Tokenize | Score
-"""Every workload there is, as a worker's requests name them."""
 
 
 @contextlib.contextmanager

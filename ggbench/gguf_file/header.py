@@ -7,6 +7,7 @@ to files, and importing it takes longer than encoding all of them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -194,6 +195,8 @@ class EncodedHeader(msgspec.Struct, frozen=True):
     """Metadata and tensor table, padded with zeros up to where the tensors begin."""
     file_bytes: int
     """The whole file, including the padding after the last tensor."""
+    n_padding_bytes: int
+    """Zeros at the end of `data`."""
 
 
 def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> EncodedHeader:
@@ -203,12 +206,22 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
     split model have types of their own.
     Raises Unsupported for a value or a tensor type that cannot be encoded.
     """
-    table = tuple(tensors)
-    parts = [MAGIC, struct.pack("<IQQ", VERSION, len(table), len(metadata))]
+    listed = tuple(tensors)
+    parts = [MAGIC, struct.pack("<IQQ", VERSION, len(listed), len(metadata))]
     for key, value in metadata.items():
         parts += (_string(key), _typed(key, value))
+    table, end = _encode_table(listed)
+    data = b"".join((*parts, table))
+    padding = n_padding(len(data))
+    return EncodedHeader(data + bytes(padding), len(data) + padding + end, padding)
+
+
+@functools.lru_cache(maxsize=16)
+def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
+    """Return the tensor table, and where the data of its tensors ends; a plan asks for each quant's several times."""
+    parts: list[bytes] = []
     end = 0
-    for tensor in table:
+    for tensor in tensors:
         if tensor.n_bytes is None:
             raise Unsupported(
                 f"tensor {tensor.name!r} has a type of unknown size: {tensor.type_name}", "update ggbench"
@@ -217,15 +230,16 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
         type_id = type_by_name(tensor.type_name).type_id
         parts += (_string(tensor.name), struct.pack(f"<I{n_dims}QIQ", n_dims, *tensor.shape, type_id, end))
         end += tensor.n_bytes + n_padding(tensor.n_bytes)
-    data = b"".join(parts)
-    data += bytes(n_padding(len(data)))
-    return EncodedHeader(data, len(data) + end)
+    return b"".join(parts), end
 
 
 def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], name: str) -> ModelFile:
     """Return the model that this header describes, with no file. Raises as `encode_header` does."""
-    header = encode_header(metadata, tensors)
-    return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)
+    listed = tuple(tensors)
+    header, keys = encode_header(metadata, listed), encode_header(metadata, ()).data
+    stored = read_header(io.BytesIO(keys), len(keys), name).metadata  # numbers as the file would have them
+    raw = header.data[: len(header.data) - header.n_padding_bytes]
+    return assemble([Header(raw, VERSION, False, stored, listed, header.file_bytes, len(header.data))], name)
 
 
 def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:

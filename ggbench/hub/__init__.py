@@ -1,5 +1,5 @@
 """The Hugging Face Hub: repo listings, GGUF headers read by HTTP range, and resumable downloads.
 
-All network access of the package is here, and huggingface_hub is imported nowhere else. Listings and headers are cached
-on disk, so repeating a command needs no network.
+huggingface_hub is imported nowhere else. Listings and headers are cached on disk, so repeating a command needs no
+network.
 """

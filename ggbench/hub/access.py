@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,10 @@ from ggbench.units import format_duration
 if TYPE_CHECKING:
     import httpx2
 
-
 HUB = "https://huggingface.co"
-"""The endpoint where no other is named."""
+"""The default endpoint."""
 _YES = ("1", "true", "yes", "on")
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOG_IN_HINT = "log in with `hf auth login`"
 _OFFLINE_HINT = "local models and repos listed before still work with --offline; twin: models need no network"
 
@@ -72,32 +72,63 @@ class HubAccess(msgspec.Struct, frozen=True):
             )
 
 
+def hub_cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return Hugging Face's cache folder for these variables, absolute. Source: huggingface_hub/constants.py."""
+    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    text = os.path.expandvars(named or f"{_hf_home(environment)}/hub")
+    home = environment.get("HOME")
+    if home and text.startswith("~/"):
+        return Path(home) / text[2:]
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
+
+
+def _hf_home(environment: Mapping[str, str]) -> str:
+    return environment.get("HF_HOME") or f"{environment.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+
+
 class HubLogin(msgspec.Struct, frozen=True):
     """How ggbench reaches the Hugging Face Hub; the token itself is never read."""
 
     token_from: str | None
-    """`HF_TOKEN`, or the path of the token's file; None where nobody is logged in."""
+    """`HF_TOKEN`, or the path of the token's file; None if nobody is logged in."""
     is_exposed: bool
     """Whether other users of this machine can read the token's file."""
     is_offline: bool
-    """By an environment variable."""
+    """Whether an environment variable says so."""
     endpoint: str | None
     """None for the Hub's own."""
     problem: str = ""
     """What is wrong with the settings."""
 
 
-def hub_cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return Hugging Face's cache folder for these variables, absolute. Source: huggingface_hub/constants.py."""
-    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    if not named:
-        caches = environment.get("XDG_CACHE_HOME") or "~/.cache"
-        named = f"{environment.get('HF_HOME') or f'{caches}/huggingface'}/hub"
-    text = os.path.expandvars(named)
-    home = environment.get("HOME")
-    if home and text.startswith("~/"):
-        return Path(home) / text[2:]
-    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
+def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
+    """Return where the token comes from: a variable, else the file that `hf auth login` writes.
+
+    Source: huggingface_hub's get_token and constants. Google Colab's and a publisher's own tokens are not looked for.
+    """
+    problem, endpoint, is_offline = "", None, False
+    try:
+        access = HubAccess.from_environment()
+    except UsageError:
+        problem = "HF_ENDPOINT is not a URL"
+    else:
+        is_offline = access.offline
+        endpoint = None if access.endpoint == HUB else access.endpoint
+    token_from = next((name for name in _TOKEN_VARIABLES if environ.get(name, "").strip()), None)
+    is_exposed = False
+    if token_from is None:
+        path = Path(os.path.expandvars(environ.get("HF_TOKEN_PATH") or f"{_hf_home(environ)}/token")).expanduser()
+        with suppress(OSError):
+            status = path.stat()
+            if status.st_size:
+                token_from, is_exposed = str(path), _is_readable_by_others(path, status.st_mode)
+    return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
+
+
+def _is_readable_by_others(file: Path, mode: int) -> bool:
+    folders = [each.stat().st_mode for each in file.absolute().parents]
+    permissions = ((stat.S_IRGRP, stat.S_IXGRP), (stat.S_IROTH, stat.S_IXOTH))
+    return any(mode & read and all(each & enter for each in folders) for read, enter in permissions)
 
 
 def error_for_response(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
@@ -108,40 +139,34 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     """
     repo, doing = sanitize(repo), sanitize(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
+    message, hint = f"the Hub returned status {status} while {doing}", "check that HF_ENDPOINT is the URL of a Hub"
     if code == "GatedRepo":
-        return NetworkError(
-            f"{repo} is gated: its files require accepting its terms",
-            f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}",
-        )
-    if code == "RevisionNotFound":
-        where = "no such revision" if repo in doing else f"{repo} has no such revision"
-        return NetworkError(f"{where} while {doing}", "give a branch, a tag or a commit of the repo")
-    if code == "EntryNotFound":
-        return NetworkError(f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed")
-    if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        return NetworkError("the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN")
-    if code == "RepoNotFound" or status == 401:
-        return NetworkError(
-            f"repo {repo} does not exist, or is private",
-            f"search with `ggbench models --search`; if it is private, {_LOG_IN_HINT}",
-        )
-    if status == 403:
-        return NetworkError(
-            f"the Hub denied access to {repo} while {doing}", f"{_LOG_IN_HINT} with a token that has read access"
-        )
-    if status == 429:
+        message = f"{repo} is gated: its files require accepting its terms"
+        hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
+    elif code == "RevisionNotFound":
+        message, hint = f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"
+    elif code == "EntryNotFound":
+        message, hint = f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed"
+    elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        message, hint = "the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN"
+    elif code == "RepoNotFound" or status == 401:
+        message = f"repo {repo} does not exist, or is private"
+        hint = f"search with `ggbench models --search`; if it is private, {_LOG_IN_HINT}"
+    elif status == 403:
+        message = f"the Hub denied access to {repo} while {doing}"
+        hint = f"{_LOG_IN_HINT} with a token that has read access"
+    elif status == 429:
         pause_s = retry_after_s(response)
         wait = f"in {format_duration(pause_s)}" if pause_s is not None else "later"
-        return NetworkError(f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}")
-    if status >= 500:
-        return NetworkError(
-            f"the Hub had a server error (status {status}) while {doing}", f"try again later; {_OFFLINE_HINT}"
-        )
-    return NetworkError(f"the Hub returned status {status} while {doing}", "check that HF_ENDPOINT is the URL of a Hub")
+        message, hint = f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}"
+    elif status >= 500:
+        message = f"the Hub had a server error (status {status}) while {doing}"
+        hint = f"try again later; {_OFFLINE_HINT}"
+    return NetworkError(message, hint)
 
 
 def retry_after_s(response: httpx2.Response) -> float | None:
-    """Return the delay in seconds that a busy server requests; None where it requests none."""
+    """Return the delay in seconds that a busy server requests; None if it requests none."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
     limit = parse_ratelimit_headers(response.headers)
@@ -155,8 +180,8 @@ def retry_after_s(response: httpx2.Response) -> float | None:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid address or token and for a file that cannot be used, and NetworkError
-    for everything else. The original messages are dropped because they may contain a token or a signed URL.
+    Raises UsageError for an invalid address or token and for a file that cannot be used, else NetworkError. The
+    original messages are dropped because they may contain a token or a signed URL.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -175,9 +200,8 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
     except httpx2.ProxyError:
-        raise NetworkError(
-            f"the proxy refused the connection while {doing}", "check HTTPS_PROXY and NO_PROXY"
-        ) from None
+        message, hint = f"the proxy refused the connection while {doing}", "check HTTPS_PROXY and NO_PROXY"
+        raise NetworkError(message, hint) from None
     except (httpx2.TimeoutException, TimeoutError):
         raise NetworkError(f"the Hub did not respond in time while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except httpx2.ConnectError:
@@ -190,52 +214,3 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
             f"{error.strerror or 'disk error'}:{place} while {doing}",
             "check the folder, or choose another with HF_HOME",
         ) from None
-
-
-_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-
-
-def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
-    """Return where the token comes from: a variable, else the file that `hf auth login` writes.
-
-    Source: huggingface_hub's get_token and constants. Google Colab's and a publisher's own tokens are not looked for.
-    """
-    problem, endpoint, is_offline = "", None, False
-    try:
-        access = HubAccess.from_environment()
-    except UsageError:
-        problem = "HF_ENDPOINT is not a URL"
-    else:
-        is_offline = access.offline
-        endpoint = None if access.endpoint == HUB else access.endpoint
-    token_from = next((name for name in _VARIABLES if environ.get(name, "").strip()), None)
-    is_exposed = False
-    if token_from is None:
-        file = token_file(environ)
-        mode = _mode(file)
-        if mode is not None:
-            token_from, is_exposed = str(file), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
-    return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
-
-
-def token_file(environ: Mapping[str, str]) -> Path:
-    """Return the file that holds the token, whether it exists or not."""
-    caches = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = environ.get("HF_HOME") or f"{caches}/huggingface"
-    return Path(os.path.expandvars(environ.get("HF_TOKEN_PATH") or f"{home}/token")).expanduser()
-
-
-def _mode(file: Path) -> int | None:
-    """Return the permissions of a file that has content and that its folders let others reach; None without one."""
-    try:
-        status = file.stat()
-        if not status.st_size:
-            return None
-        reachable = [each.stat().st_mode for each in file.absolute().parents]
-    except OSError:
-        return None
-    others = stat.S_IXGRP | stat.S_IXOTH
-    for mode in reachable:
-        others &= mode
-    shown = (stat.S_IRGRP if others & stat.S_IXGRP else 0) | (stat.S_IROTH if others & stat.S_IXOTH else 0)
-    return status.st_mode & (shown | stat.S_IRUSR | stat.S_IWUSR)

@@ -28,7 +28,6 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     import httpx2
 
-
 BACKOFF_S = (0.5, 1.0, 2.0)
 """Delays before each retry; their number is the number of retries."""
 MAX_PAUSE_S = 10.0
@@ -106,12 +105,10 @@ def fetch_json(
 
 
 def api_url(access: HubAccess, kind_or_repo: str, *parts: str) -> str:
-    """Return the URL of an endpoint of all `models`, or of a repo; the parts are percent-encoded."""
     return "/".join((access.endpoint, "api", quote(kind_or_repo), *(quote(part, safe="") for part in parts)))
 
 
 def file_url(access: HubAccess, repo: str, path: str, commit: str) -> str:
-    """Return the URL of a file's content, which redirects to the storage."""
     return "/".join((access.endpoint, repo, "resolve", quote(commit, safe=""), quote(path)))
 
 
@@ -120,9 +117,7 @@ def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
     if response.status_code not in RETRY_STATUSES:
         return None
     retry_s = retry_after_s(response)
-    if retry_s is None:
-        return pause_s
-    return retry_s if retry_s <= MAX_PAUSE_S else None
+    return pause_s if retry_s is None else retry_s if retry_s <= MAX_PAUSE_S else None
 
 
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
@@ -142,7 +137,7 @@ class Stop:
         self._sockets: set[socket.socket] = set()
 
     def set(self) -> None:
-        """Make every request attached to this end soon with Stopped."""
+        """End every attached request soon, with Stopped."""
         with self._lock:
             self._event.set()
             for each in self._sockets:
@@ -162,7 +157,7 @@ class Stop:
 
     @contextmanager
     def attached_to(self, response: httpx2.Response) -> Iterator[None]:
-        """Within this context, setting this ends the response."""
+        """Let `set` end the response within this context."""
         stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
         with self._lock:
@@ -179,7 +174,7 @@ class Stop:
 def start_daemons(
     jobs: Iterable[_Job], work: Callable[[_Job], _Result], n_threads: int, name: str
 ) -> list[Future[_Result]]:
-    """Do `work` for each job, in order, in daemon threads: one that waits for the network must not delay Ctrl-C."""
+    """Do `work` for each job, in order, in daemon threads, so that waiting for the network never delays Ctrl-C."""
     waiting = deque((Future[_Result](), job) for job in jobs)
     futures = [future for future, _ in waiting]
 
@@ -203,7 +198,7 @@ class Stopped(Exception):
 
 
 class NotReadable(BadFile):
-    """The file cannot be read by range: it has another length than was listed, or its header is too large."""
+    """The file cannot be read by range: its length differs from the listing's, or its header is too large."""
 
 
 @contextmanager

@@ -23,9 +23,17 @@ from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Stop, start_daemons
-from ggbench.hub.hf_cache import cached_paths, repo_folder
-from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, download_part, file_agrees, file_bytes, locked
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.part_file import (
+    OTHER_FOLDER_HINT,
+    PART_SUFFIX,
+    PartFile,
+    disk_errors,
+    download_part,
+    file_agrees,
+    file_bytes,
+    locked,
+)
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -104,13 +112,7 @@ class _Job(msgspec.Struct, frozen=True):
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes not received yet."""
         return 0 if self.is_complete else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
-
-    @property
-    def path(self) -> Path:
-        """Path reported to the caller."""
-        return self.link or self.target
 
 
 def _jobs(
@@ -174,22 +176,18 @@ class _Download(msgspec.Struct, frozen=True):
         self._report()
         if any(job.link is not None for job in self.jobs):
             _write_ref(self.access, self.listing)
-        return tuple(job.path for job in self.jobs)
+        return tuple(job.link or job.target for job in self.jobs)
 
     def _report(self) -> None:
-        if self.on_progress is not None:
-            self.on_progress(tuple(map(self._file_progress, self.jobs)))
-
-    def _file_progress(self, job: _Job) -> FileProgress:
-        part = self.parts.get(job)
-        return FileProgress(
-            job.file,
-            done_bytes=job.file.n_bytes - job.missing_bytes,
-            moved_bytes=part.moved_bytes if part else 0,
-            copied_bytes=part.copied_bytes if part else 0,
-            kept_bytes=self.kept_bytes[job],
-            has_copy=job.local is not None,
-        )
+        if self.on_progress is None:
+            return
+        progress = []
+        for job in self.jobs:
+            part, done = self.parts.get(job), job.file.n_bytes - job.missing_bytes
+            moved, copied = (part.moved_bytes, part.copied_bytes) if part else (0, 0)
+            has_copy = job.local is not None
+            progress.append(FileProgress(job.file, done, moved, copied, self.kept_bytes[job], has_copy))
+        self.on_progress(tuple(progress))
 
     def _check_free_space(self) -> None:
         missing_bytes = sum(job.missing_bytes for job in self.jobs)
@@ -197,19 +195,16 @@ class _Download(msgspec.Struct, frozen=True):
         with disk_errors(folder):
             existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
             usage = shutil.disk_usage(existing)
-        free_bytes = usage.free
-        where = self.access.hub_cache if self.jobs[0].link is not None else folder
-        if missing_bytes and not free_bytes and not usage.total:
-            raise UsageError(
-                f"{sanitize(str(where))} cannot be written: it is not on a disk",
-                "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
-            )
-        if missing_bytes > free_bytes:
-            raise DoesNotFit(
-                f"not enough space in {sanitize(str(where))}, {format_bytes(missing_bytes - free_bytes)} short: "
-                f"{format_bytes(missing_bytes)} to download, {format_bytes(free_bytes)} free",
-                "free some space, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
-            )
+        if missing_bytes <= usage.free:
+            return
+        where = sanitize(str(self.access.hub_cache if self.jobs[0].link is not None else folder))
+        if not usage.free and not usage.total:
+            raise UsageError(f"{where} cannot be written: it is not on a disk", OTHER_FOLDER_HINT)
+        raise DoesNotFit(
+            f"not enough space in {where}, {format_bytes(missing_bytes - usage.free)} short: "
+            f"{format_bytes(missing_bytes)} to download, {format_bytes(usage.free)} free",
+            f"free some space, take a smaller quant, or {OTHER_FOLDER_HINT}",
+        )
 
     def _process(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):
@@ -260,21 +255,17 @@ class _Download(msgspec.Struct, frozen=True):
         """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
         if source is not None:
             try:
-                _fill_from_file(source, part, self.stop)
+                with source.open("rb", buffering=0) as content:
+                    content.seek(part.n_bytes)
+                    while part.missing_bytes and (data := content.read(_COPY_BYTES)):
+                        self.stop.check()
+                        part.append(data, is_copy=True)
             except OSError as error:
                 return f"{sanitize(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
             self.access.require_network(f"downloading {sanitize(part.file.path)} of {sanitize(self.listing.repo)}")
             download_part(self.access, self.listing.repo, self.listing.commit, part, self.stop)
         return "" if part.agrees(self.stop.check) else "its hash differs from the one on the Hub"
-
-
-def _fill_from_file(source: Path, part: PartFile, stop: Stop) -> None:
-    with source.open("rb", buffering=0) as content:
-        content.seek(part.n_bytes)
-        while part.missing_bytes and (data := content.read(_COPY_BYTES)):
-            stop.check()
-            part.append(data, is_copy=True)
 
 
 def _link(blob: Path, link: Path) -> None:
@@ -329,7 +320,7 @@ class FileProgress(msgspec.Struct, frozen=True):
     done_bytes: int
     """Bytes present, from any origin."""
     moved_bytes: int = 0
-    """Bytes received over the network in this run; exceeds the file size where damaged content was fetched again."""
+    """Bytes received over the network in this run; exceeds the file size if damaged content was fetched again."""
     copied_bytes: int = 0
     """Bytes copied in this run from another file on this disk."""
     kept_bytes: int = 0

@@ -29,7 +29,6 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     import httpx2
 
-
 MAX_PARALLEL = 4
 """Variants read in parallel."""
 _MAX_CONSECUTIVE_FAILURES = 4
@@ -37,11 +36,11 @@ _MAX_CONSECUTIVE_FAILURES = 4
 
 
 class HeaderRead(msgspec.Struct, frozen=True):
-    """Result of reading one variant's header."""
+    """The result of reading one variant's header."""
 
     variant: RepoVariant
     file: ModelFile | None
-    """None where the header could not be read."""
+    """None if the header could not be read."""
     reason: str
     """Why the header could not be read; empty on success."""
     moved_bytes: int
@@ -87,7 +86,6 @@ class _Reader:
         self._n_failures = 0
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
-        """Read the header, or return the reason why it cannot be read."""
         fetched: list[RangeSource] = []
         file, reason = None, ""
         try:
@@ -167,7 +165,6 @@ class RangeSource:
         return bytes(self._held)
 
     def seek(self, offset: int, /) -> int:
-        """Move to an offset from the start."""
         self._position = offset
         return offset
 

@@ -30,10 +30,9 @@ _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCI
 _CHECKPOINT_FILE = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?|[\w.-]+\.py", re.ASCII
 )
-"""Files of a checkpoint that Transformers needs to run it on token ids, all at the top of its repo."""
+"""The files that Transformers needs to run a checkpoint on token ids, all at the top of its repo."""
 _CHECKPOINT = "checkpoint "
-"""In front of the revision in the cache's key: a repo may hold GGUF files, too."""
-_MOST_KINDS = 8
+"""Prefix of the revision in the cache's key: a repo may hold GGUF files, too."""
 _MAX_PAGES = 1000
 _MAX_RESULTS = 1000
 """Most repos that the Hub returns in one response."""
@@ -75,35 +74,34 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     """
     if not _is_name(repo):
         raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
-    doing = f"listing {_at(repo, revision)}"
     kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
-    info, entries = _contents(access, repo, revision, doing)
+    info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
     if not _is_name(info.id):
         raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
     listing = _listing(info, revision, entries)
-    _cache_listing(access, repo, listing)
+    for key in {revision, listing.commit}:
+        _cache_listing(access, repo, key, replace(listing, revision=key))
     return listing
 
 
 def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
     """Return a listing whose only variant is the checkpoint of a repo: config, safetensors with their index, code.
 
-    Offline, return the cached one. Raises UsageError for an invalid name and a repo without config.json, BadFile for a
-    path outside its folder, NetworkError for everything else, a gated repo among it.
+    Offline, return the cached one. Raises UsageError for an invalid name and a repo without config.json, else
+    NetworkError.
     """
     if not _is_name(repo):
         raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as transformers:ORG/NAME")
     kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
     if kept is not None:
         return kept
-    info, entries = _contents(access, repo, revision, f"listing {_at(repo, revision)}")
+    info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
     by_path = {entry.path: entry for entry in entries if _CHECKPOINT_FILE.fullmatch(entry.path)}
     if "config.json" not in by_path:
-        kinds = ", ".join(dict.fromkeys(_kind(entry.path) for entry in entries[:_MOST_KINDS])) or "nothing"
         raise UsageError(
-            f"{sanitize(info.id)} has no config.json; it contains {kinds}",
+            f"{sanitize(info.id)} has no config.json; it contains {_kinds(Counter(_kind(e.path) for e in entries))}",
             "its GGUF files are named without transformers:",
         )
     if "model.safetensors" in by_path:
@@ -111,8 +109,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
     variant = RepoVariant("checkpoint", None, files)
     listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
-    for name in {repo.lower(), info.id.lower()}:
-        put_cached(_cache_path(access, name, f"{_CHECKPOINT}{revision}"), msgspec.json.encode(listing))
+    _cache_listing(access, repo, f"{_CHECKPOINT}{revision}", listing)
     return listing
 
 
@@ -170,12 +167,11 @@ def _is_name(repo: str) -> bool:
     return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
 
 
-def _at(repo: str, revision: str) -> str:
-    return sanitize(repo) if revision == "main" else f"{sanitize(repo)} at {shorten(revision, 60)}"
+def _listing_of(repo: str, revision: str) -> str:
+    return f"listing {sanitize(repo)}" + ("" if revision == "main" else f" at {shorten(revision, 60)}")
 
 
 def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> tuple[_Info, list[_Entry]]:
-    """Return the commit of a revision, and its files."""
     access.require_network(doing)
     on_hub = path_on_hub(repo)
     info, _ = fetch_json(api_url(access, on_hub, "revision", revision), _Info, repo=repo, doing=doing)
@@ -207,7 +203,11 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         _check_path(entry.path, info.id)
         (sidecars if is_sidecar(entry.path) else models).append(_repo_file(entry))
     if not models:
-        raise _no_gguf_error(info.id, sidecars, others)
+        sidecar = f"{shorten(sidecars[0].path, 60)}, which is not a model by itself" if sidecars else ""
+        raise UsageError(
+            f"{sanitize(info.id)} has no GGUF model; it contains {_kinds(others, sidecar)}",
+            f"search for one with `ggbench models --search {sanitize(info.id).split('/')[1]}`",
+        )
     return RepoListing(
         repo=info.id,
         revision=revision,
@@ -240,16 +240,8 @@ def _check_path(path: str, repo: str) -> None:
         )
 
 
-def _no_gguf_error(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
-    kinds = [f"{count} {kind}" for kind, count in others.most_common(4)]
-    if sidecars:
-        kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which is not a model by itself")
-    there = ", ".join(kinds) or "nothing"
-    name = sanitize(repo).split("/")[1]
-    return UsageError(
-        f"{sanitize(repo)} has no GGUF model; it contains {there}",
-        f"search for one with `ggbench models --search {name}`",
-    )
+def _kinds(kinds: Counter[str], first: str = "") -> str:
+    return ", ".join(filter(None, (first, *(f"{count} {kind}" for kind, count in kinds.most_common(4))))) or "nothing"
 
 
 def _kind(path: str) -> str:
@@ -263,9 +255,7 @@ def _cache_path(access: HubAccess, repo: str, revision: str) -> Path:
     return access.listings_dir / f"{hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:32]}.json"
 
 
-def _cache_listing(access: HubAccess, repo: str, listing: RepoListing) -> None:
-    # Store it under both names of a renamed repo, and under the branch and the commit.
+def _cache_listing(access: HubAccess, repo: str, revision: str, listing: RepoListing) -> None:
+    """Cache the listing of a revision, under both names of a renamed repo."""
     for name in {repo.lower(), listing.repo.lower()}:
-        for revision in {listing.revision, listing.commit}:
-            content = msgspec.json.encode(replace(listing, revision=revision))
-            put_cached(_cache_path(access, name, revision), content)
+        put_cached(_cache_path(access, name, revision), msgspec.json.encode(listing))

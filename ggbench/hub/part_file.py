@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.files import make_folders
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
@@ -30,10 +28,10 @@ from ggbench.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
 RESUME_HINT = "received data is kept; run the same command to continue"
+OTHER_FOLDER_HINT = "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR"
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
@@ -93,7 +91,6 @@ class PartFile:
         return self._hash.finish(self.n_bytes, check) == self.file.etag
 
     def restart(self) -> None:
-        """Discard the content."""
         self._hash.stop()
         with disk_errors(self.path.parent):
             os.ftruncate(self._descriptor, 0)
@@ -101,7 +98,6 @@ class PartFile:
         self._hash = _BackgroundHash(self._descriptor, self.file)
 
     def close(self) -> None:
-        """Close the file and keep the part."""
         self._hash.stop()
         os.close(self._descriptor)
 
@@ -170,10 +166,7 @@ def disk_errors(place: Path) -> Iterator[None]:
             raise DoesNotFit(
                 f"the disk filled up while writing to {where}", f"free some space; {RESUME_HINT}"
             ) from None
-        raise UsageError(
-            f"cannot write to {where}: {error.strerror or error}",
-            "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
-        ) from None
+        raise UsageError(f"cannot write to {where}: {error.strerror or error}", OTHER_FOLDER_HINT) from None
 
 
 class _BackgroundHash:
@@ -191,7 +184,6 @@ class _BackgroundHash:
         self._thread.start()
 
     def follow(self, n_bytes: int) -> None:
-        """Announce that `n_bytes` can be hashed."""
         if n_bytes - self._available_bytes >= _NOTIFY_BYTES:
             with self._condition:
                 self._available_bytes = n_bytes
@@ -264,48 +256,46 @@ def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, sto
         url = file_url(access, repo, part.file.path, commit)
         while part.missing_bytes:
             before = part.n_bytes
-            ended = _try_once(url, part, stop)
+            reason, pause_s = _try_once(url, part, stop)
             stop.check()
             if not part.missing_bytes:
                 return
             n_empty_tries = 0 if part.n_bytes > before else n_empty_tries + 1
-            if n_empty_tries == len(BACKOFF_S) or (ended.pause_s or 0) > MAX_WAIT_S:
-                raise _gave_up_error(part, ended, n_empty_tries)
-            stop.wait(max(BACKOFF_S[n_empty_tries], ended.pause_s or 0))
+            if n_empty_tries == len(BACKOFF_S) or pause_s > MAX_WAIT_S:
+                so_far = f"{format_bytes(part.n_bytes)} of {format_bytes(part.file.n_bytes)}"
+                what = f"the download of {sanitize(part.file.name)} stopped at {so_far}: {reason}"
+                if pause_s > MAX_WAIT_S:
+                    wait = format_duration(pause_s)
+                    raise NetworkError(f"{what} and asks to wait {wait}", f"try again then: {RESUME_HINT}")
+                raise NetworkError(f"{what}, {n_empty_tries} tries without data", RESUME_HINT)
+            stop.wait(max(BACKOFF_S[n_empty_tries], pause_s))
 
 
-class _Interruption(msgspec.Struct, frozen=True):
-    """Why a request ended before the file was complete."""
-
-    reason: str
-    pause_s: float | None = None
-    """Delay requested by the server."""
-
-
-def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
+def _try_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
+    """Return why a request ended, which matters if the file is not complete, and the delay that the server requests."""
     import httpx2
 
     try:
         return _fill_once(url, part, stop)
     except httpx2.ConnectError:
-        return _Interruption("cannot connect")
+        return "cannot connect", 0.0
     except httpx2.TimeoutException:
-        return _Interruption("the server did not respond in time")
+        return "the server did not respond in time", 0.0
     except (httpx2.NetworkError, httpx2.RemoteProtocolError):
-        return _Interruption("the connection was cut")
+        return "the connection was cut", 0.0
     except (NetworkError, NotReadable) as error:
         # Keep the part: the response may come from a captive portal between here and the Hub.
-        return _Interruption(error.message)
+        return error.message, 0.0
 
 
-def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
+def _fill_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
     from huggingface_hub.utils import hf_raise_for_status
 
     begin = part.n_bytes
     asked = range_headers(begin, min(part.file.n_bytes, begin + RANGE_BYTES))
     with open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
         if response.status_code in RETRY_STATUSES:
-            return _Interruption(f"the server returned {response.status_code}", retry_after_s(response))
+            return f"the server returned {response.status_code}", retry_after_s(response) or 0.0
         if response.is_error:
             response.read()
             hf_raise_for_status(response)
@@ -317,14 +307,4 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
             part.append(chunk)
             if not part.missing_bytes:
                 break
-    return _Interruption("the connection closed early")
-
-
-def _gave_up_error(part: PartFile, ended: _Interruption, n_empty_tries: int) -> NetworkError:
-    so_far = f"{format_bytes(part.n_bytes)} of {format_bytes(part.file.n_bytes)}"
-    what = f"the download of {sanitize(part.file.name)} stopped at {so_far}: {ended.reason}"
-    if ended.pause_s is not None and ended.pause_s > MAX_WAIT_S:
-        return NetworkError(
-            f"{what} and asks to wait {format_duration(ended.pause_s)}", f"try again then: {RESUME_HINT}"
-        )
-    return NetworkError(f"{what}, {n_empty_tries} tries without data", RESUME_HINT)
+    return "the connection closed early", 0.0

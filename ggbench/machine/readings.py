@@ -1,4 +1,4 @@
-"""Readings of the machine's state: CPU, memory, and each GPU's clocks, temperature, power and processes.
+"""Readings of the machine's state: CPU, memory, each GPU's clocks, temperature, power and processes, other programs.
 
 Take one about once a second during a measurement, in the parent of the timed process. A reading costs a few small
 kernel files and a few NVML queries per GPU.
@@ -10,14 +10,17 @@ import contextlib
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
+
+import msgspec
 
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.host import affinity, cpu_quota, describe_ram
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
-from ggbench.units import format_bytes, format_count
+from ggbench.units import MIB, format_bytes, format_count, format_percent
 
 _THROTTLE_NAMES = {
     0x002: "applications_clocks_setting",
@@ -104,29 +107,27 @@ def processes_by_pid(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None
 def name_processes(processes: Sequence[GpuProcess]) -> str:
     """Format the largest three: `python3.11 (pid 4242, 6.00 GiB), an unnamed process (pid 911, 300.0 MiB)`."""
     by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
-    names = [
-        f"{program_name(process.name)} (pid {process.pid}"
-        f"{'' if process.used_bytes is None else f', {format_bytes(process.used_bytes)}'})"
-        for process in by_size[:_MAX_NAMED]
-    ]
+    names = []
+    for process in by_size[:_MAX_NAMED]:
+        size = "" if process.used_bytes is None else f", {format_bytes(process.used_bytes)}"
+        names.append(f"{program_name(process.name)} (pid {process.pid}{size})")
     n_more = len(by_size) - len(names)
     return ", ".join(names) + (f" and {format_count(n_more)} more" if n_more else "")
 
 
 def program_name(name: str | None) -> str:
-    """Return the file name: of a Windows path, which may contain spaces, or of a command line."""
+    """Return the file name in a Windows path, which may contain spaces, or in a command line."""
     path = name or ""
     file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
     return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
 def read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
-    """Read every GPU; none without NVML."""
     return () if nvml is None else tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
-    """Read one GPU; values that a chip does not report, or reports as 0 for that, are None."""
+    """Read one GPU; a value that the chip does not report, or reports as 0, is None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)
     return GpuReading(
@@ -186,27 +187,22 @@ def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: AN
 
 
 _MOST_BETWEEN_NS = 10_000_000
-"""Between two readings of one clock, else another is not of the same moment."""
+"""Longest time between two readings of one clock; after more, a reading in between is not of the same moment."""
 
 if sys.platform == "linux":
-
-    def elapsed_ns() -> int:
-        """Return nanoseconds since some moment, those among them for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-    def awake_ns() -> int:
-        """Return nanoseconds since the same moment without those for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
+    _ELAPSED, _AWAKE = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
 else:
+    _ELAPSED, _AWAKE = time.CLOCK_MONOTONIC, time.CLOCK_UPTIME_RAW
 
-    def elapsed_ns() -> int:
-        """Return nanoseconds since some moment, those among them for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
-    def awake_ns() -> int:
-        """Return nanoseconds since the same moment without those for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_UPTIME_RAW)
+def elapsed_ns() -> int:
+    """Return nanoseconds since some moment, including time for which the machine was suspended."""
+    return time.clock_gettime_ns(_ELAPSED)
+
+
+def awake_ns() -> int:
+    """Return nanoseconds since the same moment without time for which the machine was suspended."""
+    return time.clock_gettime_ns(_AWAKE)
 
 
 _EPOCH_NS = time.time_ns() - elapsed_ns()
@@ -222,8 +218,84 @@ def moment_ns() -> int:
 
 
 def suspended_ns() -> int:
-    """Return for how long the machine was suspended so far; only differences mean anything."""
+    """Return for how long the machine was suspended so far; only differences are meaningful."""
     while True:
         before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
         if after - before <= _MOST_BETWEEN_NS:
             return elapsed - before
+
+
+_LEAST_BYTES = 128 * MIB
+"""Memory from which a program is named."""
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program that holds memory, with all of its processes."""
+
+    name: str
+    """Untrusted text."""
+    pids: tuple[int, ...]
+    held_bytes: int
+
+
+def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Program, ...]:
+    """Return at most three programs of this user with 128 MiB or more of a GPU's or of main memory, without ggbench.
+
+    Processes of one name count together. In main memory only what they do not share with others is counted.
+    """
+    import psutil
+
+    on_card = {each.pid: each.used_bytes or 0 for each in list_gpu_processes([gpu_index])} if on_gpu else {}
+    me = psutil.Process()
+    own = {me.pid, *(each.pid for each in (*me.parents(), *me.children(recursive=True)))}
+    found: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for process in psutil.process_iter(["name", "username", "memory_info"]):
+        memory = process.info["memory_info"]
+        if process.pid in own or memory is None or process.info["username"] != me.username():
+            continue
+        held = on_card.get(process.pid, 0) if on_gpu else memory.rss - getattr(memory, "shared", 0)
+        found[process.info["name"] or "an unnamed process"][process.pid] = held
+    programs = [Program(name, tuple(pids), sum(pids.values())) for name, pids in found.items()]
+    programs = [program for program in programs if program.held_bytes >= _LEAST_BYTES]
+    return tuple(sorted(programs, key=lambda program: -program.held_bytes)[:_MAX_NAMED])
+
+
+_LEAST_SHARE = 0.1
+"""Share of one core from which a program is named."""
+
+
+class BusyPrograms:
+    """The CPU time of every other process when this was made."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.monotonic(), _cpu_seconds()
+
+    def since(self) -> tuple[str, ...]:
+        """Return at most three programs that have computed since, the busiest first: `make (pid 17, 93 % of a core)`.
+
+        Programs in another container or on the same host outside a virtual machine are not seen.
+        """
+        elapsed_s = time.monotonic() - self._began
+        found = []
+        for (pid, name), seconds in _cpu_seconds().items():
+            share = (seconds - self._before.get((pid, name), 0.0)) / elapsed_s if elapsed_s > 0 else 0.0
+            if share >= _LEAST_SHARE:
+                found.append((share, pid, name))
+        return tuple(
+            f"{shorten(name, _NAME_WIDTH)} (pid {pid}, {format_percent(share)} of a core)"
+            for share, pid, name in sorted(found, reverse=True)[:_MAX_NAMED]
+        )
+
+
+def _cpu_seconds() -> dict[tuple[int, str], float]:
+    """Return the CPU time of each process outside ggbench, by its pid and name."""
+    import psutil
+
+    me = psutil.Process()
+    own = {me.pid, *(each.pid for each in me.children(recursive=True))}
+    found = {}
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if process.pid not in own and times is not None:
+            found[process.pid, process.info["name"] or "an unnamed process"] = times.user + times.system
+    return found

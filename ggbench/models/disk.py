@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
-from ggbench.hub.hf_cache import find_snapshots
+from ggbench.hub.repo_records import find_snapshots
 from ggbench.models.local_files import (
     MAX_FOLDERS,
     HeaderFacts,

@@ -17,8 +17,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
-from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
-from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN

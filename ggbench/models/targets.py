@@ -22,8 +22,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
-from ggbench.hub.hf_cache import repo_folder
-from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.local_files import LocalVariant, local_variants

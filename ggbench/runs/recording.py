@@ -13,7 +13,7 @@ from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, machine_changes, summarize_gpus
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.serving import RequestTiming, TimedSeries, TokenChunks, TokenTimes
+from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps is no part of what was timed."""

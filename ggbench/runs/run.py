@@ -13,8 +13,15 @@ from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, b_ratio, w_ratio
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import (
+    DecodeLimit,
+    LatencySummary,
+    LineFit,
+    PrefillSpeed,
+    ServingFigures,
+    b_ratio,
+    w_ratio,
+)
 
 
 class Settings:

@@ -26,8 +26,7 @@ from ggbench.runs.recording import (
 from ggbench.runs.run import Result, Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun, decode
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow
-from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming, ServerFound, TokenChunks
 
 _T = TypeVar("_T")
 

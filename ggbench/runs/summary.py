@@ -14,8 +14,7 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, ServingFigures
 
 _R = TypeVar("_R", bound=Result)
 

@@ -8,10 +8,11 @@ address space.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
@@ -25,7 +26,7 @@ from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_
 from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.units import MIB, format_bytes
+from ggbench.units import KV_CELLS, MIB, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
@@ -193,3 +194,135 @@ def beyond_reserve(file: ModelFile, n_ctx: int, cache_bytes: int) -> int:
     vocabulary = _OF_A_VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
     n_cells = min(n_ctx, cache_bytes // _SMALLEST_CELL_BYTES)
     return max(0, vocabulary + context_overhead(file, n_cells) + decode_overhead(n_cells) - BESIDE_BUFFERS_BYTES)
+
+
+_TRUSTED_QUESTIONS = 6
+"""This many questions may follow the caller's expectation before the bracket is halved instead."""
+
+
+class Bracket:
+    """What is known of the edge: the largest n_ctx that passed and the smallest that failed, multiples of 256."""
+
+    def __init__(self, ceiling: int, failed: int | None = None) -> None:
+        """`ceiling` is the largest that is asked for, rounded down; `failed` is known to fail before any question."""
+        self.passed: int | None = None
+        self.failed = failed
+        self._ceiling = ceiling // KV_CELLS
+        self._n_asked = 0
+        self._stride = 1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the ends are neighbours, or the ceiling passed, or the smallest context failed."""
+        return self._high < self._low
+
+    @property
+    def _low(self) -> int:
+        return (self.passed or 0) // KV_CELLS + 1
+
+    @property
+    def _high(self) -> int:
+        return min(self._ceiling, self._ceiling if self.failed is None else self.failed // KV_CELLS - 1)
+
+    def next(self, expected: int) -> int:
+        """The n_ctx to ask for, where the caller expects `expected` to be the largest that works.
+
+        What it expects may have passed already: then the length above is asked for, to see it fail.
+        """
+        low, high = self._low, self._high
+        guess = expected // KV_CELLS
+        self._n_asked += 1
+        if low <= guess <= high:
+            wanted = guess
+        else:
+            wanted = low + self._stride - 1 if guess < low else high - self._stride + 1
+            self._stride *= 2
+        both_ends = self.passed is not None and self.failed is not None
+        if both_ends and (self._n_asked > _TRUSTED_QUESTIONS or not low <= wanted <= high):
+            wanted = (low + high) // 2
+        return min(max(wanted, low), high) * KV_CELLS
+
+    @property
+    def middle(self) -> int:
+        """Of what is open; a quarter away from the only end that is known."""
+        if self.passed is not None and self.failed is not None:
+            return (self.passed + self.failed) // 2
+        return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
+
+    def record(self, n_ctx: int, *, passed: bool) -> None:
+        """Take in the answer for `n_ctx`."""
+        if passed:
+            self.passed = max(n_ctx, self.passed or 0)
+        else:
+            self.failed = min(n_ctx, self.failed or n_ctx)
+
+
+def largest_n_ctx(
+    need: Callable[[int], int], budget_bytes: int, ceiling: int, first_guess: int, bytes_per_token: float
+) -> int:
+    """The largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 where not even 256 are.
+
+    `need` gives the bytes of a length and grows with it. It is asked for the answer and, below the ceiling, for the
+    length right above, so what holds is verified on both sides. From `first_guess` the search goes as far as
+    `bytes_per_token` lead, then by the line through the closest lengths known on either side of the budget; every
+    fourth question halves what is left instead, against a curve that would lead on for long.
+    """
+    known: dict[int, int] = {}
+    inside, outside = 0, ceiling // KV_CELLS + 1
+    growth = max(1, round(bytes_per_token * KV_CELLS))
+    guess = first_guess // KV_CELLS
+    while outside - inside > 1:
+        guess = min(max(guess, inside + 1), outside - 1)
+        known[guess] = need(guess * KV_CELLS)
+        if known[guess] <= budget_bytes:
+            inside = guess
+        else:
+            outside = guess
+        if len(known) % 4 == 0:
+            guess = (inside + outside) // 2
+        elif inside in known and outside in known:
+            rise = known[outside] - known[inside]
+            guess = inside + (budget_bytes - known[inside]) * (outside - inside) // rise
+        else:
+            guess += (budget_bytes - known[guess]) // growth
+    return inside * KV_CELLS
+
+
+CEILING = 1 << 20
+"""No longer context is planned, unless the model was trained for one."""
+LONGEST = 1 << 24
+"""Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
+
+_TOO_MUCH = 1 << 62
+"""For a context that llama.cpp refuses even to size."""
+
+
+def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
+    """The longest context that is looked for, at least `n_ctx`; a multiple of 256."""
+    return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
+
+
+def longest_n_ctx(
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+) -> int:
+    """The longest context that the bytes hold with its weights and process, looked for from `first`; 0 where none is.
+
+    `size` makes a dry context, and the placement has to know the size of the weights. Raises EngineEnded where the
+    worker ends, but not where llama.cpp refuses a context.
+    """
+    weight_bytes = placement.weight_bytes
+    assert weight_bytes is not None
+    if weight_bytes > usable_bytes:
+        return 0
+
+    def need(n_ctx: int) -> int:
+        try:
+            context = first if n_ctx == first.n_ctx else size(n_ctx)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            return _TOO_MUCH
+        return placement.needed_bytes(context, usable_bytes)
+
+    bytes_per_token = placement.cache_bytes(first) / first.n_ctx
+    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)

@@ -21,8 +21,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
-from ggbench.sizing.placement import Placement, speed_bounds
+from ggbench.sizing.placement import LONGEST, Placement, longest_n_ctx, planning_ceiling, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.sizing.what_helps import what_helps

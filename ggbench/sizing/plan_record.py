@@ -10,7 +10,7 @@ import msgspec
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.programs import Program
+from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis

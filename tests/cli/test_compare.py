@@ -51,7 +51,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
     assert metrics["p50_ms"]["better"] == []
     assert document["differences"]["configuration"] == []
     assert any(line.startswith("quant: q8_0 in a") for line in document["differences"]["file"])
-    assert document["sentence"].startswith("q4_k_m is better in ")
+    assert document["sentence"].startswith("q4_k_m is faster: ")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from ggbench.hub import download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress
-from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
+from ggbench.hub.repo_records import repo_folder
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 

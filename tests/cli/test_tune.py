@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.known_speeds import ThisMachine
+from ggbench.decisions.known import ThisMachine
 from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run

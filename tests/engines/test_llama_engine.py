@@ -134,7 +134,7 @@ class OtherSetup(EngineConfig):
     """Another engine's."""
 
 
-@pytest.mark.parametrize(("source", "setup"), [(Source(url="http://127.0.0.1"), SETUP), (FILE, OtherSetup())])
+@pytest.mark.parametrize(("source", "setup"), [(Source(), SETUP), (FILE, OtherSetup())])
 def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: EngineConfig) -> None:
     bench = llama_bench(HEALTHY)
     (ending,) = bench.engine.open(source, setup)

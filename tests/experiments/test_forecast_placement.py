@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import known_speeds
+from ggbench.decisions import known
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
@@ -80,7 +80,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, known_speeds):
+    for module in (twin_timer, known):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 

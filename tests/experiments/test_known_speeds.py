@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import known_speeds as module
-from ggbench.decisions.known_speeds import expected_at, known_speeds
+from ggbench.decisions import known as module
+from ggbench.decisions.known import expected_at, known_speeds
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig

@@ -5,8 +5,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ggbench.engines.transformers.architectures import read_layout
-from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.config_json import Config, read_layout
 from ggbench.engines.transformers.storage import METHODS, Stored
 
 QWEN2_TINY: Mapping[str, object] = {

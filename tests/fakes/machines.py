@@ -5,8 +5,7 @@ from msgspec.structs import replace
 from ggbench.decisions.doctor.checkup import Calibration, Checkup
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.hub.access import HubLogin
-from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import DataFolder
+from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.records import Environment, Gpu
 from ggbench.runs.store.health import StoreHealth
 from ggbench.stats.decode_timing import Bandwidth

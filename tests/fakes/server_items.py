@@ -9,7 +9,6 @@ from ggbench.engines.server.contract import (
     Generate,
     GenerationFailed,
     Item,
-    NetworkTimes,
     OfferedModel,
     Prompt,
     Sent,
@@ -52,7 +51,7 @@ def on_a_line(
     def stream(index: int, asked: Generate) -> Iterator[Item]:
         n_prompt, n_gen = asked.prompt.n_tokens, min(asked.n_gen, stops_after or asked.n_gen)
         began = 1_000_000_000 + index
-        yield Sent(began, None)
+        yield Sent(began)
         prompt_ns = n_prompt * PROMPT_NS_PER_TOKEN
         yield FirstByte(began + prompt_ns + NETWORK_NS)
         decode_ns, done, turn = 0, 0, 0
@@ -66,7 +65,7 @@ def on_a_line(
         if error is not None:
             yield GenerationFailed(arrived, error)
             return
-        own = {"prompt_ns": prompt_ns, "decode_ns": decode_ns, "decode_n": done - 1} if has_clock else {}
+        own = {"prompt_ns": prompt_ns, "decode_ns": decode_ns} if has_clock else {}
         yield Ended(
             arrived,
             n_prompt_counted or n_prompt,
@@ -107,8 +106,8 @@ class ScriptedServer:
                 else:
                     yield index, item
 
-    def network_times(self) -> NetworkTimes:
-        return NetworkTimes(500_000, (300_000, 300_000, 400_000))
+    def round_trips_ns(self) -> tuple[int, ...]:
+        return (300_000, 300_000, 400_000)
 
     def close(self) -> None:
         self.closed = True

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ggbench.hub.access import HubAccess
-from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, repo_folder
 from tests.fakes.hub import TestHub
 
 MIB = 1 << 20

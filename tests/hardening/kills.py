@@ -17,7 +17,7 @@ import psutil
 from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.hub.hf_cache import verify_blob
+from ggbench.hub.repo_records import verify_blob
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench

@@ -9,9 +9,8 @@ from pathlib import Path
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
 from ggbench.hub.headers import read_variant_header
-from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.listing import list_repo
-from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.repo_records import RepoListing, repo_folder
 from tests.fakes.hub import (
     Corrupt,
     Cut,

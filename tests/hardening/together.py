@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
-from ggbench.hub.hf_cache import verify_blob
+from ggbench.hub.repo_records import verify_blob
 from tests.hardening.commands import finish, started
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench

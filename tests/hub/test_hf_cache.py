@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.hub.access import HubAccess
-from ggbench.hub.hf_cache import cached_paths, repo_folder, verify_blob
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder, verify_blob
 from ggbench.models.sources import FoundVariant, RepoRequest, find_variants
 from tests.fakes.hub import TestHub
 
@@ -136,5 +135,5 @@ def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) 
 
 def test_reading_the_cache_does_not_import_huggingface_hub() -> None:
     """Listing local files must not take the 150 ms of the import."""
-    code = "import sys, ggbench.hub.hf_cache; sys.exit('huggingface_hub' in sys.modules)"
+    code = "import sys, ggbench.hub.repo_records; sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

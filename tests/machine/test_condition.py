@@ -9,10 +9,9 @@ import psutil
 import pynvml
 import pytest
 
-from ggbench.machine import programs
-from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
-from ggbench.machine.disks import describe_place
-from ggbench.machine.programs import Program, programs_that_hold_memory
+from ggbench.machine import readings
+from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state, describe_place
+from ggbench.machine.readings import Program, programs_that_hold_memory
 from ggbench.machine.records import GpuProcess
 from tests.fakes.nvml import FakeNvml, install, replay
 
@@ -143,7 +142,7 @@ def test_a_persons_own_programs_are_named_by_what_they_hold_alone() -> None:
 
 def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     on_card = (GpuProcess(-11, "browser", GIB), GpuProcess(-14, "daemon", GIB), GpuProcess(-13, "editor", None))
-    monkeypatch.setattr(programs, "list_gpu_processes", lambda indices: on_card if indices == [1] else ())
+    monkeypatch.setattr(readings, "list_gpu_processes", lambda indices: on_card if indices == [1] else ())
     assert programs_that_hold_memory(on_gpu=True, gpu_index=1) == (Program("browser", (-11, -12), GIB),)
     assert programs_that_hold_memory(on_gpu=True) == ()
 

@@ -14,7 +14,7 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one
-from ggbench.sizing.theory.counted_models import count_model
+from ggbench.sizing.theory.weights import count_model
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 
@@ -150,7 +150,7 @@ def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAcce
 
 def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:
     hub.add_repo("org/GGUF", {"a-q8_0.gguf": b"GGUF", "README.md": b""})
-    with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains \.gguf, \.md") as caught:
+    with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains 1 \.gguf, 1 \.md") as caught:
         resolve(parse_model("transformers:org/GGUF"), hub=access)
     assert caught.value.hint == "its GGUF files are named without transformers:"
 

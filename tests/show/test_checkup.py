@@ -5,8 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.decisions.doctor.findings import findings
+from ggbench.decisions.doctor.checkup import Checkup, findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths

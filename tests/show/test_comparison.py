@@ -72,14 +72,14 @@ def test_a_bound_is_not_compared() -> None:
         assert line(two, header).verdict == "a and b only a bound"
         assert line(two, f"{header}%").verdict == ""
     assert not any(any(each.better) for each in (*one.lines, *two.lines))
-    assert sentence_of(one) == "m q4_k_m and m q4_k_m are equal in memory."
+    assert sentence_of(one) == "m q4_k_m and m q4_k_m show no difference in memory."
 
 
 def test_of_three_two_may_be_better_together() -> None:
     a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
     compared = compare_quants([a, b, c])
     assert line(compared, "W").better == (True, True, False)
-    assert line(compared, "W").verdict == "a and b show no difference; c is worse"
+    assert line(compared, "W").verdict == "a and b are equally good; c is worse"
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
@@ -148,17 +148,15 @@ def test_two_runs_end_in_a_sentence() -> None:
     small = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (
-        "q4_k_m is better in speed (1.50 ±0.15 times) and memory (500 B less). They show no difference in W and B."
+        "q4_k_m is faster: 1.50 ±0.15 times. q4_k_m takes less memory: 500 B less."
     )
     faster_b = row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1)))
     assert sentence_of(compare_quants([small, faster_b])) == (
-        "q4_k_m is better in speed (1.50 ±0.15 times) and memory (500 B less); q8_0 in B (0.80 ±0.08 times)."
-        " They show no difference in W."
+        "q4_k_m is faster: 1.50 ±0.15 times. q8_0 is better in B (latency of the first token): 0.80 ±0.08 times."
+        " q4_k_m takes less memory: 500 B less."
     )
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    assert sentence_of(compare_quants(same)) == (
-        "q4_k_m and q8_0 show no difference in speed, W and B; they are equal in memory."
-    )
+    assert sentence_of(compare_quants(same)) == ("q4_k_m and q8_0 show no difference in speed, W, B and memory.")
 
 
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
@@ -183,7 +181,7 @@ def test_prompts_of_one_length_are_compared() -> None:
     assert line(compared, "prefill 512").verdict == "b is 20 % higher; no interval"
     assert line(compared, "prefill 25").verdict == "b is better: 2.00 ±0.20 times"
     assert line(compared, "prefill 25").texts == ("50.0 ±1.0", "100.0 ±2.0")
-    assert "is better in prefill 25 (2.00 ±0.20 times)" in sentence_of(compared)
+    assert "is better in prefill 25: 2.00 ±0.20 times" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
 
@@ -200,7 +198,7 @@ def test_three_runs_end_in_a_sentence() -> None:
         for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
     ]
     assert sentence_of(compare_quants(runs)) == (
-        "q2_k is best in speed (1.20 ±0.11 times q4_0); q4_0 in memory (1 B less than q8_0)."
-        " The 3 runs show no difference in B;"
-        " q2_k and q4_0 show no difference in W, where q8_0 falls behind."
+        "q2_k is fastest: 1.20 ±0.11 times q4_0."
+        " q2_k and q4_0 are equally good in W (growth of latency with context); q8_0 is worse."
+        " q4_0 takes the least memory: 1 B less than q8_0."
     )

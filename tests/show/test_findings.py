@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.decisions.doctor.findings import Finding, findings
+from ggbench.decisions.doctor.checkup import Checkup, Finding, findings
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess

@@ -9,11 +9,9 @@ from ggbench.machine.gpus import find_gpu
 from ggbench.models.reference import parse_model
 from ggbench.show.limits import decode_figure, limits_report, prefill_figure
 from ggbench.show.plot import plot_text
-from ggbench.sizing.theory.counted_models import CountedModel, count_model
-from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import model_limits
-from ggbench.sizing.theory.weights import count_parameters
+from ggbench.sizing.theory.limits import known_hardware, model_limits
+from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.programs import Program
+from ggbench.machine.readings import Program
 from ggbench.show.plan import PLAN, plan_report
 from ggbench.sizing.plan_record import Budget, Change, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.programs import Program
+from ggbench.machine.readings import Program
 from ggbench.models.targets import Target
 from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.sizing.what_helps import smaller_quant_advice, with_other_quants, with_programs

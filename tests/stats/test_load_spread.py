@@ -10,8 +10,16 @@ import pytest
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, proven, scores_of
 from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
 from ggbench.stats.intervals import ratio_interval
-from ggbench.stats.load_spread import ASSUMED_FREEDOM, ASSUMED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
-from ggbench.stats.samples import FREEDOM, t_95
+from ggbench.stats.samples import (
+    ASSUMED_FREEDOM,
+    ASSUMED_SIGMA,
+    FREEDOM,
+    LoadSpread,
+    Repeat,
+    is_disturbed,
+    load_spread,
+    t_95,
+)
 
 
 def loads(rng: np.random.Generator, count: int, between: float, within: float, value: float = 50.0) -> list[Repeat]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ggbench.stats.steadiness import unsteady
+from ggbench.stats.speed import unsteady
 
 DATA = Path(__file__).parent.parent / "data"
 Floats = npt.NDArray[np.float64]

@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow, TimedSeries, TokenChunks, TokenTimes
 from ggbench.stats.linefit import fit_line, fit_windows, window_speed
-from ggbench.stats.serving import TimedSeries, TokenChunks, TokenTimes
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:

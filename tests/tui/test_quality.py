@@ -16,10 +16,10 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
-from ggbench.tui.screens.settings_dialog import SettingsDialog
-from ggbench.tui.services import Services
+from ggbench.tui.screens.forms import NO_BASE, QualityAsked, SettingsDialog
+from ggbench.tui.screens.starting import QualityRequest
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press, words_of
 from tests.fakes.hub import TestHub
@@ -136,8 +136,8 @@ def test_scored_runs_are_listed_opened_and_compared(
         shown = await press(app, pilot, "v", "v")
         assert "PPL above its base" in shown
         shown = await press(app, pilot, "escape", "j", "space", "space", "c")
-        assert "is better in PPL (0.9" in shown
-        assert "KLD (" in shown
+        assert "is better in PPL: 0.9" in shown
+        assert "KLD: " in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
         assert "different texts and numbers of chunks: perplexities do not compare" in words_of(app)
 

@@ -1,30 +1,31 @@
-"""Measured runs side by side: which is better in what and by how much, and what else differs between them.
+"""Compare measured runs: which is better in what and by how much, what else differs, and whether limits are exceeded.
 
 A number from one run is an estimate, and another load of the same model gives another one. So a run is called better
-only where the interval of the ratio, with the spread between loads, excludes 1; where there is no interval, the largest
-or the smallest is named without a verdict.
+only where the interval of the ratio, including the spread between loads, excludes 1. Without intervals, the largest or
+smallest value is named without a verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
-from ggbench.decisions.compare.estimates import Column, Estimated, Versus, estimates, versus
-from ggbench.decisions.compare.repeats import RunSpreads
+from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
+from ggbench.errors import UsageError
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
 from ggbench.show.names import unambiguous_names
 from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval
-from ggbench.stats.load_spread import LoadSpread
+from ggbench.stats.samples import LoadSpread
 from ggbench.text import in_words
-from ggbench.units import format_number
+from ggbench.units import counted, format_number, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
 
@@ -33,24 +34,28 @@ class Better(msgspec.Struct, frozen=True):
     """One run is better than every other."""
 
     run: int
-    """Index, as below."""
     over: int
     """The next best."""
     n_compared: int
     ratio: float | None
-    """Its value over that of the next best; None where that is zero."""
+    """Its value over that of the next best; None if that is zero."""
     ratio_ci95: Interval | None
-    """None where the values are exact, and without a ratio."""
+    """None if the values are exact or there is no ratio."""
     gain: str
     """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
     is_exact: bool
 
+    def gain_over(self, name: str) -> str:
+        """Return `: 1.32 ±0.04 times c`, `: 48.9 MiB less than c`; the name is left out if there are only two."""
+        if not self.gain or self.n_compared == 2:
+            return f": {self.gain}" if self.gain else ""
+        return f": {self.gain} {'than ' if self.is_exact else ''}{name}"
+
     @property
     def text(self) -> str:
         """`b is best: 1.32 ±0.04 times c`."""
-        word, over = ("better", "") if self.n_compared == 2 else ("best", f" {letter(self.over)}")
-        gain = f": {self.gain}{f' than{over}' if self.is_exact and over else over}" if self.gain else ""
-        return f"{letter(self.run)} is {word}{gain}"
+        word = "better" if self.n_compared == 2 else "best"
+        return f"{letter(self.run)} is {word}{self.gain_over(letter(self.over))}"
 
 
 class Tied(msgspec.Struct, frozen=True):
@@ -61,25 +66,23 @@ class Tied(msgspec.Struct, frozen=True):
     """The runs that are worse than one of them."""
     is_exact: bool
     apart: str
-    """How far two estimates may be apart, `−3 % (−7 to +1 %)`; empty of more, and of what is exact."""
+    """How far two estimates may be apart, `−3 % (−7 to +1 %)`; empty for more than two, and for exact values."""
 
     @property
     def text(self) -> str:
-        """`a and b show no difference; c is worse`."""
+        """`a and b are equally good; c is worse`."""
         if self.behind:
-            tied = "are the same" if self.is_exact else f"show {NO_DIFFERENCE}"
-            return (
-                f"{letters(self.runs)} {tied}; {letters(self.behind)} {'is' if len(self.behind) == 1 else 'are'} worse"
-            )
+            verb = "is" if len(self.behind) == 1 else "are"
+            return f"{letters(self.runs)} are equally good; {letters(self.behind)} {verb} worse"
         return "the same" if self.is_exact else f"{NO_DIFFERENCE}{f': {letter(1)} {self.apart}' if self.apart else ''}"
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """The best of several values that have no interval, so that its lead may be nothing but noise."""
+    """The best of several values without intervals, so that its lead may be nothing but noise."""
 
     run: int
     share: float
-    """How far it is from the second best, as a share of that; 0 where they are equal."""
+    """How far it is from the second best, as a share of that; 0 if they are equal."""
     more_is_better: bool
 
     @property
@@ -92,7 +95,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class NotCompared(msgspec.Struct, frozen=True):
-    """Why runs that show a value are not compared; `runs` is empty where all mean different things."""
+    """Why runs that show a value are not compared; `runs` is empty if it is true of all of them."""
 
     reason: str
     runs: tuple[int, ...] = ()
@@ -107,29 +110,28 @@ Reason: TypeAlias = Better | Tied | Ahead | NotCompared
 
 
 class ComparedLine(msgspec.Struct, frozen=True):
-    """One metric of every run."""
+    """One metric of every run. Runs are named by their indices."""
 
     key: str
     header: str
     unit: str
-    """Empty where the texts carry their own."""
+    """Empty if the texts contain their own."""
     topic: str
     """What a sentence calls it; empty for what follows from another metric."""
     texts: tuple[str, ...]
-    """One for each run, an em dash where it is unknown."""
+    """One for each run, an em dash if it is unknown."""
     compared: tuple[int, ...]
-    """Indices of the runs whose values can be compared, with or without an interval."""
+    """The runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
     """Whether a run is better than another, and none is better than it."""
-    is_exact: bool
     more_is_better: bool
     concern: Concern
     reasons: tuple[Reason, ...]
-    """What was decided, then why runs are left out; empty where fewer than two are known."""
+    """What was decided, then why runs are left out; empty if fewer than two are known."""
     versus: tuple[Versus | None, ...]
-    """Each run beside the first; None of the first itself, and where either is not compared."""
+    """Each run against the first; None for the first itself, and if either is not compared."""
     spreads: tuple[LoadSpread | None, ...]
-    """Between loads, which the intervals include; None where the run has no such value."""
+    """Between loads, which the intervals include; None if the run has no such value."""
 
     @property
     def verdict(self) -> str:
@@ -138,29 +140,29 @@ class ComparedLine(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Runs side by side; the first is the one that others are compared with."""
+    """Runs side by side; the others are compared with the first."""
 
     names: tuple[str, ...]
-    """The shortest form that distinguishes all of them. Printable."""
+    """The shortest that distinguish all of them. Printable."""
     run_ids: tuple[int | None, ...]
-    """Of the run that leads each column; None of one that is not stored."""
+    """The first run of each column; None if it is not stored."""
     lines: tuple[ComparedLine, ...]
     depths: tuple[ComparedLine, ...]
-    """Speed by the tokens that are in the cache already; empty where no run shows it."""
+    """Speed by tokens in the cache; empty if no run shows it."""
     differences: tuple[Differences, ...]
     warnings: tuple[str, ...]
-    """Why a number should not be trusted or compared, a line for each reason."""
+    """Why a number should not be trusted or compared."""
     unsteady: tuple[int, ...]
-    """Indices of the runs whose machine was not steady."""
+    """The runs whose machine was not steady."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no metric of one run can be compared with that of another."""
+        """Whether no metric can be compared."""
         return all(len(line.compared) < 2 for line in (*self.lines, *self.depths))
 
     @property
     def stated(self) -> tuple[ComparedLine, ...]:
-        """What a sentence is about; speed by depth stands in for a speed that does not compare."""
+        """What the sentences are about; speed by depth replaces a speed that does not compare."""
         lines = tuple(line for line in self.lines if line.topic)
         if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
             return lines
@@ -168,14 +170,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare two runs or more; the n-th is called by the n-th letter, as in a plot. Raises StoreError for a kind that
-    this ggbench does not have.
-    """
+    """Compare two or more runs. Raises StoreError for an experiment that this ggbench does not have."""
     return compare([(summary,) for summary in summaries], spreads)
 
 
 def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare columns, each of one run or of the mean of several that repeat one another. Raises as above."""
+    """Compare columns, each one run or the mean of several that repeat one another. Raises like `compare_quants`."""
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
@@ -233,7 +233,6 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         better=tuple(
             one in unbeaten and any(one in others for others in better_runs.values()) for one in range(len(columns))
         ),
-        is_exact=metric.is_exact,
         more_is_better=more,
         concern=metric.concern,
         reasons=reasons,
@@ -249,9 +248,7 @@ def _decided(
     compared: tuple[int, ...],
     unbeaten: tuple[int, ...],
 ) -> tuple[Reason, ...]:
-    """Which run is better, or which are tied; nothing where fewer than two have an interval, or all are beaten in a
-    circle.
-    """
+    """Return which run is better, or which are tied; empty if none is compared, or each is beaten by another."""
     if len(compared) < 2 or not unbeaten:
         return ()
     if len(unbeaten) > 1:
@@ -264,10 +261,9 @@ def _decided(
     lead = versus(metric, columns, found, best, over)
     if lead is None:
         return ()
-    if metric.difference is not None:
-        gain = metric.difference(abs(lead.difference))
-        return (Better(best, over, len(compared), lead.ratio, None, gain, is_exact=True),)
-    return (Better(best, over, len(compared), lead.ratio, lead.ratio_ci95, lead.text, is_exact=False),)
+    gain = lead.text if metric.difference is None else metric.difference(abs(lead.difference))
+    ci95 = None if metric.is_exact else lead.ratio_ci95
+    return (Better(best, over, len(compared), lead.ratio, ci95, gain, metric.is_exact),)
 
 
 def _ahead(values: Sequence[float | None], *, more_is_better: bool) -> tuple[Ahead, ...]:
@@ -275,16 +271,116 @@ def _ahead(values: Sequence[float | None], *, more_is_better: bool) -> tuple[Ahe
     if len(known) < 2:
         return ()
     (best, index), (second, _) = known[:2]
-    if best == second:
-        return (Ahead(index, 0.0, more_is_better),)
-    return (Ahead(index, abs(best / second - 1), more_is_better),) if second else ()
+    if best != second and not second:
+        return ()
+    return (Ahead(index, abs(best / second - 1) if best != second else 0.0, more_is_better),)
 
 
 def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
-    """What only one run has, so that it compares with nothing."""
     alone: dict[int, list[str]] = {}
     for line in lines:
         holders = [index for index, text in enumerate(line.texts) if text != UNKNOWN]
         if len(holders) == 1 and line.topic:
             alone.setdefault(holders[0], []).append(line.topic)
     return [f"only {letter(index)} has {in_words(topics)}: not compared" for index, topics in sorted(alone.items())]
+
+
+State = Literal["exceeded", "kept", "undecided"]
+
+
+class _Limit(NamedTuple):
+    concern: Concern
+    word: str
+    hint: str
+
+
+LIMITS: Mapping[str, _Limit] = {
+    "--fail-if-slower": _Limit(
+        "speed",
+        "slower",
+        "compare runs of one kind over the same lengths, with 64 tokens or more, or prompts with --repeat 3",
+    ),
+    "--fail-if-larger": _Limit("memory", "larger", "compare completed runs with the same --n-ctx"),
+    "--fail-if-worse": _Limit(
+        "quality", "worse", "compare runs of ggbench quality over the same text, chunks and base"
+    ),
+}
+_MOST_REPEATS = 100
+
+
+class LimitCheck(msgspec.Struct, frozen=True):
+    """One metric of one run compared with the first, and a limit."""
+
+    option: str
+    share: float
+    """The limit, as a share of the first run's value."""
+    run: int
+    """Index of the run."""
+    key: str
+    """The metric."""
+    topic: str
+    state: State
+    worse_by: float
+    """Share of the first run's value by which it is worse; negative if it is better."""
+    worse_by_ci95: Interval
+    repeats_needed: int | None
+    """Runs of each that would decide it if the difference stayed the same; for quality, how many times as many chunks.
+    None if it is decided, and if not even a hundred would."""
+
+    def message(self, comparison: Comparison) -> str:
+        """Return one line: which run, by how much, and what would decide it."""
+        concern, word, _ = LIMITS[self.option]
+        by = format_signed_percent(self.worse_by, *self.worse_by_ci95)
+        verdict = {"exceeded": f"{word} than", "kept": "within", "undecided": "undecided by"}[self.state]
+        names = f"{comparison.names[self.run]} against {comparison.names[0]}"
+        said = f"{verdict} {self.option} {format_number(self.share * 100, 2)} %: {self.topic} of {names} is {by} {word}"
+        if self.state != "undecided":
+            return said
+        needed = self.repeats_needed
+        if needed is None:
+            return f"{said}; not even {_MOST_REPEATS} times as much would decide it"
+        if concern == "quality":
+            return f"{said}; about {needed} times as many chunks would decide it"
+        return f"{said}; about {counted(needed, 'run')} of each, compared with --average, would decide it"
+
+
+def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:
+    """Return a check of each further run for each limit, by the option's name, and each metric that it limits.
+
+    Raises UsageError if no metric with an interval could decide a limit.
+    """
+    checks: list[LimitCheck] = []
+    for option, share in limits.items():
+        concern, _, hint = LIMITS[option]
+        lines = [line for line in comparison.stated if line.concern == concern]
+        found = [check for line in lines for check in _checked(option, share, line)]
+        if not found:
+            verdicts = dict.fromkeys(f"{line.topic}: {line.verdict}" for line in lines if line.verdict)
+            why = in_words(list(verdicts)) if verdicts else f"the runs have no {concern} to compare"
+            raise UsageError(f"nothing decides {option}: {why}", hint)
+        checks += found
+    return tuple(checks)
+
+
+def _checked(option: str, share: float, line: ComparedLine) -> list[LimitCheck]:
+    checks = []
+    for run, found in enumerate(line.versus):
+        if found is None or found.ratio is None or found.ratio_ci95 is None:
+            continue
+        low, high = found.ratio_ci95
+        by, least, most = found.ratio - 1, low - 1, high - 1
+        if line.more_is_better:
+            by, least, most = -by, -most, -least
+        state: State = "exceeded" if least > share else "kept" if most <= share else "undecided"
+        needed = _repeats_needed(by, least, most, share) if state == "undecided" else None
+        checks.append(LimitCheck(option, share, run, line.key, line.topic, state, by, (least, most), needed))
+    return checks
+
+
+def _repeats_needed(by: float, least: float, most: float, share: float) -> int | None:
+    """A mean's interval shrinks with the root of their number; the limit has to be half of it away from `by`."""
+    distance, half = abs(by - share), by - least if by > share else most - by
+    if not distance or not math.isfinite(half):
+        return None
+    needed = math.ceil((half / distance) ** 2)
+    return needed if needed <= _MOST_REPEATS else None

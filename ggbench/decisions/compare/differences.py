@@ -1,4 +1,4 @@
-"""What differs between measured quants besides their numbers, and why numbers should not be trusted or compared."""
+"""Find what differs between measured runs besides their numbers, and why numbers should not be trusted or compared."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ggbench.units import format_bandwidth, format_bytes, format_count, format_n
 
 
 class Differences(msgspec.Struct, frozen=True):
-    """What differs in one respect, a line for each property, with the letters of the quants."""
+    """What differs in one respect, a line for each property, with the letters of the runs."""
 
     topic: str
     lines: tuple[str, ...]
-    """Empty where nothing differs."""
+    """Empty if nothing differs."""
 
 
 def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]:
-    """Return the differences by topic; the n-th quant is called by the n-th letter."""
+    """Return the differences by topic; the n-th run is called by the n-th letter."""
     own = own_differences(summary.run.head.kind for summary in summaries)
     return (
         Differences("file", _differing(_FILE, summaries)),
@@ -50,19 +50,19 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
 
 
 def letters(indices: Sequence[int]) -> str:
-    """Return the letters of quants as a list in words: `a, b and d`."""
+    """Return the letters of runs as a list in words: `a, b and d`."""
     return in_words([letter(index) for index in indices])
 
 
 def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """What else their engines were asked for and does not agree, as far as all of them have it."""
+    """Return what else their engines were asked for that differs, as far as all of them have it."""
     described = [summary.setup.described for summary in summaries]
     shared = [name for name in described[0] if all(name in each for each in described)]
     return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """What runs of one kind were asked for and does not agree, under the names of the settings' fields."""
+    """Return how the settings of runs of one kind differ, by the names of their fields."""
     settings: list[Any] = [summary.run.head.settings for summary in summaries]
     if len(set(map(type, settings))) > 1 or not isinstance(settings[0], msgspec.Struct):
         return ()
@@ -89,7 +89,7 @@ def _flash_attn(run: Run) -> str:
 
 
 def _version(environment: Environment, version: str) -> str:
-    """Version of a program; `not used` where another ran the model."""
+    """Return the version of a program; `not used` if another ran the model."""
     is_known = environment.llama_cpp or environment.transformers or environment.server
     return version or ("not used" if is_known else "")
 
@@ -147,7 +147,7 @@ _BANDWIDTH = (Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s",
 
 
 def _differing(properties: Sequence[Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """A line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
+    """Return a line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
     lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
     return tuple(line for line in lines if line)
 
@@ -182,13 +182,8 @@ def _build_parts(environment: Environment | None) -> frozenset[str]:
     return frozenset(part.strip() for part in text.replace(" : ", " | ").split("|") if part.strip())
 
 
-def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return runs that did not complete or were not steady, then numbers of different things."""
-    return (*_reliability(summaries), *_different_things(summaries))
-
-
-def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Runs that did not complete, or whose machine was not steady."""
+def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
+    """Return why numbers should not be trusted, then which ones measure different things."""
     lines = []
     for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
@@ -196,21 +191,15 @@ def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
             lines.append(f"{letter(index)} did not complete: {reason or summary.outcome.text}")
         elif summary.unsteady:
             lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
-    return tuple(lines)
-
-
-def _different_things(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Numbers that do not measure the same thing."""
-    lines = []
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append("different models: less memory or a lower B may only mean a smaller model")
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
-    return tuple(lines)
+    return lines
 
 
 def _are_other_models(one: Subject, other: Subject) -> bool:
-    """By architecture and shape, or where no header says them, by name."""
+    """Compare architecture and shape, or names if a header is missing."""
     differ = one.has_other_shape(other)
     return model_name(one) != model_name(other) if differ is None else differ

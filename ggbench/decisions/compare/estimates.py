@@ -1,19 +1,32 @@
-"""What each column of a comparison says of a metric, with its interval, and how far it is from another's."""
+"""Estimate each column's value of a metric with its interval, which includes the spread between loads of the model."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.repeats import RunSpreads
+from ggbench.engines.endings import Outcome
+from ggbench.errors import StoreError
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
 from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
-from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
+from ggbench.stats.samples import (
+    ASSUMED_FREEDOM,
+    ASSUMED_SIGMA,
+    DISTURBED_SIGMA,
+    LoadSpread,
+    Repeat,
+    is_disturbed,
+    load_spread,
+)
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
 _DISTURBED = "far from its repeats: measure again"
@@ -26,28 +39,30 @@ class Estimated(msgspec.Struct, frozen=True):
     """One column's value of a metric."""
 
     text: str
-    """As tables have it, an em dash where it is unknown; the interval in it is that of the run alone."""
+    """As in tables, an em dash if it is unknown; its interval is that of the run alone."""
     value: float | None
     ci95: Interval | None
-    """None where it is not compared."""
+    """None if it is not compared."""
     left_out: str
-    """Why it is not, in a few words; empty where it is, and where it is unknown."""
+    """Why it is not compared; empty if it is, and if it is unknown."""
     spread: LoadSpread | None = None
-    """That the interval includes; None of what does not depend on the load."""
+    """What the interval includes; None for a metric that does not depend on the load."""
 
 
 def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:
-    """Return what each column says; a metric that no load changes is that of the first run of a column."""
+    """Return each column's value: the mean of its runs, or the first run's for a metric that no load changes.
+
+    Runs that lie far from their repeats are left out, unless all do.
+    """
     if not metric.is_timed:
         return [_alone(metric, column[0]) for column in columns]
-    return [_timed(_undisturbed(metric, column, spreads), spreads.of(metric, column[0])) for column in columns]
-
-
-def _undisturbed(metric: Metric, column: Column, spreads: RunSpreads) -> list[Estimated]:
-    """What each run of a column says; those that lie far from their repeats say nothing, unless all do."""
-    alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
-    usual = [each for each, is_disturbed in alone if not is_disturbed]
-    return usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
+    found = []
+    for column in columns:
+        alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
+        usual = [each for each, is_disturbed in alone if not is_disturbed]
+        usual = usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
+        found.append(_timed(usual, spreads.of(metric, column[0])))
+    return found
 
 
 def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
@@ -57,7 +72,7 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 
 
 def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
-    """Squares of the noise within runs and of the spread between them add, as far as the mean leaves them."""
+    """Return the mean of runs; the squares of the noise within runs and of the spread between them add."""
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
     values = [each.value for each in alone if each.value is not None and each.value > 0]
@@ -78,7 +93,7 @@ def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
 
 
 def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
-    """The interval within the run; a value that has none is exact there once repeats show how far it differs."""
+    """Return the interval within the run; a value without one is exact there if repeats show how far it differs."""
     if alone.ci95 is not None or alone.value is None:
         return alone.ci95
     is_learned = spread.n_repeats >= ASSUMED_FREEDOM and alone.left_out == NO_INTERVAL
@@ -86,14 +101,14 @@ def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
 
 
 class Versus(msgspec.Struct, frozen=True):
-    """A value over and less another."""
+    """The ratio and difference of two values."""
 
     ratio: float | None
-    """None where one of them is not positive; so is its interval."""
+    """None if one of them is not positive; so is its interval."""
     ratio_ci95: Interval | None
     difference: float
     difference_ci95: Interval
-    """The same ends as those of the ratio where there is one, times the other value."""
+    """If there is a ratio, its ends times the other value."""
 
     @property
     def is_different(self) -> bool:
@@ -123,7 +138,7 @@ class Versus(msgspec.Struct, frozen=True):
 def versus(
     metric: Metric, columns: Sequence[Column], found: Sequence[Estimated], one: int, other: int
 ) -> Versus | None:
-    """Return one column beside another; None where either is not compared."""
+    """Return one column compared with another; None if either is not compared."""
     mine, its = found[one], found[other]
     if mine.value is None or its.value is None or mine.ci95 is None or its.ci95 is None:
         return None
@@ -137,3 +152,106 @@ def versus(
     low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
     return Versus(mine.value / its.value, (low, high), difference, ends)
+
+
+_NEWEST = 12
+"""Runs of each setting: a machine of last year need not be as noisy today."""
+
+Repeats = tuple[tuple[Run, ...], ...]
+"""Groups of two runs or more that differ in nothing but when they ran."""
+
+
+def setting_of(run: Run) -> str:
+    """Return a key that is equal for runs that repeat one another."""
+    head, subject = run.head, run.subject
+    file = subject.header_sha256 or subject.file, subject.file_bytes, subject.quant
+    names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info")
+    versions = head.environment and [getattr(head.environment, name) for name in names]
+    return repr((machine_of(run), head.kind, file, head.setup, head.settings, versions))
+
+
+def machine_of(run: Run) -> str:
+    """Return a key that is equal for runs of one machine and one engine."""
+    environment = run.head.environment
+    machine = environment and (environment.cpu, environment.n_cores, tuple(gpu.name for gpu in environment.gpus))
+    return repr((run.head.setup.engine, machine))
+
+
+def stored_repeats(store: Store) -> Repeats:
+    """Return the completed runs of a store that were repeated. Raises StoreError if it cannot be read.
+
+    Imported runs are left out: what else differed between them is unknown.
+    """
+    runs = []
+    for stored in store.list_runs(state=Outcome.COMPLETED):
+        if not stored.is_imported:
+            with contextlib.suppress(StoreError):  # written by another ggbench
+                runs.append(listed_run(stored))
+    return repeats_among(runs)
+
+
+def repeats_among(runs: Iterable[Run]) -> Repeats:
+    """Return the groups among runs, given newest first: at most twelve of each setting."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(setting_of(run), []).append(run)
+    return tuple(tuple(group[:_NEWEST]) for group in groups.values() if len(group) > 1)
+
+
+_ENOUGH = 5
+"""With this many repeats of a run's own setting, those of other settings on its machine are not used."""
+
+
+class RunSpreads:
+    """The spread between loads of any metric of any run, each computed once. Without repeats it is assumed."""
+
+    def __init__(self, repeats: Repeats = ()) -> None:
+        self._groups = [(machine_of(group[0]), setting_of(group[0]), group) for group in repeats]
+        self._known: dict[object, LoadSpread] = {}
+
+    def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
+        """Return the spread of a metric among the run's own repeats if there are enough, else all of its machine.
+
+        Unsteady repeats count only for a run that was not steady either.
+        """
+        settings = frozenset(map(setting_of, summary.runs))
+        is_steady = not summary.unsteady
+        key = metric.key, settings, is_steady
+        if key not in self._known:
+            machines = {machine_of(run) for run in summary.runs}
+            of_machine = [(setting, group) for machine, setting, group in self._groups if machine in machines]
+            own = _repeats(metric, [group for setting, group in of_machine if setting in settings], is_steady)
+            if sum(len(group) - 1 for group in own) < _ENOUGH:
+                own = _repeats(metric, [group for _, group in of_machine], is_steady)
+            self._known[key] = load_spread(own, ASSUMED_SIGMA if is_steady else DISTURBED_SIGMA)
+        return self._known[key]
+
+    def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
+        """Return whether this value of a run lies far from all of the run's own repeats."""
+        setting, value = setting_of(summary.run), metric.value(summary)
+        if value is None or value <= 0:
+            return False
+        repeats = [run for _, of, group in self._groups if of == setting for run in group if run != summary.run]
+        earlier, later = list[float](), list[float]()
+        for run in sorted(repeats, key=lambda run: run.head.started_at):
+            if repeat := _repeat(metric, run):
+                is_later = run.head.started_at > summary.run.head.started_at
+                (later if is_later else earlier).append(repeat.value)
+        return is_disturbed(value, earlier, later)
+
+
+def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -> list[list[Repeat]]:
+    """Return the values of groups in which two runs or more have the metric."""
+    found = []
+    for group in groups:
+        used = [run for run in group if not (is_steady and QuantSummary.of([run]).unsteady)]
+        found.append([repeat for run in used if (repeat := _repeat(metric, run))])
+    return [repeats for repeats in found if len(repeats) > 1]
+
+
+def _repeat(metric: Metric, run: Run) -> Repeat | None:
+    summary = QuantSummary.of([run])
+    value = metric.value(summary)
+    if value is None or value <= 0:
+        return None
+    return Repeat(value, metric.interval(summary) if metric.interval else None)

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, a line for each metric with which run is better, and speed by depth."""
+"""Draw runs side by side: what differs, a line for each metric with which run is better, and speed by depth."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ _VERDICT_WIDTH = 24
 
 
 class ComparisonReport:
-    """Warnings and differences come first; the better value is bold with a star and stated in words.
+    """Warnings and differences, then tables whose better value has a star, then the answer in words.
 
-    Numbers are never cut: where the width does not hold all runs, verdicts go below, then the table is divided.
+    Numbers are never cut: if the width does not hold all runs, verdicts go below the table; then it is divided.
     """
 
     def __init__(self, comparison: Comparison, *, answer_first: bool = False) -> None:
-        """`answer_first` puts the sentence above the table, for a window that scrolls; else it is the end."""
+        """`answer_first` puts the answer above the table, for a window that scrolls."""
         self._comparison, self._answer_first = comparison, answer_first
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the parts for the width at hand."""
         comparison = self._comparison
         answer = Text(sentence_of(comparison), style="bold")
         for index, name in enumerate(comparison.names):
@@ -50,14 +49,11 @@ class ComparisonReport:
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
-    """Yield the table, or several where one is too wide, then the verdicts if they are not in it.
-
-    A metric that no run has, as the speed of searches for the largest n_ctx, is no line.
-    """
+    """Yield the table, or several if one is too wide, then the verdicts if they are not in it."""
     comparison = replace(comparison, lines=_shown(comparison.lines))
     if not comparison.lines:
         return
-    widths = _run_widths(comparison)
+    widths = [_width(texts) for texts in zip(*(line.texts for line in comparison.lines), strict=True)]
     room = width - max(cell_len(header.plain) for header in _headers(comparison)) - GAP
     if sum(widths) + _VERDICT_WIDTH <= room:
         yield from (_table(comparison, range(len(widths)), has_verdicts=True), Text())
@@ -69,24 +65,22 @@ def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
 
 
 def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
+    """Return the metrics that some run has."""
     return tuple(line for line in lines if {*line.texts} != {UNKNOWN})
 
 
 def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
-    """Yield speed by depth, a line for each run; further depths in tables of their own where one is too wide."""
+    """Yield speed by depth, a row for each run, as several tables if one is too wide."""
     lines = _shown(comparison.depths)
     if not lines:
         return
-    widths = [max(cell_len(_marked(text, is_better=True)) for text in line.texts) + GAP for line in lines]
-    for part in _parts(widths, width - GAP - 1):
+    for part in _parts([_width(line.texts) for line in lines], width - GAP - 1):
         table = new_table("tok/s by n_depth")
         add_column(table, "")
         for number in part:
             add_column(table, lines[number].header, "right")
         for index in range(len(comparison.names)):
-            cells = [(_marked(line.texts[index], is_better=line.better[index]), line.better[index]) for line in lines]
-            shown = [Text(cells[number][0], "bold" if cells[number][1] else "") for number in part]
-            table.add_row(Text(letter(index)), *shown)
+            table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
         yield Text("~ beyond what the run measured, by its line", "dim")
@@ -94,7 +88,7 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[range]:
-    """Yield runs of columns that the room holds, each with one at least."""
+    """Yield ranges of columns that fit into the room, each with at least one."""
     start = 0
     for stop in range(1, len(widths) + 1):
         if stop == len(widths) or sum(widths[start : stop + 1]) > room:
@@ -110,25 +104,22 @@ def _table(comparison: Comparison, runs: Sequence[int], *, has_verdicts: bool) -
     if has_verdicts:
         add_column(table, "", "wrap")
     for line, header in zip(comparison.lines, _headers(comparison), strict=True):
-        cells = [
-            Text(_marked(line.texts[index], is_better=line.better[index]), "bold" if line.better[index] else "")
-            for index in runs
-        ]
-        table.add_row(header, *cells, *([Text(line.verdict)] if has_verdicts else []))
+        verdict = [Text(line.verdict)] if has_verdicts else []
+        table.add_row(header, *(_cell(line, index) for index in runs), *verdict)
     return table
+
+
+def _cell(line: ComparedLine, run: int) -> Text:
+    is_better = line.better[run]
+    return Text(f"{_BETTER if is_better else ' '} {line.texts[run]}", "bold" if is_better else "")
+
+
+def _width(texts: Sequence[str]) -> int:
+    return max(map(cell_len, texts)) + len(f"{_BETTER} ") + GAP
 
 
 def _headers(comparison: Comparison) -> list[Text]:
     return [Text(line.header).append(f" {line.unit}" if line.unit else "", style="dim") for line in comparison.lines]
-
-
-def _run_widths(comparison: Comparison) -> list[int]:
-    by_run = zip(*(line.texts for line in comparison.lines), strict=True)
-    return [max(cell_len(_marked(text, is_better=True)) for text in texts) + GAP for texts in by_run]
-
-
-def _marked(text: str, *, is_better: bool) -> str:
-    return f"{_BETTER if is_better else ' '} {text}"
 
 
 def _notes(comparison: Comparison) -> Iterator[Text | Padding]:

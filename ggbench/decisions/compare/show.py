@@ -1,13 +1,12 @@
-"""What a comparison says, for every output: one or two sentences on which run is better in what, and its JSON."""
+"""What a comparison says, for every output: a sentence for each quantity that differs, and its JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied
+from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, LimitCheck, Tied
 from ggbench.decisions.compare.estimates import Versus
-from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
@@ -16,35 +15,60 @@ from ggbench.show.metric import reach_of
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 from ggbench.text import in_words
-from ggbench.units import format_number
+from ggbench.units import counted, format_number
 
-_T = TypeVar("_T")
-_HOW = {False: f"show {NO_DIFFERENCE}", True: "are equal"}
-"""Of a tie, by whether the values are exact."""
+_MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
+_WORDS = {
+    "speed": ("is faster", "is fastest", "are equally fast", "slower"),
+    "memory": ("takes less memory", "takes the least memory", "take as much memory", "worse"),
+}
+"""Verbs of a topic for the better of two, the best, the best together, and an adjective for the others."""
 
 
 def sentence_of(comparison: Comparison) -> str:
-    """Return the sentences, with the runs' names. Printable.
+    return " ".join(sentences_of(comparison))
 
-    `q4_0 is better in speed (1.32 ±0.04 times) and memory (48.9 MiB less). They show no difference in W and B.`
+
+def sentences_of(comparison: Comparison) -> list[str]:
+    """Return a sentence for each quantity that differs, with the runs' names; one sentence if none does. Printable.
+
+    `q4_0 is faster: 1.32 ±0.04 times.`, `q4_0 takes less memory: 48.9 MiB less.`
     """
     names = comparison.names
     if comparison.is_empty:
-        return f"{in_words(names)} have nothing in common that can be compared."
+        return [f"{in_words(names)} have nothing in common that can be compared."]
     lines = comparison.stated
-    wins = _wins(names, lines)
-    both = "They" if wins else in_words(names)
-    ties = "; ".join(_ties(names, lines, both if len(names) == 2 else f"The {len(names)} runs"))
-    sentences = [wins, ties]
-    if not wins and not ties:
-        sentences = [f"There is no verdict on {in_words([line.topic for line in lines if line.reasons])}"]
+    sentences = [said for line in lines if (said := _difference(names, line))]
+    if not sentences:
+        tied = [line.topic for line in lines if any(isinstance(each, Tied) for each in line.reasons)]
+        sentences = [
+            f"{in_words(names)} show {NO_DIFFERENCE} in {in_words(tied)}"
+            if tied
+            else f"{in_words(names)} cannot be compared in {in_words([line.topic for line in lines if line.reasons])}"
+        ]
     if unsteady := [names[index] for index in comparison.unsteady]:
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
-    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+    return [f"{sentence}." for sentence in sentences]
+
+
+def _difference(names: Sequence[str], line: ComparedLine) -> str:
+    """Return which run is better, or which runs are better than others; empty if none is."""
+    what = f"{line.topic}{_MEANING.get(line.key, '')}"
+    better, best, tied, worse = _WORDS.get(
+        line.topic, (f"is better in {what}", f"is best in {what}", f"are equally good in {what}", "worse")
+    )
+    for reason in line.reasons:
+        if isinstance(reason, Better):
+            gain = reason.gain_over(names[reason.over])
+            return f"{names[reason.run]} {better if reason.n_compared == 2 else best}{gain}"
+        if isinstance(reason, Tied) and reason.behind:
+            first, others = ([names[index] for index in runs] for runs in (reason.runs, reason.behind))
+            return f"{in_words(first)} {tied}; {in_words(others)} {'is' if len(others) == 1 else 'are'} {worse}"
+    return ""
 
 
 def spread_sentence(comparison: Comparison) -> str:
-    """Return by how much repeats differ, which verdicts include; empty where nothing was timed. Printable."""
+    """Return how much repeats differ, which the verdicts allow for; empty if nothing was timed. Printable."""
     learned: dict[str, float] = {}
     assumed, n_repeats = 0.0, 0
     for line in comparison.stated:
@@ -56,88 +80,29 @@ def spread_sentence(comparison: Comparison) -> str:
                 assumed = max(assumed, spread.sigma)
     texts = [f"{format_number(sigma * 100, 2)} % in {topic}" for topic, sigma in learned.items()]
     if texts:
-        known = f"repeats of a run differ by {in_words(texts)} (standard deviation, {_repeats(n_repeats)})"
-    elif assumed:
-        percent = format_number(assumed * 100, 2)
-        known = f"repeats of a run are taken to differ by {percent} %, as none is stored: measure again to learn it"
-    else:
-        return ""
-    return f"Verdicts include what another load of the model changes: {known}."
-
-
-def _repeats(count: int) -> str:
-    return "from one stored repeat" if count == 1 else f"from up to {count} stored repeats"
+        repeats = counted(n_repeats, "stored repeat")
+        return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from up to {repeats})."
+    percent = format_number(assumed * 100, 2)
+    return f"Repeats of a run are assumed to differ by {percent} %, since none is stored." if assumed else ""
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
-    """Return what each further run is beside the first, where there are three or more. Printable."""
-    count = len(comparison.names)
-    return tuple(_beside_first(comparison, index) for index in range(1, count)) if count > 2 else ()
+    """Return how each further run differs from the first, if there are three or more. Printable.
 
-
-def _beside_first(comparison: Comparison, index: int) -> str:
-    """`b beside a: speed 0.71 ±0.03 times, memory 1.20 times; no difference in W and B.`"""
-    apart, same = [], []
-    for line in comparison.stated:
-        found = line.versus[index]
-        if found is None:
-            continue
-        if found.is_different:
-            apart.append(f"{line.topic} {found.text}".rstrip() if found.text else f"{line.topic} differs")
-        else:
-            same.append(line.topic)
-    parts = [", ".join(apart), f"{NO_DIFFERENCE} in {in_words(same)}" if same else ""]
-    said = "; ".join(filter(None, parts)) or "nothing compares"
-    return f"{letter(index)} beside {letter(0)}: {said}."
-
-
-def _wins(names: Sequence[str], lines: Sequence[ComparedLine]) -> str:
-    """`q4_0 is better in speed (1.32 ±0.04 times); q8_0 in W (1.20 ±0.02 times)`; empty where no run is better."""
-    word = "better" if len(names) == 2 else "best"
-    by_run: dict[int, list[str]] = {}
-    for line, won in _decided(lines, Better):
-        over = "" if len(names) == 2 else f" {'than ' if won.is_exact else ''}{names[won.over]}"
-        gain = f" ({won.gain}{over})" if won.gain else ""
-        by_run.setdefault(won.run, []).append(f"{line.topic}{gain}")
-    parts = [
-        f"{names[index]} {'' if number else f'is {word} '}in {in_words(topics)}"
-        for number, (index, topics) in enumerate(by_run.items())
-    ]
-    return "; ".join(parts)
-
-
-def _ties(names: Sequence[str], lines: Sequence[ComparedLine], who: str) -> list[str]:
-    """Where runs are equal or not distinguished."""
-    parts: list[str] = []
-    ties = _decided(lines, Tied)
-    for is_exact, how in _HOW.items():
-        topics: dict[tuple[int, ...], list[str]] = {}
-        for line, tied in ties:
-            if tied.is_exact is is_exact and not tied.behind:
-                topics.setdefault(tied.runs, []).append(line.topic)
-        for compared, some in topics.items():
-            everyone = "they" if parts else who
-            parts.append(
-                f"{everyone if len(compared) == len(names) else _named(names, compared)} {how} in {in_words(some)}"
-            )
-    for line, tied in ties:
-        if tied.behind:
-            fall = f"{_named(names, tied.behind)} fall{'s' if len(tied.behind) == 1 else ''} behind"
-            parts.append(f"{_named(names, tied.runs)} {_HOW[tied.is_exact]} in {line.topic}, where {fall}")
-    return parts
-
-
-def _named(names: Sequence[str], runs: Sequence[int]) -> str:
-    return in_words([names[index] for index in runs])
-
-
-def _decided(lines: Sequence[ComparedLine], kind: type[_T]) -> list[tuple[ComparedLine, _T]]:
-    return [(line, reason) for line in lines for reason in line.reasons if isinstance(reason, kind)]
+    `b against a: speed 0.71 ±0.03 times, memory 1.20 times.`
+    """
+    if len(comparison.names) < 3:
+        return ()
+    sentences = []
+    for index in range(1, len(comparison.names)):
+        pairs = [(line.topic, line.versus[index]) for line in comparison.stated]
+        apart = [f"{topic} {found.text or 'differs'}" for topic, found in pairs if found and found.is_different]
+        if apart:
+            sentences.append(f"{letter(index)} against {letter(0)}: {', '.join(apart)}.")
+    return tuple(sentences)
 
 
 class _Line(NamedTuple):
-    """A metric of all runs, with the runs."""
-
     line: ComparedLine
     comparison: Comparison
     summaries: Sequence[QuantSummary]
@@ -186,10 +151,10 @@ class _Check(NamedTuple):
     comparison: Comparison
 
 
-_LETTER = "What the run is called in texts: the first is `a`."
+_LETTER = "The run's name in texts: the first is `a`."
 _VERSUS = Shape(
     "Versus",
-    "A run beside the first.",
+    "A run compared with the first.",
     field("letter", str, _LETTER, lambda pair: letter(pair[0])),
     of(Versus, "ratio", lambda pair: pair[1]),
     field("ratio_ci95", ENDS, get=lambda pair: pair[1].ratio_ci95),
@@ -204,30 +169,23 @@ _METRIC = Shape(
     field(
         "compared",
         list[int | None],
-        "Numbers of the runs whose values can be compared; null of one that is not stored.",
+        "Numbers of the runs whose values can be compared; null for a run that is not stored.",
     ),
-    field(
-        "better", list[int | None], "Numbers of the runs that none is better than, and that are better than another."
-    ),
-    field("over", int | None, "Number of the next best, where one run is better than all others."),
-    field(
-        "ratio",
-        NUMBER,
-        "Its value over that of the next best.",
-        lambda of_all: of_all.won and of_all.won.ratio,
-    ),
+    field("better", list[int | None], "Numbers of the runs that are better than another, with none better than them."),
+    field("over", int | None, "Number of the next best, if one run is better than all others."),
+    field("ratio", NUMBER, "Its value over that of the next best.", lambda of_all: of_all.won and of_all.won.ratio),
     field("ratio_ci95", ENDS, get=lambda of_all: of_all.won and of_all.won.ratio_ci95),
     of(ComparedLine, "verdict?", lambda of_all: of_all.line),
-    field("versus", many(_VERSUS), "Every run but the first beside the first, where both are compared."),
+    field("versus", many(_VERSUS), "Every run but the first compared with the first, if both have the metric."),
     field("load_spread", NUMBER, "Standard deviation between loads, as a share; the intervals include it."),
-    field("n_repeats", int | None, "Loads that it was taken from."),
+    field("n_repeats", int | None, "Number of repeats that it was learned from."),
 )
 _DEPTH = Shape(
     "Depth",
     "One depth.",
     field("n_depth", int, "Tokens that are in the cache already."),
     of(ComparedLine, "texts", lambda of_all: of_all.line),
-    field("extrapolated", list[str], "Letters of the runs that did not come so far."),
+    field("extrapolated", list[str], "Letters of the runs that did not measure as far as this."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -248,7 +206,7 @@ _NAMED = sometimes(
 _ROW = Shape("Row", "One run.", _NAMED, QUANT.without("against"))
 PUBLISHED_RUN = Shape(
     "Published",
-    "A run beside published figures.",
+    "A run and published figures.",
     of(Run, "run_id"),
     AGAINST,
     sometimes(field("cases", list[object], "Of a `speed`: its cases, each with `against`.")),
@@ -256,11 +214,11 @@ PUBLISHED_RUN = Shape(
 COMPARE = Document(
     "compare",
     "compare RUN|FILE...",
-    "Runs side by side; of a single run beside published figures only `rows` and `published`.",
+    "Runs side by side; for a single run and published figures only `rows` and `published`.",
     field("rows", many(_ROW)),
     sometimes(
         field("metrics", many(_METRIC)),
-        field("depths", many(_DEPTH), "Speed by what is in the cache."),
+        field("depths", many(_DEPTH), "Speed by the number of tokens in the cache."),
         field("differences", dict[str, list[str]], "What differs between the runs, by topic."),
         of(Comparison, "warnings"),
         field("sentence", str, "The answer in words."),
@@ -268,13 +226,12 @@ COMPARE = Document(
         field("published", many(PUBLISHED_RUN), "With --against published: by run."),
     ),
 )
-"""Of several runs: with the fields of `comparison_fields`."""
 
 
 def comparison_fields(
     comparison: Comparison, summaries: Sequence[QuantSummary], checks: Sequence[LimitCheck] = ()
 ) -> dict[str, object]:
-    """Return what `COMPARE` has of several runs, which letters name in their order, as runs of files have no number."""
+    """Return the fields of `COMPARE` for several runs."""
     named = enumerate(zip(comparison.names, summaries, strict=True))
     return {
         "rows": [

@@ -6,8 +6,10 @@ import contextlib
 import os
 import platform
 import tempfile
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -19,17 +21,23 @@ from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import (
     CpuState,
+    DataFolder,
     GpuDriver,
+    GpuState,
     MemoryState,
     describe_cpu_state,
     describe_gpu_driver,
     describe_memory_state,
     describe_os,
+    describe_place,
 )
-from ggbench.machine.disks import DataFolder, describe_place
 from ggbench.machine.host import default_threads
+from ggbench.machine.readings import name_processes
 from ggbench.runs.store.health import StoreHealth, inspect_store
+from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words
+from ggbench.units import GIB, MIB, counted, format_bytes, format_count, format_number, format_percent
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -86,7 +94,7 @@ def describe_calibration(store: StoreHealth) -> Calibration:
 
 
 def _shares() -> str | None:
-    from ggbench.decisions.known_speeds import shares_here
+    from ggbench.decisions.known import shares_here
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 
@@ -123,3 +131,356 @@ def _temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
         return Path(os.environ.get("TMPDIR", "/tmp"))
+
+
+Severity = Literal["problem", "advice"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that a person can change."""
+
+    code: str
+    """Stable, such as `cpu.governor`."""
+    severity: Severity
+    """A problem makes something fail; advice makes measurements faster or surer."""
+    message: str
+    hint: str
+
+
+LEAST_VERSION = (0, 3, 36)
+"""Of llama-cpp-python."""
+
+INSTRUCTIONS = {
+    "AVX": "avx", "AVX2": "avx2", "F16C": "f16c", "FMA": "fma", "BMI2": "bmi2", "AVX_VNNI": "avx_vnni",
+    "AVX512": "avx512f", "AVX512_VBMI": "avx512vbmi", "AVX512_VNNI": "avx512_vnni", "AVX512_BF16": "avx512_bf16",
+    "NEON": "asimd", "DOTPROD": "asimddp", "FP16_VA": "asimdhp", "MATMUL_INT8": "i8mm", "SVE": "sve", "SME": "sme",
+}  # fmt: skip
+"""llama.cpp's features by the kernel's names. Source: ggml-cpu.cpp's features, arch/x86 and arm's flags in Linux."""
+AMX, AMX_INSTRUCTION = "AMX_INT8", "amx_int8"
+
+_SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
+"""Whose governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
+_SLOW_GOVERNORS, _SLOW_PREFERENCES = ("powersave", "conservative"), ("power", "balance_power")
+_HELD_DOWN = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+_NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs")
+_BUSY_SHARE = 0.25
+_LEAST_FREE_BYTES, _LITTLE_FREE_BYTES = 256 * MIB, 5 * GIB
+_MUCH_GPU_BYTES, _MUCH_GPU_SHARE = GIB, 0.05
+_LITTLE_MEMORY_SHARE = 0.25
+
+
+def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
+    """Return what was found, problems first; `paths` decides which folders are named."""
+    found = [
+        *_of_llama(checkup.llama, checkup.cpu),
+        *_of_driver(checkup.driver, checkup.llama),
+        *(each for gpu in checkup.driver.gpus for each in _of_gpu(gpu, checkup.llama)),
+        *_of_cpu(checkup.cpu),
+        *_of_memory(checkup.memory),
+        *_of_places(checkup.places, paths),
+        *_of_store(checkup, paths),
+        *_of_hub(checkup, paths),
+        *_of_calibration(checkup),
+    ]
+    return tuple(sorted(found, key=lambda each: each.severity != "problem"))
+
+
+def missing_instructions(llama: LlamaBuild, cpu: CpuState) -> tuple[str, ...]:
+    """Return the instruction sets of this CPU that llama.cpp was not compiled for; AMX is left out on purpose."""
+    features = llama.features_of("CPU")
+    if not features:
+        return ()
+    return tuple(name for name, flag in INSTRUCTIONS.items() if flag in cpu.instructions and name not in features)
+
+
+def _problem(code: str, message: str, hint: str) -> Finding:
+    return Finding(code, "problem", message, hint)
+
+
+def _advice(code: str, message: str, hint: str) -> Finding:
+    return Finding(code, "advice", message, hint)
+
+
+def _build_with(arguments: str) -> str:
+    build = f'CMAKE_ARGS="{arguments}"'
+    return (
+        f"{build} ./scripts/setup in a checkout; where pip installed it: "
+        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+    )
+
+
+def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
+    if not llama.is_installed:
+        yield _problem("llama.missing", llama.problem, "run ./scripts/setup, or pip install llama-cpp-python")
+        return
+    if llama.problem:
+        hint = "install NVIDIA's driver; for the CPU alone: " if "libcuda.so" in llama.problem else "build it again: "
+        yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + _build_with(_NATIVE))
+        return
+    version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())
+    if version < LEAST_VERSION:
+        least = ".".join(map(str, LEAST_VERSION))
+        yield _problem(
+            "llama.old",
+            f"llama-cpp-python {llama.llama_cpp_python} is older than {least}",
+            f'run ./scripts/setup, or pip install "llama-cpp-python>={least}"',
+        )
+    missing = missing_instructions(llama, cpu)
+    if missing:
+        yield _advice(
+            "llama.instructions",
+            f"llama.cpp was compiled without {', '.join(missing)}, which this CPU has",
+            f"compile it here: {_build_with(_NATIVE)}",
+        )
+    if AMX in llama.features_of("CPU"):
+        yield _advice(
+            "llama.amx",
+            "llama.cpp was compiled with AMX, whose code crashes on some CPUs (llama.cpp issue 20824)",
+            "if a run ends in a segmentation fault, ./scripts/setup builds without it",
+        )
+
+
+_NATIVE = "-DGGML_NATIVE=on"
+
+
+def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
+    if driver.problem:
+        is_mismatch = "mismatch" in driver.problem.lower()
+        yield _problem(
+            "gpu.driver",
+            f"an NVIDIA GPU is here, but its driver does not answer: {driver.problem}",
+            "restart the machine: the driver was updated while it ran"
+            if is_mismatch
+            else "install NVIDIA's driver; in a container start it with --gpus all; `nvidia-smi` has to list the GPU",
+        )
+    if not driver.gpus or llama.problem:
+        return
+    if not driver.n_visible:
+        yield _advice("gpu.hidden", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it to measure on a GPU")
+        return
+    seen = [device for device in llama.devices if device.is_gpu]
+    if "CUDA" not in llama.backends and not seen:
+        yield _advice(
+            "llama.cuda",
+            f"llama.cpp was compiled without CUDA, so {_gpu_names(driver)} is not used",
+            f"compile it for CUDA: {_build_with('-DGGML_CUDA=on')}",
+        )
+    if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
+        built, runs = _version(llama.cuda_version), _version(driver.cuda_version)
+        yield _problem(
+            "gpu.driver_old",
+            f"llama.cpp was compiled with CUDA {built}, and driver {driver.version} runs CUDA {runs} at most",
+            f"update NVIDIA's driver, or compile llama.cpp with CUDA {driver.cuda_version[0]}",
+        )
+    elif "CUDA" in llama.backends and not seen:
+        yield _problem(
+            "gpu.unseen",
+            f"llama.cpp was compiled with CUDA, and sees no GPU, where the driver has {_gpu_names(driver)}",
+            "restart the machine, or update NVIDIA's driver; `nvidia-smi` has to work for this user",
+        )
+
+
+def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
+    gpu, capability = state.gpu, state.compute_capability
+    architectures = sorted(
+        int(text) for text in llama.features_of("CUDA").get("ARCHS", "").split(",") if text.strip().isdecimal()
+    )
+    if capability and architectures:
+        number = 100 * capability[0] + 10 * capability[1]
+        has_code = any(each <= number and each // 100 == capability[0] for each in architectures)
+        built = ", ".join(f"{each // 100}.{each % 100 // 10}" for each in architectures)
+        if architectures[0] > number or not has_code:
+            is_newer, is_of = architectures[0] > number, _version(capability)
+            effect = "does not run on" if is_newer else "is compiled again when it starts, or fails, on"
+            yield Finding(
+                "gpu.architecture",
+                "problem" if is_newer else "advice",
+                f"llama.cpp was compiled for compute capability {built}; it {effect} {gpu.name} ({is_of})",
+                f"compile it here: {_build_with(f'-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES={number // 10}')}",
+            )
+    if gpu.total_bytes and gpu.free_bytes is not None:
+        used = gpu.total_bytes - gpu.free_bytes
+        if used > max(_MUCH_GPU_BYTES, _MUCH_GPU_SHARE * gpu.total_bytes):
+            by = f": {name_processes(state.processes)}" if state.processes else ""
+            yield _advice(
+                "gpu.used",
+                f"{format_bytes(used)} of {format_bytes(gpu.total_bytes)} of {gpu.name} are in use{by}",
+                "close what you do not need before a measurement: it takes memory and bandwidth",
+            )
+    held = [reason for reason in state.throttle or () if reason in _HELD_DOWN]
+    if held:
+        yield _advice(
+            "gpu.throttle",
+            f"the clocks of {gpu.name} are held down: {', '.join(held)}",
+            "check its cooling and its power supply",
+        )
+
+
+def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
+    slow = [each for each in cpu.governors if each in _SLOW_GOVERNORS]
+    if slow and cpu.scaling_driver not in _SETTLED_DRIVERS:
+        yield _advice(
+            "cpu.governor",
+            f"the CPU's frequency governor is {', '.join(slow)}, which keeps clocks low",
+            "sudo cpupower frequency-set -g performance",
+        )
+    elif cpu.energy_preference in _SLOW_PREFERENCES:
+        yield _advice(
+            "cpu.governor",
+            f"the CPU's energy preference is {cpu.energy_preference}, which keeps clocks low",
+            "choose the performance profile of the desktop: powerprofilesctl set performance",
+        )
+    if cpu.is_on_battery:
+        yield _advice("cpu.battery", "the machine runs on battery, which lowers clocks", "plug it in to measure")
+    if cpu.busy_share is not None and cpu.busy_share >= _BUSY_SHARE:
+        yield _advice(
+            "cpu.busy",
+            f"other programs use {format_percent(cpu.busy_share)} of the CPU",
+            "end them before a measurement, or they will distort the results; `top` lists them",
+        )
+    if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
+        quota = format_number(cpu.quota_cpus)
+        yield _advice(
+            "cpu.quota",
+            f"the container may use {quota} of {counted(cpu.n_cpus, 'CPU')}, and is paused when it used more",
+            "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
+        )
+
+
+def _of_memory(memory: MemoryState) -> Iterator[Finding]:
+    if memory.huge_pages == "never":
+        yield _advice(
+            "memory.huge_pages",
+            "transparent huge pages are off, which lowers the bandwidth of main memory",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        )
+    limit = memory.container_limit_bytes
+    if limit is not None:
+        yield _advice(
+            "memory.container",
+            f"the container is limited to {format_bytes(limit)} of {format_bytes(memory.total_bytes)}",
+            "raise its limit for larger models: docker run --memory, systemd-run -p MemoryMax",
+        )
+    if memory.address_space_limit_bytes is not None:
+        limited = format_bytes(memory.address_space_limit_bytes)
+        yield _problem(
+            "memory.address_space",
+            f"the address space is limited to {limited}, in which a model has to be mapped whole",
+            "ulimit -v unlimited, in the shell that starts ggbench",
+        )
+    if memory.overcommit == 2:
+        yield _advice(
+            "memory.overcommit",
+            "the kernel grants no more memory than there is (vm.overcommit_memory is 2), and may refuse what would fit",
+            "sudo sysctl vm.overcommit_memory=0",
+        )
+    total = min(memory.total_bytes, limit or memory.total_bytes)
+    if memory.available_bytes < _LITTLE_MEMORY_SHARE * total:
+        yield _advice(
+            "memory.used",
+            f"{format_bytes(memory.available_bytes)} of {format_bytes(total)} of main memory are available",
+            "close programs before a measurement; `ggbench plan` names those that hold the most",
+        )
+
+
+def _of_places(places: Sequence[DataFolder], paths: Paths) -> Iterator[Finding]:
+    kept = [place for place in places if not place.is_disposable]
+    for place in kept:
+        if not place.is_writable:
+            yield _problem(
+                "disk.read_only",
+                f"the folder of {place.name} ({paths.shown(place.path)}) cannot be written",
+                f"change its permissions, or point {place.variable} at a folder that can",
+            )
+    for disk in dict.fromkeys(place.disk for place in kept):
+        on_disk = [place for place in kept if place.disk == disk]
+        free_bytes = on_disk[0].free_bytes
+        if free_bytes is not None and free_bytes < _LITTLE_FREE_BYTES:
+            names = in_words([f"{place.name} ({paths.shown(place.path)})" for place in on_disk])
+            yield Finding(
+                "disk.full",
+                "problem" if free_bytes < _LEAST_FREE_BYTES else "advice",
+                f"{format_bytes(free_bytes)} are free on the disk of {names}",
+                f"free some space; {_disposable(places, paths)}",
+            )
+
+
+def _disposable(places: Sequence[DataFolder], paths: Paths) -> str:
+    """Which folders are safe to delete, the largest first."""
+    found = sorted((each for each in places if each.is_disposable), key=lambda each: -(each.used_bytes or 0))
+    texts = [
+        f"{paths.shown(each.path)} ({each.name}, {format_bytes(each.used_bytes)})" for each in found if each.used_bytes
+    ]
+    return f"ggbench makes these again: {', '.join(texts)}" if texts else "ggbench's own caches are empty"
+
+
+def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
+    store = checkup.store
+    name = paths.shown(store.path)
+    if store.is_foreign:
+        yield _problem(
+            "store.foreign", f"{name} is a database of another program", "move it away; ggbench will make its own"
+        )
+    elif store.problem:
+        yield _problem(
+            "store.damaged",
+            f"the results file {name} cannot be used as it is: {paths.without(store.problem)}",
+            f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may save what it holds",
+        )
+    elif store.version is not None and store.version > store.newest_version:
+        yield _problem(
+            "store.newer",
+            f"the results file has version {store.version}, and this ggbench knows {store.newest_version}",
+            "upgrade ggbench; the file is left as it is",
+        )
+    elif store.version not in (None, 0, store.newest_version):
+        yield _problem(
+            "store.older",
+            f"the results file has version {store.version}, of a ggbench before its first release",
+            "move it away; ggbench will make a new one",
+        )
+    place = next((each for each in checkup.places if each.name == "results"), None)
+    if place is not None and place.file_system in _NETWORK_FILE_SYSTEMS:
+        yield _advice(
+            "store.network",
+            f"the results are on a network file system ({place.file_system}), where locks may not work",
+            "point XDG_DATA_HOME at a folder on a local disk",
+        )
+    if store.n_set_aside:
+        files = counted(store.n_set_aside, "damaged results file")
+        yield _advice(
+            "store.set_aside",
+            f"{files} {'was' if store.n_set_aside == 1 else 'were'} moved aside and kept beside {name}",
+            "`sqlite3 FILE .recover` may save what it holds; delete it when you have what you need",
+        )
+
+
+def _of_hub(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
+    hub = checkup.hub
+    if hub.problem:
+        yield _problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or begin it with https://")
+    if hub.is_exposed and hub.token_from is not None:
+        name = paths.shown(hub.token_from)
+        yield _advice(
+            "hub.token",
+            f"other users can read your Hub token in {name}",
+            f"chmod 600 {paths.shell_word(hub.token_from)}",
+        )
+
+
+def _of_calibration(checkup: Checkup) -> Iterator[Finding]:
+    if checkup.calibration.is_busy:
+        yield _advice(
+            "calibration.busy",
+            "the memory bandwidth was measured on a busy machine, so limits are too low",
+            "run any measurement while nothing else runs: it is measured again",
+        )
+
+
+def _gpu_names(driver: GpuDriver) -> str:
+    first = driver.gpus[0].gpu.name
+    return first if len(driver.gpus) == 1 else f"{first} and {format_count(len(driver.gpus) - 1)} more"
+
+
+def _version(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

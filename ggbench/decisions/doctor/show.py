@@ -7,11 +7,9 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
+from ggbench.decisions.doctor.checkup import AMX, AMX_INSTRUCTION, Checkup, Finding, missing_instructions
 from ggbench.engines.llama.build import LlamaBuild
-from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import DataFolder
+from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.readings import program_name
 from ggbench.show.anonymous import Paths
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of

@@ -1,25 +1,37 @@
-"""A pick, from its candidates on: every quant with every KV cache, by what is planned, measured and published."""
+"""Pick what to run: find the models, plan every quant with every KV cache, and add what is measured and published."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
-from ggbench.decisions.known_speeds import ThisMachine, known_speeds
-from ggbench.decisions.pick.models import PickedModel
+from ggbench.decisions.known import (
+    UNQUANTIZED,
+    MeasuredLosses,
+    ThisMachine,
+    known_speeds,
+    measured_losses,
+    typical_loss,
+)
 from ggbench.decisions.pick.needs import ChatTurn, Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, StoreError
-from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.models.targets import Target
+from ggbench.errors import BadFile, GgbenchError, StoreError, UnknownName
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.hub.access import HubAccess
+from ggbench.machine.readings import programs_that_hold_memory
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.reference import ModelRef
+from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -33,7 +45,7 @@ from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
 from ggbench.units import KV_CELLS
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
-"""Of both K and V, tried for each quant."""
+"""Types of both K and V that are tried for each quant."""
 _F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what others are compared with")
 
 
@@ -43,14 +55,14 @@ class PickRequest(msgspec.Struct, frozen=True):
     needs: Needs
     budget: Budget
     setup: LlamaConfig
-    """Its n_ctx and the types of its cache are not looked at."""
+    """Its n_ctx and cache types are ignored."""
     caches: tuple[KvCacheTypes, ...]
     options: tuple[tuple[str, str], ...] = ()
-    """Options of the command line besides those of `setup`, for the line that reproduces a row."""
+    """Other options of the command line, for the command that reproduces a row."""
 
 
 def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
-    """Return the caches to try; without flash attention only those that need none. Raises UsageError for none."""
+    """Return the caches to try: without flash attention only those that do not need it. Raises UsageError for none."""
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
     usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
     if found and not usable:
@@ -63,16 +75,16 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the candidates of all models, in the order of models, caches and quants.
 
-    One that cannot be planned is a candidate with its reason, unless it is the only one. Raises GgbenchError then.
+    One that cannot be planned is a candidate with its reason. Raises GgbenchError if it is the only one.
     """
     finder = _Finder(models, request, allocator, store)
     return tuple(candidate for model in models for candidate in finder.of_model(model))
 
 
-def what_would_help(
+def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
-    """Return the single changes that would make a candidate fit the context needed, the best first; none if it fits."""
+    """Return the single changes that would make a candidate fit, the best first; none if it fits."""
     variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
     wanted = candidate.row.model, candidate.row.quant, candidate.selector
     variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
@@ -105,16 +117,17 @@ class _Finder:
             self._known |= {(*key, cache): each for key, each in zip(keys, known, strict=True)}
 
     def of_model(self, model: PickedModel) -> list[Candidate]:
-        """By cache, then in the order of the variants."""
+        """Return its candidates by cache, then in the order of the variants."""
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         losses = self._losses.among(headers)
         by_cache: dict[tuple[str, str], list[Candidate]] = {}
         for number, variant in enumerate(model.variants):
             for row in self._rows(variant, self._request.needs.n_ctx, self._request.caches):
-                cache = next((each for each in self._request.caches if _types(each) == (row.type_k, row.type_v)), None)
+                types = row.type_k, row.type_v
+                cache = next((each for each in self._request.caches if (each.type_k, each.type_v) == types), None)
                 known = None if cache is None else self._known[model.key, number, cache]
                 candidate = self._candidate(model.key, variant, row, known, losses, cache)
-                by_cache.setdefault(candidate.cache, []).append(candidate)
+                by_cache.setdefault(types, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
@@ -136,8 +149,8 @@ class _Finder:
         losses: MeasuredLosses,
         cache: KvCacheTypes | None,
     ) -> Candidate:
-        needs, file = self._request.needs, variant.file
-        probe = self._probe(variant, row)
+        needs, header = self._request.needs, "" if variant.file is None else variant.file.header_sha256
+        probe, types = self._probe(variant, row), (row.type_k, row.type_v)
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
@@ -148,8 +161,6 @@ class _Finder:
             n_ctx = max(n_ctx, offered or 0)
             if cache is not None and n_ctx != row.n_ctx and row.fits:
                 (row,) = self._rows(variant, n_ctx, (cache,))
-        header = "" if file is None else file.header_sha256
-        speed: TurnSpeed | None = None if known is None else turn_speed(known, needs.workload, n_ctx)
         return Candidate(
             row=row,
             model_key=key,
@@ -158,17 +169,17 @@ class _Finder:
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
-            speed=speed,
+            speed=None if known is None else turn_speed(known, needs.workload, n_ctx),
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params),
-            cache_loss=_cache_loss(losses, header, (row.type_k, row.type_v)),
-            joint_loss=losses.of_both(header, (row.type_k, row.type_v)),
+            cache_loss=_F16_LOSS if UNQUANTIZED.issuperset(types) else losses.of_cache(header, types),
+            joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
         )
 
     def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
-        """The newest run that searched this file with this cache, and what it found.
+        """Return the newest run that searched this file with this cache, and the n_ctx that it found.
 
-        None where less memory is free than it had, by what is planned for both.
+        None if less memory is planned for than it had.
         """
         if variant.file is None:
             return None
@@ -186,7 +197,7 @@ class _Finder:
 
 
 def _probes(store: Store) -> Iterator[tuple[Run, int, int]]:
-    """Searches of this machine that ended as planned, newest first: what they found, and the bytes that they had."""
+    """Yield this machine's completed maxctx runs, newest first, with the n_ctx they found and the bytes they had."""
     here = ThisMachine.describe()
     for stored in store.list_runs(state=Outcome.COMPLETED):
         if here.made(stored.environment):
@@ -197,59 +208,40 @@ def _probes(store: Store) -> Iterator[tuple[Run, int, int]]:
                     yield run, found.max_n_ctx, found.budget_bytes or 0
 
 
-def _types(cache: KvCacheTypes) -> tuple[str, str]:
-    return cache.type_k, cache.type_v
-
-
-def _cache_loss(losses: MeasuredLosses, header: str, cache: tuple[str, str]) -> Loss | None:
-    return _F16_LOSS if _is_unquantized(cache) else losses.of_cache(header, cache)
-
-
-def _is_unquantized(cache: Collection[str]) -> bool:
-    return UNQUANTIZED.issuperset(cache)
-
-
-def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
-    """Return the first that matters and whose speed is only estimated, bounded or unknown; None where none is left.
-
-    The recommendation and its alternatives matter; where nothing is recommended, the nearest miss does if it misses a
-    speed by an estimate, which a measurement may correct and a bound not.
-    """
-    return next((each for each in _that_matter(pick) if each.name not in tried and not _is_known(each)), None)
-
-
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
+    """Return the pick by what is known in the store, if any. Raises like `find_candidates`."""
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
     if found.nearest_miss is None:
         return found
-    return replace(found, changes=what_would_help(found.nearest_miss.candidate, models, request, allocator))
+    return replace(found, changes=_what_would_help(found.nearest_miss.candidate, models, request, allocator))
 
 
-def _that_matter(pick: Pick) -> Iterator[Candidate]:
+def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
+    """Return the next candidate whose speed matters and is not measured or forecast; None if none is left.
+
+    The recommendation and its alternatives matter; without one the nearest miss does, if it misses a speed by an
+    estimate, which a measurement may correct.
+    """
+    matter: list[Candidate] = []
     if pick.recommended is not None:
-        yield pick.recommended.candidate
-        yield from (each.checked.candidate for each in pick.alternatives)
+        matter = [each.candidate for each in (pick.recommended, *(each.checked for each in pick.alternatives))]
     elif pick.nearest_miss is not None and {check.need for check in pick.nearest_miss.missed} == {"speed"}:
-        candidate = pick.nearest_miss.candidate
-        if candidate.speed is not None and not candidate.speed.is_bound:
-            yield candidate
-
-
-def _is_known(candidate: Candidate) -> bool:
-    return candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")
+        nearest = pick.nearest_miss.candidate
+        matter = [nearest] if nearest.speed is not None and not nearest.speed.is_bound else []
+    unknown = (each for each in matter if each.speed is None or each.speed.basis not in ("measured", "forecast"))
+    return next((each for each in unknown if each.name not in tried), None)
 
 
 _SAMPLED_STEPS = 9
-"""Of an answer: latency grows by straight lines, so that their mean is that of all steps."""
+"""Number of steps of an answer that are averaged: latency is piecewise linear."""
 
 
 def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
     """Return how fast the turn is in a context of `n_ctx` tokens.
 
     The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
-    context; the answer takes the sum of its steps. Both ends of an interval are carried through by themselves: what
-    makes one length slower than expected makes the others slower too.
+    context; the answer takes the sum of its steps. Each end of an interval is computed from the same ends of all
+    parts: what makes one length slower than expected makes the others slower too.
     """
     depth = workload.depth_in(n_ctx)
     answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
@@ -263,10 +255,7 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
 
 
 def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
-    """Return the longest context up to `n_ctx` in which the answer is as fast as `tok_s`, by the value; 0 for none.
-
-    A multiple of 256. Latency does not fall as the context grows, so that halving finds it.
-    """
+    """Return the longest context up to `n_ctx`, a multiple of 256, whose answer is as fast as `tok_s`; 0 for none."""
     fast, slow = 0, n_ctx // KV_CELLS + 1
     while slow - fast > 1:
         middle = (fast + slow) // 2
@@ -278,7 +267,7 @@ def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, to
 
 
 def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
-    """The time in ms of the steps that follow `first` tokens."""
+    """Return the time in ms of the steps that follow `first` tokens."""
     positions = np.unique(np.linspace(first + 1, first + n_gen, min(n_gen, _SAMPLED_STEPS)).round().astype(int))
     steps = [step_ms_at(known, int(position)) for position in positions]
     return _each_way(lambda way: n_gen * float(np.mean([getattr(step, way) for step in steps])))
@@ -296,7 +285,7 @@ def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected
 
 
 def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) -> float:
-    """The time of a prompt after `depth` tokens, by b n + c n² through the timings, relative errors least."""
+    """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors."""
     if not all(np.isfinite(ms) for _, ms in timings):
         return float("inf")
     if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals: no fit of relative errors
@@ -310,5 +299,77 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
 
 
 def _each_way(value: Callable[[str], float]) -> Expected:
-    """The value, and what it is at either end of the interval."""
+    """Return a value computed from the values, the low ends and the high ends of its parts."""
     return Expected(value("value"), value("low"), value("high"))
+
+
+class PickedModel(msgspec.Struct, frozen=True):
+    """The quants of one model, whose losses compare."""
+
+    key: str
+    variants: tuple[Target, ...]
+
+
+def of_model(
+    ref: ModelRef,
+    hub: HubAccess | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
+    """Return the targets of a reference and the models among them. Raises like `resolve_headers`."""
+    planned = resolve_headers(ref, hub=hub, on_progress=on_progress)
+    return planned, of_planned(planned)
+
+
+def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
+    """Return the models of the targets of a plan."""
+    return _grouped((_model_name(variant), variant) for variant in planned)
+
+
+def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return every model on this disk that can be run, without twins. Raises BadFile if there is none."""
+    found = [*added_models(), *find_local_models()]
+    usable = {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}
+    wanted = {quant.lower() for quant in quants}
+    models = [each for each in usable.values() if not wanted or each.quant in wanted]
+    if not models:
+        quant = f" of {', '.join(sorted(wanted))}" if wanted else ""
+        raise BadFile(f"no model{quant} is on this disk", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b")
+    return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
+
+
+def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return the sizes of a family of the catalog, e.g. `qwen3`, without files. Raises UnknownName."""
+    catalog = load_catalog()
+    wanted = name.strip().lower()
+    ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
+    if not ids:
+        raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
+    return tuple(
+        PickedModel(
+            model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)
+        )
+        for model_id in ids
+    )
+
+
+def _of_local(model: LocalModel) -> Target:
+    quant = model.quant or "unknown"
+    try:
+        file = read_model_file(model.paths[0], allow_missing_data=True)
+    except GgbenchError as error:
+        return Target(model.model, quant, "file", reason=error.message)
+    return Target(model.model, quant, "file", model.paths[0], model.file_bytes, file=file)
+
+
+def _model_name(variant: Target) -> str:
+    """Return the name of the model in a file; MODEL if there is no file."""
+    if variant.file is None or not variant.file.paths or variant.provenance == "hub":
+        return variant.model
+    return name_without_quant(variant.file.paths[0].name)
+
+
+def _grouped(named: Iterable[tuple[str, Target]]) -> tuple[PickedModel, ...]:
+    groups: dict[str, list[Target]] = {}
+    for key, variant in named:
+        groups.setdefault(key, []).append(variant)
+    return tuple(PickedModel(key, tuple(variants)) for key, variants in groups.items())

@@ -1,4 +1,4 @@
-"""What a person needs of a pick: the workload that speed is judged by, and limits, with their words."""
+"""What a pick has to meet: the workload that speed is judged by, and limits."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from ggbench.units import format_count, format_number, parse_tokens
 Preference = Literal["quality", "speed", "context"]
 
 RULES = (
-    "Rejected is what misses a need, or is dominated: another candidate is at least as good in loss, speed and context,"
-    " and clearly better in one, their intervals apart. What meets all needs for certain comes before what may meet"
-    " them.",
-    "A little loss, up to --max-loss or 0.05 nats, comes before an unknown one, and this before more; of unknown ones"
-    " the larger cache comes first.",
-    "Then --prefer decides: quality takes the least loss, where that is unknown the most bits per weight, and of what"
-    " is not clearly worse the fastest; speed takes the fastest and, of what is not clearly slower, the least loss;"
-    " context takes the longest. Then the faster, the longer context, the smaller file. A bound on speed comes after"
-    " what is known.",
+    "Rejected: fails a requirement, or another candidate is at least as good in everything (loss, speed, context) and"
+    " clearly better in one, with intervals that do not overlap. Candidates that certainly meet the requirements come"
+    " before those that may.",
+    "A loss of up to --max-loss or 0.05 nats comes before an unknown loss, and that before a larger one; among unknown"
+    " losses the larger cache comes first.",
+    "Then --prefer decides. quality: the least loss, or the most bits per weight if losses are unknown; the fastest of"
+    " those not clearly worse. speed: the fastest; the least loss of those not clearly slower. context: the longest."
+    " Then the faster, the longer context, the smaller file. A bound on speed comes after a known speed.",
     "Quality does not compare between models: --prefer quality takes the one with the most parameters, by habit.",
 )
 """How a recommendation is made, in this order; `ggbench.decisions.pick.recommend` follows them."""
 
 LITTLE_LOSS = 0.05
-"""Nats that count as a little loss where no `max_loss` is given."""
+"""Nats up to which a loss counts as little, unless `max_loss` is given."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
@@ -39,22 +38,16 @@ class ChatTurn(msgspec.Struct, frozen=True):
     n_prompt: int
     n_gen: int
     n_depth: int | None
-    """Tokens in the KV cache before the prompt; None: as many as the context holds beside prompt and answer."""
+    """Tokens in the KV cache before the prompt; null: all that the context holds besides prompt and answer."""
     n_ctx_least: int = 0
-    """Tokens that the context should hold where nothing else is asked for."""
+    """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
-    """Speed of the answer that the workload asks for by itself."""
+    """Least speed of the answer unless --min-speed is given."""
     prefer: Preference = "quality"
 
     @property
     def n_turn(self) -> int:
-        """Tokens of prompt and answer."""
         return self.n_prompt + self.n_gen
-
-    @property
-    def n_ctx_of_turn(self) -> int:
-        """The smallest context that holds the turn, in whole steps of llama.cpp's padding."""
-        return whole_steps((self.n_depth or 0) + self.n_turn)
 
     def depth_in(self, n_ctx: int) -> int:
         """Tokens before the prompt in a context of this length."""
@@ -73,7 +66,7 @@ WORKLOADS = {
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a person asks for. Raises UsageError for numbers that nothing can meet."""
+    """The requirements. Raises UsageError for numbers that nothing can meet."""
 
     workload: ChatTurn = WORKLOADS["chat"]
     given_n_ctx: int | None = None
@@ -96,13 +89,13 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the context has to hold, in whole steps of llama.cpp's padding."""
+        """Tokens that the context has to hold, a multiple of llama.cpp's padding."""
         wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
-        return max(whole_steps(wanted), self.workload.n_ctx_of_turn)
+        return max(whole_steps(wanted), whole_steps((self.workload.n_depth or 0) + self.workload.n_turn))
 
     @property
     def tok_s(self) -> float | None:
-        """Speed of the answer that is needed; None for any."""
+        """Least speed of the answer; None for any."""
         return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
 
     @property
@@ -112,7 +105,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def prefer(self) -> Preference:
-        """What decides among those that meet the needs."""
+        """What decides among candidates that meet the requirements."""
         return self.given_prefer or self.workload.prefer
 
 
@@ -120,9 +113,8 @@ _TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?"
 
 
 def parse_workload(text: str) -> ChatTurn:
-    """Parse the name of a workload, or `IN+OUT@DEPTH` in tokens, as `2k+500@16k`. Raises UsageError."""
-    named = WORKLOADS.get(text.strip().lower())
-    if named is not None:
+    """Parse the name of a workload, or `IN+OUT@DEPTH` in tokens, e.g. `2k+500@16k`. Raises UsageError."""
+    if named := WORKLOADS.get(text.strip().lower()):
         return named
     match = _TURN.fullmatch(text.strip())
     if match is None:
@@ -137,7 +129,7 @@ def parse_workload(text: str) -> ChatTurn:
 
 
 def workload_text(needs: Needs) -> str:
-    """Return the definition of the workload: `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
+    """Return e.g. `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
     workload = needs.workload
     turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
     if workload.n_depth is None:
@@ -148,30 +140,20 @@ def workload_text(needs: Needs) -> str:
 
 
 def needs_text(needs: Needs) -> str:
-    """Return what is needed: `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
-    return f"{', '.join([_context_text(needs), *limit_texts(needs)])}; prefers {needs.prefer}"
+    """Return e.g. `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
+    context, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
+    if given is not None and whole_steps(given) < needs.n_ctx:
+        context += f" ({format_count(given)} do not hold the turn)"
+    return f"{', '.join([context, *limit_texts(needs)])}; prefers {needs.prefer}"
 
 
 def limit_texts(needs: Needs) -> list[str]:
     """Return the limits besides the context: `15.0 tok/s after 4,608`, `a loss of 0.050 nats at most`."""
-    texts = []
+    texts, workload = [], needs.workload
     if needs.tok_s is not None:
-        texts.append(f"{format_number(needs.tok_s)} tok/s {position_text(needs.workload)}")
+        depth = workload.n_depth
+        where = "at the end" if depth is None else f"after {format_count(depth + workload.n_prompt)}"
+        texts.append(f"{format_number(needs.tok_s)} tok/s {where}")
     if needs.max_loss is not None:
         texts.append(f"a loss of {format_number(needs.max_loss, 2)} nats at most")
     return texts
-
-
-def _context_text(needs: Needs) -> str:
-    """`a context of 31,232 (8,192 do not hold the turn)`."""
-    text, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
-    if given is None or given == needs.n_ctx:
-        return text
-    is_short = whole_steps(given) < needs.n_ctx
-    why = "do not hold the turn" if is_short else f"in whole steps of {format_count(whole_steps(1))}"
-    return f"{text} ({format_count(given)} {why})"
-
-
-def position_text(workload: ChatTurn) -> str:
-    """Return where the answer is timed: `after 4,608`; `at the end` of a context of any length."""
-    return "at the end" if workload.n_depth is None else f"after {format_count(workload.n_depth + workload.n_prompt)}"

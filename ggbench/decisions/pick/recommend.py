@@ -1,12 +1,11 @@
 """Choose the quant and the KV cache to run from what is known of all of them, by `RULES`, and say why.
 
-At least as good means that value and both ends of the interval are; clearly better, that the intervals are apart. So
-two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a measurement, and what
-is dominated by the dominated is dominated too. What is unknown of one of two dominates neither: losses compare between
-quants of one model, and of two cache types only where both are known.
+"At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
+overlap. So overlapping figures never decide alone, a bound on speed does not beat a measurement, and dominance is
+transitive. A figure that is unknown for one of two candidates lets neither dominate.
 
 Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
-that lose little. More context: with half as much again, the one that loses least.
+that lose little. More context: of those with half as much again, the one that loses least.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ _MORE_CONTEXT = 1.5
 """Ratio from which on an alternative with more context is chosen for its quality."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
-"""Of the other types of a cache: q4_0 and iq4_nl."""
+"""Bits of the other cache types, q4_0 and iq4_nl."""
 
 
 def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
-    """Return the recommendation with its alternatives, or the nearest miss where every candidate misses a need."""
+    """Return the recommendation with its alternatives, or the nearest miss if every candidate misses a need."""
     checked = tuple(check(each, needs) for each in candidates)
     front = pareto_front(candidates)
     names = {each.name for each in front}
@@ -77,10 +76,10 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first loses more than the second beyond doubt.
+    """Return whether the first certainly loses more than the second.
 
-    Typical losses of both are paired by the models that both were published of: in each the difference is beyond its
-    error. Other losses have intervals that are apart.
+    Typical losses are paired by the published models: in each one the difference has to exceed its error. For other
+    losses the intervals must not overlap.
     """
     if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
         mine, theirs = one.weights_loss, other.weights_loss
@@ -93,7 +92,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
 
 
 def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn] | None:
-    """The best of each model, and of these the best, with what it is the best in."""
+    """Return the best candidate among the best of each model, and what it is the best in; None for no candidates."""
     by_model: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
@@ -147,25 +146,25 @@ def _loss_class(candidate: Candidate, needs: Needs) -> int:
 
 
 def _loss_order(candidate: Candidate) -> tuple[bool, float]:
-    """By what is known of the loss; where nothing is, by bits per weight."""
+    """Order by the known loss; if nothing is known, by bits per weight."""
     if candidate.weights_loss is None and candidate.joint_loss is None:
         return True, -(candidate.row.bpw or 0.0)
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
 def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, str, str, str]]:
-    """Faster, a bound after what is known, then longer, then smaller, then by name."""
+    """Order by speed, a bound after a known speed, then context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
     return _is_unsure(candidate), -_pace(candidate), -longest, size, candidate.name
 
 
 def _is_unsure(candidate: Candidate) -> bool:
-    """Whether its speed is unknown but for a bound at most."""
+    """Return whether its speed is unknown, or only bounded."""
     return candidate.speed is None or candidate.speed.is_bound
 
 
 def _pace(candidate: Candidate) -> float:
-    """Turns in a second; in a second 1e-9 of the answer's tokens where prompts are unknown; 0 for unknown."""
+    """Return turns/s; 1e-9 of the answer's tokens/s if prompts are unknown; 0 for unknown."""
     speed = candidate.speed
     if speed is None:
         return 0.0
@@ -173,7 +172,7 @@ def _pace(candidate: Candidate) -> float:
 
 
 def _clearly_slower(one: Candidate, other: Candidate) -> bool:
-    """Whether intervals are apart; two bounds compare by their values, as both are the same share of bytes to read."""
+    """Return whether intervals do not overlap; two bounds compare by value, since both come from bytes to read."""
     if one.speed is None or other.speed is None:
         return other.speed is not None
     if one.speed.is_bound and other.speed.is_bound:
@@ -184,7 +183,7 @@ def _clearly_slower(one: Candidate, other: Candidate) -> bool:
 
 
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
-    """Up to one for each label, none twice, of the front and with no need missed."""
+    """Return at most one candidate of the pool for each label, none twice."""
     own = recommended.candidate
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
@@ -208,31 +207,31 @@ def _is_better(one: Candidate, other: Candidate) -> bool:
 
 
 def _is_faster(one: Candidate, other: Candidate) -> bool:
-    """A bound is no faster than what is known."""
     is_comparable = not _is_unsure(one) or _is_unsure(other)
     return is_comparable and _pace(one) > _FASTER * _pace(other) > 0
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
-    """Those with half as much again; where there are none, those with more by more than a twentieth."""
+    """Return those with half as much again; if there are none, those with more by more than a twentieth."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
 def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
-    """The smallest of the quants of the same model and cache that are larger."""
-    larger = [
-        each
-        for each in checked
-        if each.candidate.model_key == own.model_key
-        and each.candidate.cache == own.cache
-        and (each.candidate.row.weight_bytes or 0) > (own.row.weight_bytes or 0)
+    """Return the next larger quant of the same model with the same cache."""
+
+    def size(candidate: Candidate) -> int:
+        return candidate.row.weight_bytes or 0
+
+    alike = [
+        each for each in checked if each.candidate.model_key == own.model_key and each.candidate.cache == own.cache
     ]
-    return min(larger, key=lambda each: (each.candidate.row.weight_bytes or 0, each.candidate.name), default=None)
+    larger = [each for each in alike if size(each.candidate) > size(own)]
+    return min(larger, key=lambda each: (size(each.candidate), each.candidate.name), default=None)
 
 
 def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """The one whose worst miss is the smallest share of what is wanted."""
+    """Return the one whose worst miss is the smallest share of what is wanted."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
@@ -250,7 +249,7 @@ def _what_larger_changes(own: Candidate, larger: Checked) -> NextLarger:
 
 
 def _limits(recommended: Checked) -> Iterator[Reason]:
-    """What is not known of the recommendation, or not for certain."""
+    """Yield what is not known of the recommendation, or not for certain."""
     own, unknown = recommended.candidate, list[NotKnown]()
     if own.joint_loss is None and own.cache_loss is None:
         unknown.append("cache loss")
@@ -284,7 +283,7 @@ def _beyond_training(candidate: Candidate) -> tuple[BeyondTraining, ...]:
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:
-    """Return the candidate beside every need that is stated; that of memory always is."""
+    """Check a candidate against every stated need; memory always is one."""
     checks = [_memory(candidate, needs)]
     if needs.tok_s is not None:
         checks.append(_speed(candidate, needs.tok_s))
@@ -294,7 +293,6 @@ def check(candidate: Candidate, needs: Needs) -> Checked:
 
 
 def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
-    """By the longest context that fits; what llama.cpp refuses to size misses the need."""
     row, n_ctx = candidate.row, candidate.max_n_ctx
     if row.outcome is not Outcome.COMPLETED:
         return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf, refusal=row.reason)
@@ -321,20 +319,17 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
 
 
 def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
-    """Where only a part of the loss is known, it can only prove that the need is missed."""
     known = candidate.least_loss
-    if known is None:
-        return NeedCheck("loss", wanted, None, None)
-    if known.value > wanted:
+    if known is not None and known.value > wanted:
         short_by = known.value / wanted - 1 if wanted else math.inf
         return NeedCheck("loss", wanted, known.value, False, known.low <= wanted, short_by)
-    if candidate.loss is None:
+    if known is None or candidate.loss is None:  # a part of the loss can prove only that the need is missed
         return NeedCheck("loss", wanted, None, None)
     return NeedCheck("loss", wanted, known.value, True, known.high > wanted)
 
 
 _Order = Literal["better", "as good", "worse", "unknown"]
-"""Of one candidate by the other: `better` is clearly better, `as good` not worse, `worse` anything else."""
+"""One candidate compared with another: clearly better, at least as good, or neither."""
 
 
 def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -343,10 +338,7 @@ def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first is as good as the second in everything, and clearly better in something.
-
-    What llama.cpp refuses to size dominates nothing: it misses the need for memory, whatever else is known of it.
-    """
+    """Return whether the first is at least as good as the second in everything, and clearly better in something."""
     if one.row.outcome is not Outcome.COMPLETED:
         return False
     orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
@@ -358,16 +350,14 @@ def _by_loss(one: Candidate, other: Candidate) -> _Order:
         return "unknown"
     if one.loss is not None and other.loss is not None:
         return _less(one.loss, other.loss)
-    if one.loss is None and other.loss is None and one.cache == other.cache:
-        # What the cache loses is unknown, and the same of both.
-        if one.weights_loss is None or other.weights_loss is None:
-            return "unknown"
+    is_unknown_alike = one.loss is None and other.loss is None and one.cache == other.cache  # the cache's loss
+    if is_unknown_alike and one.weights_loss is not None and other.weights_loss is not None:
         return _less(one.weights_loss.nats, other.weights_loss.nats)
     return "unknown"
 
 
 def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
-    """By the speed of the answer, and by the time of the turn where that is known of both or of neither."""
+    """Compare the speed of the answer, and the time of the turn if one of them is known."""
     if one.speed is None or other.speed is None:
         return ["unknown"]
     orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
@@ -379,7 +369,8 @@ def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
 
 
 def _by_context(one: Candidate, other: Candidate) -> _Order:
-    mine, theirs = _context(one), _context(other)
+    mine = one.offered_n_ctx
+    theirs = other.offered_n_ctx if other.row.outcome is Outcome.COMPLETED else 0
     if mine is None or theirs is None:
         return "unknown"
     if mine == theirs:
@@ -387,12 +378,8 @@ def _by_context(one: Candidate, other: Candidate) -> _Order:
     return "better" if mine > theirs else "worse"
 
 
-def _context(candidate: Candidate) -> int | None:
-    return candidate.offered_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
-
-
 def _less(one: Expected, other: Expected) -> _Order:
-    """The order where less is better."""
+    """Compare two values of which less is better."""
     if one.high < other.low:
         return "better"
     is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high

@@ -1,4 +1,4 @@
-"""A pick: what is needed, what each quant would give with each KV cache, and which of them to run."""
+"""The records of a pick: what each quant would give with each KV cache, which one to run, and why."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class PublishedLoss(msgspec.Struct, frozen=True):
     """What a quant of a published model loses."""
 
     of: str
-    """The model and the importance matrix that the quant was made with: two of the same compare."""
+    """The model and the importance matrix; two losses with the same ones compare."""
     nats: float
     error: float
-    """Standard error; 0 where none is printed."""
+    """Standard error; 0 if none is published."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """What is lost in quality: mean KL divergence in nats for each token, with where the figure comes from."""
+    """What is lost in quality: the mean KL divergence in nats per token."""
 
     nats: Expected
     """Measured: mean and 95 % interval. Typical: median and range over models."""
@@ -36,16 +36,16 @@ class Loss(msgspec.Struct, frozen=True):
     source: str
     """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
     published: tuple[PublishedLoss, ...] = ()
-    """Of a typical loss, what it is taken from."""
+    """What a typical loss is taken from."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
-    """How fast the turn of the workload is. Of a `bound` the best that is possible."""
+    """How fast the turn of the workload is; with the basis `bound`, the best that is possible."""
 
     tok_s: Expected
-    """Of the answer."""
+    """Speed of the answer."""
     turn_s: Expected | None
-    """Of prompt and answer; None where nothing is known of prompts."""
+    """Seconds of prompt and answer; None if nothing is known of prompts."""
     basis: SpeedBasis
     source: str
 
@@ -59,26 +59,26 @@ class Candidate(msgspec.Struct, frozen=True):
     """One quant with one KV cache. None is unknown: neither good nor bad."""
 
     row: PlanRow
-    """What it needs, sized for the context needed."""
+    """Its plan for the context needed."""
     model_key: str
     """Equal for quants of one model: only their losses compare."""
     selector: str
-    """QUANT argument that selects it; empty where MODEL alone does."""
+    """QUANT argument that selects it; empty if MODEL alone does."""
     n_ctx: int
-    """Tokens of the context that it would be run with."""
+    """Tokens of context to run it with."""
     max_n_ctx: int | None
     """The longest context that fits; 0 for none."""
     offered_n_ctx: int | None
-    """The same; of a workload without a depth the longest in which the answer is fast enough."""
+    """The same; for a workload without a depth, the longest context in which the answer is fast enough."""
     probed_by: int | None = None
-    """The run that found `max_n_ctx` by real allocations; None where it is planned."""
+    """The run that found `max_n_ctx` by real allocations; None if it is planned."""
     speed: TurnSpeed | None = None
     weights_loss: Loss | None = None
     cache_loss: Loss | None = None
     joint_loss: Loss | None = None
-    """Of both together, where that was measured at once."""
+    """Loss of both together, if that was measured at once."""
     to_run: FileToRun | None = None
-    """Its file; None where the header cannot be read."""
+    """Its file; None if the header cannot be read."""
 
     @property
     def cache(self) -> tuple[str, str]:
@@ -87,11 +87,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> Expected | None:
-        """Nats that weights and cache lose; None where either is unknown.
+        """Nats that weights and cache lose; None if either is unknown.
 
-        Where they were measured apart they are added, as to second order the divergences of two independent small
-        disturbances do: of SmolLM2 135M over the same text q4_k_m loses 0.0590, a q4_0 cache of q4_1 0.0573, and q4_k_m
-        with a q4_0 cache 0.1145.
+        Losses measured apart are added, as the divergences of two small independent disturbances are to second order:
+        with SmolLM2 135M over the same text q4_k_m loses 0.0590, a q4_0 cache of q4_1 0.0573, both together 0.1145.
         """
         if self.joint_loss is not None:
             return self.joint_loss.nats
@@ -102,14 +101,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def download_bytes(self) -> int | None:
-        """Bytes to download before it can be run; None where no published file is known."""
+        """Bytes to download before it can be run; None if no published file is known."""
         if self.to_run is None or self.to_run.is_here:
             return 0
         return self.row.file_bytes if self.to_run.repo else None
 
     @property
     def least_loss(self) -> Expected | None:
-        """As `loss`; where only one of its parts is known, that part, as the other cannot be less than nothing."""
+        """The loss; if only one of its parts is known, that part, since the other cannot be negative."""
         known = [each.nats for each in (self.weights_loss, self.cache_loss) if each is not None]
         return self.loss or (max(known, key=lambda each: each.value) if known else None)
 
@@ -126,48 +125,46 @@ class NeedCheck(msgspec.Struct, frozen=True):
     wanted: float
     """Tokens of context, tok/s or nats."""
     value: float | None
-    """What it has; None where that is unknown."""
+    """What it has; None if that is unknown."""
     is_met: bool | None
-    """By the value. None where it is unknown, and where a bound on speed does not rule it out."""
+    """By the value; null if it is unknown, or if a bound on speed does not rule it out."""
     is_close: bool = False
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
-    """Share of what is wanted that is missing, of a need that is missed; of memory, share of the budget."""
+    """If the need is missed, the missing share of what is wanted; for memory, of the budget."""
     is_bound: bool = False
     """Whether the value is the best that is possible."""
     missing_bytes: int = 0
-    """Of memory, where the context does not fit."""
+    """If the context does not fit."""
     refusal: str = ""
-    """Why llama.cpp refused to size the context, as it says it; empty where it did not."""
+    """Why llama.cpp refused to size the context; empty if it did not."""
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A candidate beside the needs."""
+    """A candidate with a check of each need."""
 
     candidate: Candidate
     checks: tuple[NeedCheck, ...]
 
     @property
     def meets(self) -> bool | None:
-        """Whether it meets all needs; None where it misses none, but some are unknown."""
+        """Whether it meets all needs; None if it misses none, but some are unknown."""
         met = [check.is_met for check in self.checks]
         return False if False in met else None if None in met else True
 
     @property
     def missed(self) -> tuple[NeedCheck, ...]:
-        """The needs that it misses."""
         return tuple(check for check in self.checks if check.is_met is False)
 
     @property
     def unknown(self) -> tuple[NeedCheck, ...]:
-        """The needs of which it is unknown whether it meets them."""
         return tuple(check for check in self.checks if check.is_met is None)
 
 
 BestIn = Literal[
     "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
 ]
-"""What the recommendation is the best in; `bits` per weight decide where no loss is known."""
+"""What the recommendation is the best in; `bits` per weight decide if no loss is known."""
 NotKnown = Literal["cache loss", "weights loss", "speed", "speed but for its bound"]
 
 
@@ -186,17 +183,17 @@ class NeedsDecide(msgspec.Struct, frozen=True):
 
 
 class NextLarger(msgspec.Struct, frozen=True):
-    """What the next larger quant would change; None of a figure that is not known of both."""
+    """What the next larger quant would change; a figure that is not known for both is None."""
 
     checked: Checked
     nats: tuple[float, float] | None
-    """That its weights lose, and those of the recommendation."""
+    """The loss of its weights, and that of the recommendation's."""
     speed_ratio: float | None
     """Its tokens/s over those of the recommendation."""
 
 
 class Unknowns(msgspec.Struct, frozen=True):
-    """What is not known of the recommendation, and which needs it therefore may miss."""
+    """What is not known of the recommendation, and which needs it may therefore miss."""
 
     candidate: Candidate
     figures: tuple[NotKnown, ...]
@@ -220,9 +217,10 @@ class ModelsDoNotCompare(msgspec.Struct, frozen=True):
 
 
 class NothingToChoose(msgspec.Struct, frozen=True):
-    """No candidate could be sized; `refusal` is of the nearest, empty where there is no candidate."""
+    """No candidate could be sized."""
 
     refusal: str = ""
+    """Why llama.cpp refused the nearest; empty if there is no candidate."""
 
 
 class NearestMisses(msgspec.Struct, frozen=True):
@@ -232,10 +230,10 @@ class NearestMisses(msgspec.Struct, frozen=True):
 
 
 class WhatSpeedsUp(msgspec.Struct, frozen=True):
-    """What would help where speed alone is missed."""
+    """What would help if only speed is missed."""
 
     bandwidth_ratio: float | None
-    """How many times the bandwidth it takes; None where settings may help, too."""
+    """How many times the bandwidth it takes; None if settings may help, too."""
 
 
 Reason: TypeAlias = (
@@ -250,7 +248,7 @@ Reason: TypeAlias = (
     | NearestMisses
     | WhatSpeedsUp
 )
-"""Why a pick is what it is: said with the decision, and only put into words afterwards."""
+"""Why a pick is what it is: part of the decision, put into words afterwards."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -269,22 +267,21 @@ class Pick(msgspec.Struct, frozen=True):
     front: tuple[Candidate, ...]
     """Those that no other dominates."""
     recommended: Checked | None
-    """None where every candidate misses a need."""
+    """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()
     next_larger: Checked | None = None
     """The same cache with the next larger quant of the same model."""
     without_needs: Checked | None = None
-    """What would be recommended if nothing was needed."""
+    """The recommendation if nothing was needed."""
     nearest_miss: Checked | None = None
-    """Where nothing is recommended, what misses the needs by least."""
+    """If nothing is recommended, what misses the needs by least."""
     reasons: tuple[Reason, ...] = ()
-    """Why, in the order in which they are said."""
     changes: tuple[Change, ...] = ()
-    """What would make the nearest miss fit, the best first; empty where it fits."""
+    """What would make the nearest miss fit, the best first; empty if it fits."""
 
     @property
     def n_models(self) -> int:
-        """Models among the candidates, whose qualities do not compare."""
+        """Number of models among the candidates."""
         return len({each.candidate.model_key for each in self.checked})
 
     @property
@@ -305,7 +302,7 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def unlisted(self) -> tuple[tuple[str, Checked], ...]:
-        """All others, labelled where another dominates them."""
+        """All others, with a label if another dominates them."""
         listed, front = {each.candidate.name for _, each in self.listed}, {each.name for each in self.front}
         others = (each for each in self.checked if each.candidate.name not in listed)
         return tuple(("" if each.candidate.name in front else "dominated", each) for each in others)

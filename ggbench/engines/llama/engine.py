@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
@@ -16,7 +15,7 @@ from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.rpc_client import explained, find_unusable
-from ggbench.engines.process import Transport, WorkerProcess
+from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 
 CONFIG = LlamaConfig
 
@@ -31,37 +30,33 @@ def launch(
     return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s, hold=hold))
 
 
-class LlamaEngine:
+class LlamaEngine(WorkerEngine):
     """One worker with llama.cpp in it, and the model that it has loaded."""
 
     def __init__(self, start: Callable[[], Transport]) -> None:
-        """Starts the first worker at once, since it takes a while to be ready."""
-        self._start = start
-        self._worker: Transport | None = start()
+        """Start the first worker at once, since it takes a while to be ready."""
+        super().__init__(start)
+        self._worker = start()
         self._loaded: LoadModel | None = None
-        """What the worker has in memory; None where nothing is."""
+        """What the worker has in memory."""
         self._asked: LoadModel | None = None
-        """The last load that this worker was asked for; None before the first."""
+        """The last load that this worker was asked for."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
+        self._log: list[str] = []
+        """Where the log of the running request goes."""
+        self._is_reported = False
         self._places: dict[str, MemoryKind] = {}
         self._tensor_bytes: int | None = None
 
-    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Load the model and make a context. Without an n_ctx the model alone is loaded.
-
-        A loaded model stays where only what concerns the context differs. `reserve_bytes` of each GPU in use are left
-        free.
-        """
-        return self._open(source, setup, reserve_bytes=reserve_bytes)
-
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Read the header alone, allocate nothing and report what it would be; the file may be sparse."""
-        return self._open(source, setup, dry=True)
-
-    def _open(
+    def open(
         self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0, dry: bool = False
     ) -> Iterator[Event | Ending]:
+        """Load the model and make a context. Without an n_ctx the model alone is loaded.
+
+        A loaded model stays if the setup differs only in what concerns the context. `reserve_bytes` of each GPU in use
+        are left free.
+        """
         if not isinstance(setup, LlamaConfig) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
@@ -77,80 +72,59 @@ class LlamaEngine:
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             self._tensor_bytes = None
-            ending = yield from self._call(self._worker, load, self._load_log)
+            ending = yield from self._call(load)
             if isinstance(ending, Completed):
                 self._loaded = load
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
-            ending = yield from self._call(self._worker, MakeContext(setup), self._context_log)
+            ending = yield from self._call(MakeContext(setup))
         yield ending
 
-    def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload on what is open."""
-        if self._worker is None:
-            yield Failed(workload.stage, "no model is open")
-        else:
-            yield (yield from self._call(self._worker, workload, []))
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        """Nothing: llama.cpp carries out every workload there is."""
-        return ""
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        """Read the header alone, allocate nothing and report what it would be; the file may be sparse."""
+        return self.open(source, setup, dry=True)
 
     def close(self) -> None:
-        """End the worker; may be called twice, and a later `open` starts another."""
-        if self._worker is not None:
-            self._worker.close()
-        self._worker = self._loaded = self._asked = None
+        super().close()
+        self._loaded = self._asked = None
 
-    def _call(self, worker: Transport, request: Request, log: list[str]) -> Generator[Event | Ending, None, Ending]:
-        """Events of one request; returns its ending. What it logs goes to `log`."""
-        ending: Ending = Failed(request.stage, "the worker ended without an answer")
-        is_reported = False
-        for item in worker.call(request):
-            match item:
-                case protocol.Log(text=text):
-                    log.append(text)
-                case protocol.Devices(places):
-                    self._places = places
-                case Loaded() | Opened():
-                    is_reported = True
-                    if isinstance(item, Loaded):
-                        self._tensor_bytes = item.tensor_bytes
-                    yield self._allocated()
-                    yield item
-                case Ending():
-                    ending = item
-                case protocol.Done() | protocol.Refused():
-                    pass  # the transport has turned them into an ending
-                case _:
-                    yield item
-        if log and not is_reported and not isinstance(request, Workload):
+    def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
+        logs = {LoadModel: self._load_log, MakeContext: self._context_log}
+        self._log, self._is_reported = logs.get(type(request), []), False
+        servers = self._asked.setup.rpc_servers if self._asked else ()
+        ending = yield from super()._call(request)
+        if self._log and not self._is_reported and not isinstance(request, Workload):
             yield self._allocated()
         if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
             ending = replace(ending, hint=_AMX_HINT)
-        servers = self._asked.setup.rpc_servers if self._asked else ()
-        if ending.is_final:
-            self.close()
         return explained(ending, request.stage, servers) if servers else ending
+
+    def _note(self, message: protocol.Log | protocol.Devices) -> None:
+        if isinstance(message, protocol.Log):
+            self._log.append(message.text)
+        else:
+            self._places = message.places
+
+    def _events(self, event: Event) -> Iterable[Event]:
+        if not isinstance(event, Loaded | Opened):
+            return (event,)
+        self._is_reported = True
+        if isinstance(event, Loaded):
+            self._tensor_bytes = event.tensor_bytes
+        return (self._allocated(), event)
 
     def _uses_amx(self) -> bool:
         return any(each.device == "AMX" for each in self._allocated().buffers)
 
     def _allocated(self) -> Allocated:
         found = parse_allocations([*self._load_log, *self._context_log], self._places)
-        return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
+        return replace(found, tensor_bytes=self._tensor_bytes)
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """What a worker takes once, before its first load: the servers whose devices it has, and its limit if any."""
+    """Return what a worker takes once, before its first load: the servers of its devices, and its limit if any."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return setup.rpc_servers
-    return (
-        setup.rpc_servers,
-        setup.memory_limit_bytes,
-        load.reserve_bytes,
-        setup.n_gpu_layers != 0,
-        setup.main_gpu,
-        load.n_threads,
-    )
+    limit = (setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu, load.n_threads)
+    return (setup.rpc_servers, *limit)

@@ -1,14 +1,15 @@
 """HTTP to one server: documents of limited size, and streams read line by line, each with its time of arrival.
 
-The wait for a token ends at a timeout, however the server spends it: silent, or dripping a byte a second. No redirect
-is followed, because it could carry the key and the prompt to another host. Nothing here repeats the API key: messages
-of the server are shown with the key removed.
+The wait for a token ends at a timeout, whether the server is silent or drips a byte a second. No redirect is followed,
+because it could carry the key and the prompt to another host. A server's text is untrusted: it is shown short, and with
+the API key removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,52 +20,32 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import FirstByte, NetworkTimes, Sent
-from ggbench.engines.server.failures import compressed, redirected, status_error, transport_error
-from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout
+from ggbench.engines.server.contract import LOG_HINT, FirstByte, Post, Sent, error_text
+from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
+from ggbench.text import shorten
 
 if TYPE_CHECKING:
     import httpx2
 
 _T = TypeVar("_T")
 
-CONNECT_TIMEOUT_S = 10.0
-MOST_DOCUMENT_S = 30.0
-"""For a whole document, from connecting to its last byte, where the timeout is not shorter."""
-MAX_DOCUMENT_BYTES = 16 << 20
-MAX_LINE_BYTES = 8 << 20
+_CONNECT_TIMEOUT_S = 10.0
+_DOCUMENT_TIMEOUT_S = 30.0
+"""For a whole document, from connecting to its last byte, unless the timeout is shorter."""
+_MAX_DOCUMENT_BYTES = 16 << 20
+_MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes a token."""
 _MAX_ERROR_BYTES = 64 << 10
 _EMPTY_REQUESTS = 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Post(msgspec.Struct, frozen=True):
-    """A request with a JSON body."""
-
-    path: str
-    body: Mapping[str, object]
-
-
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A whole response."""
-
     status: int
     body: bytes
-    server: str
-    """The header `Server`; empty where there is none. Untrusted text."""
-
-    @property
-    def document(self) -> Any:  # noqa: ANN401 - whatever JSON the server sent
-        """The body as JSON; None where the status is an error or the body is anything else."""
-        if self.status != 200:
-            return None
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(self.body)
-        return None
 
     def read_as(self, shape: type[_T]) -> _T | None:
-        """Return the body as a struct; None where it is anything else."""
+        """Return the body's JSON as this type; None for an error status or anything else."""
         if self.status != 200:
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -81,20 +62,15 @@ class StreamLine(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Trace:
-    """What httpcore reports of one request: its socket, and when its parts were done."""
+    """What httpcore reports of one request: its socket, and when it was sent."""
 
     connection: socket.socket | None = None
-    connecting_ns: int = 0
-    connected_ns: int = 0
     sent_ns: int = 0
     is_aborted: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        if event.endswith("connect_tcp.started"):
-            self.connecting_ns = time.perf_counter_ns()
-        elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self.connected_ns = time.perf_counter_ns()
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             with self.lock:
                 self.connection = info["return_value"].get_extra_info("socket")
                 is_aborted = self.is_aborted
@@ -102,11 +78,6 @@ class _Trace:
                 self.abort()
         elif event.endswith("send_request_body.complete"):
             self.sent_ns = time.perf_counter_ns()
-
-    @property
-    def sent(self) -> Sent:
-        connect_ns = self.connected_ns - self.connecting_ns if self.connected_ns and self.connecting_ns else None
-        return Sent(self.sent_ns or time.perf_counter_ns(), connect_ns)
 
     def abort(self) -> None:
         """Wake a thread that waits for this connection; it then finds the connection closed."""
@@ -133,19 +104,11 @@ class Exchange:
     def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
         """Send the request; yield when it was sent, when its head came, and each line. Raises GgbenchError."""
         client = self._client
-        with (
-            client.errors(),
-            client.streams.stream(
-                "POST",
-                client.url(self._post.path),
-                content=msgspec.json.encode(self._post.body),
-                headers=client.headers("application/json"),
-                extensions={"trace": self._trace},
-            ) as response,
-        ):
+        with client.open(client.streams, "POST", self._post.path, self._post.body, self._trace) as response:
             first = FirstByte(time.perf_counter_ns())
-            yield self._trace.sent
-            client.check(response)
+            yield Sent(self._trace.sent_ns or first.at_ns)
+            if response.status_code != 200:
+                client.fail(response.status_code, _read(response, _MAX_ERROR_BYTES, is_cut=True))
             yield first
             yield from _lines(response)
 
@@ -153,14 +116,13 @@ class Exchange:
 class Client:
     """Connections to one address. Methods raise NetworkError, ServerFailed and UsageError."""
 
-    def __init__(self, address: Address, *, timeout_s: float, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(self, address: Address, *, timeout_s: float) -> None:
         """`timeout_s` is the longest silence of a stream."""
         import httpx2
 
         self.address = address
         self.timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
-        self._document_timeout_s = min(timeout_s, MOST_DOCUMENT_S)
+        self._document_timeout_s = min(timeout_s, _DOCUMENT_TIMEOUT_S)
         self._key = address.api_key()
         is_local = urlsplit(address.base_url).hostname in _LOOPBACK
         tls: Any = httpx2.create_ssl_context() if address.base_url.startswith("https:") else True
@@ -170,94 +132,98 @@ class Client:
                 verify=tls,
                 trust_env=not is_local,  # a proxy has no business between this machine and itself
                 follow_redirects=False,
-                timeout=httpx2.Timeout(read_timeout_s, connect=connect_timeout_s),
+                timeout=httpx2.Timeout(read_timeout_s, connect=_CONNECT_TIMEOUT_S),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=n_kept),
             )
 
-        with self.errors():
+        with self._errors():
             self._documents = client(self._document_timeout_s, 1)
             self.streams = client(timeout_s, 0)
             """Opens a connection for each request, so that each can be closed alone."""
 
-    def url(self, path: str) -> str:
-        """Return the URL of a path that begins with a slash."""
-        return f"{self.address.base_url}{path}"
-
-    def headers(self, content_type: str = "") -> dict[str, str]:
-        """Return the headers of a request, with the key."""
-        headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench"}
-        if content_type:
-            headers["Content-Type"] = content_type
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return headers
-
     def get(self, path: str) -> HttpResponse:
-        """Return the response to a GET request, whatever its status."""
+        """Return the response to a GET request, whatever its status; `path` begins with a slash."""
         return self._document("GET", path, None)
 
     def post(self, post: Post) -> HttpResponse:
         """Return the response to a POST request, whatever its status."""
-        return self._document("POST", post.path, msgspec.json.encode(post.body))
-
-    def _time_empty(self, path: str) -> tuple[int, int | None]:
-        """Return the nanoseconds from a GET request sent to its first byte, and those to connect."""
-        trace = _Trace()
-        with self._deadline(trace), self._open("GET", path, None, trace) as response:
-            first_ns = time.perf_counter_ns()
-            _read(response, MAX_DOCUMENT_BYTES)
-        sent = trace.sent
-        return first_ns - sent.at_ns, sent.connect_ns
-
-    def network_times(self, path: str) -> NetworkTimes:
-        """Time opening a connection and 20 requests over it that compute nothing. Raises NetworkError and ServerFailed.
-
-        A server that closes the connection after each response makes every request open one; their time is not counted
-        in `empty_request_ns`.
-        """
-        connect_ns: list[int] = []
-        empty_ns: list[int] = []
-        with Client(self.address, timeout_s=self.timeout_s, connect_timeout_s=self._connect_timeout_s) as fresh:
-            for _ in range(_EMPTY_REQUESTS):
-                first_byte_ns, opening_ns = fresh._time_empty(path)
-                empty_ns.append(first_byte_ns)
-                if opening_ns is not None:
-                    connect_ns.append(opening_ns)
-        return NetworkTimes(min(connect_ns), tuple(empty_ns))
+        return self._document("POST", post.path, post.body)
 
     def exchange(self, post: Post) -> Exchange:
         """Return a request whose response is a stream; nothing is sent yet."""
         return Exchange(self, post)
 
-    def check(self, response: httpx2.Response) -> None:
-        """Raise GgbenchError for a response that is a redirect, compressed, or an error."""
-        if response.is_redirect:
-            raise redirected(self.address, response.headers.get("Location", ""))
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise compressed(self.address)
-        if response.status_code != 200:
-            body = _read(response, _MAX_ERROR_BYTES, is_cut=True)
-            raise status_error(self.address, response.status_code, self.without_key(body.decode(errors="replace")))
-
-    def check_answer(self, answer: HttpResponse, what: str) -> None:
-        """Raise GgbenchError where the answer is an error; `what` was asked for."""
-        if answer.status != 200:
-            text = self.without_key(answer.body[:_MAX_ERROR_BYTES].decode(errors="replace"))
-            raise status_error(self.address, answer.status, text, what)
-
-    def without_key(self, text: str) -> str:
-        """Return a text of the server with the API key removed."""
-        return text.replace(self._key, "***") if self._key else text
+    def round_trips_ns(self, path: str) -> tuple[int, ...]:
+        """Time 20 GET requests that compute nothing, from sent to first byte, over one open connection."""
+        found: list[int] = []
+        with Client(self.address, timeout_s=self.timeout_s) as fresh:
+            for _ in range(_EMPTY_REQUESTS):
+                trace = _Trace()
+                with fresh._deadline(trace), fresh.open(fresh._documents, "GET", path, None, trace) as response:
+                    first_ns = time.perf_counter_ns()
+                    _read(response, _MAX_DOCUMENT_BYTES)
+                found.append(first_ns - (trace.sent_ns or first_ns))
+        return tuple(found)
 
     @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Translate the exceptions of httpx2."""
-        try:
-            yield
-        except GgbenchError:
-            raise
-        except Exception as error:
-            raise transport_error(self.address, error) from None
+    def open(
+        self, connections: httpx2.Client, method: str, path: str, body: object, trace: _Trace
+    ) -> Iterator[httpx2.Response]:
+        """Send a request, with a JSON body unless it is None. Raises GgbenchError, also for a redirect."""
+        headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        url = self.address.base_url
+        content = None if body is None else msgspec.json.encode(body)
+        with (
+            self._errors(),
+            connections.stream(
+                method, url + path, content=content, headers=headers, extensions={"trace": trace}
+            ) as response,
+        ):
+            trace.connection = trace.connection or response.extensions["network_stream"].get_extra_info("socket")
+            if response.is_redirect:
+                target = ""
+                with contextlib.suppress(ValueError):  # shown without user, password and query
+                    to = urlsplit(response.headers.get("Location", ""))
+                    target = f" to {shorten(f'{to.scheme}://{to.hostname}{to.path}', 80)}" if to.hostname else ""
+                raise NetworkError(
+                    f"{url} redirects{target}, which ggbench does not follow",
+                    "give the server's own URL, if you trust it",
+                )
+            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                raise ServerFailed(f"{url} sends compressed data", "turn compression off in its proxy")
+            yield response
+
+    def fail(self, status: int, body: bytes, what: str = "") -> None:
+        """Raise the error of a response with that status; `what` was asked for."""
+        url, said = self.address.base_url, _message(self.without_key(body[:_MAX_ERROR_BYTES].decode(errors="replace")))
+        suffix = f": {said}" if said else ""
+        asked = f" for {what}" if what else ""
+        if status == 401 and self.address.api_key_env is None:
+            raise NetworkError(
+                f"{url} requires an API key", "export its API key and name the variable: --api-key-env NAME"
+            )
+        if status == 401:
+            raise NetworkError(f"{url} rejected the API key in {self.address.api_key_env}", "check the key")
+        if status == 403:
+            raise NetworkError(f"{url} denied access{suffix}", "check the API key and its permissions")
+        if status == 404:
+            raise ServerFailed(f"{url} returned 404{asked}{suffix}", "check the URL and the model's name")
+        if status == 503 and "load" in said.lower():
+            raise ServerFailed(f"{url} is still loading its model", "wait until it is loaded, then try again")
+        raise ServerFailed(f"{url} returned status {status}{asked}{suffix}", LOG_HINT)
+
+    def without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+    def silent(self, seconds: float) -> ServerTimeout:
+        """Return the error for a server that was silent for too long."""
+        return ServerTimeout(
+            f"no answer from {self.address.base_url} for {seconds:g} s", "check that the server is not busy"
+        )
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
@@ -270,30 +236,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _document(self, method: str, path: str, content: bytes | None) -> HttpResponse:
+    def _document(self, method: str, path: str, body: object) -> HttpResponse:
         trace = _Trace()
-        with self._deadline(trace), self._open(method, path, content, trace) as response:
-            if response.is_redirect:
-                raise redirected(self.address, response.headers.get("Location", ""))
-            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise compressed(self.address)
-            body = _read(response, MAX_DOCUMENT_BYTES)
-            return HttpResponse(response.status_code, body, response.headers.get("Server", ""))
-
-    @contextlib.contextmanager
-    def _open(self, method: str, path: str, content: bytes | None, trace: _Trace) -> Iterator[httpx2.Response]:
-        with (
-            self.errors(),
-            self._documents.stream(
-                method,
-                self.url(path),
-                content=content,
-                headers=self.headers("application/json" if content is not None else ""),
-                extensions={"trace": trace},
-            ) as response,
-        ):
-            trace.connection = trace.connection or response.extensions["network_stream"].get_extra_info("socket")
-            yield response
+        with self._deadline(trace), self.open(self._documents, method, path, body, trace) as response:
+            return HttpResponse(response.status_code, _read(response, _MAX_DOCUMENT_BYTES))
 
     @contextlib.contextmanager
     def _deadline(self, trace: _Trace) -> Iterator[None]:
@@ -305,21 +251,63 @@ class Client:
             yield
         except (NetworkError, ServerFailed):
             if trace.is_aborted:
-                raise silent(self.address, self._document_timeout_s) from None
+                raise self.silent(self._document_timeout_s) from None
             raise
         finally:
             timer.cancel()
 
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate the exceptions of httpx2."""
+        try:
+            yield
+        except GgbenchError:
+            raise
+        except Exception as error:
+            raise _transport_error(self.address.base_url, error) from None
 
-def silent(address: Address, seconds: float) -> ServerTimeout:
-    """Return the error for a server that was silent for too long."""
-    return ServerTimeout(
-        f"no answer from {address.base_url} for {seconds:g} s", "check that the server is not busy, or allow more time"
-    )
+
+def _transport_error(url: str, error: Exception) -> GgbenchError:
+    """Return what an exception of httpx2 means. Its text is dropped: it may repeat a header or a proxy's password."""
+    import httpx2
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return NetworkError(
+            f"the certificate of {url} is not trusted: {shorten(cause.verify_message, 120)}",
+            "set SSL_CERT_FILE to the certificate of its authority",
+        )
+    if cause is not None:
+        return NetworkError(f"no TLS connection to {url}", "check its port, or write http:// if it has no TLS")
+    match error:
+        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            return UsageError(f"{url} or a proxy setting is not a valid URL", "correct or unset it")
+        case httpx2.ProxyError():
+            return NetworkError(
+                f"the proxy refused the connection to {url}", "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+            )
+        case httpx2.ConnectTimeout():
+            return ServerTimeout(f"cannot connect to {url} in time", "check the address and the firewall")
+        case httpx2.TimeoutException() | TimeoutError():
+            return ServerTimeout(f"no answer from {url} in time", "check that the server is not busy")
+        case httpx2.ConnectError():
+            return NetworkError(f"cannot connect to {url}", "check that the server runs, and its host and port")
+        case httpx2.RemoteProtocolError():
+            return ServerFailed(f"{url} broke off, or does not speak HTTP", f"{LOG_HINT}, or try https://")
+    return NetworkError(f"the connection to {url} was lost ({type(error).__name__})", LOG_HINT)
+
+
+def _message(body: str) -> str:
+    """Return the message of an error document in one short line; empty where it has none."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        return error_text(msgspec.json.decode(body.encode(errors="replace")))
+    return "" if body.lstrip()[:1] in ("<", "{", "[", "") else shorten(body.strip(), 120)
 
 
 def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
-    """Return a body of at most `most` bytes; a longer one is cut where `is_cut`, else raises ServerFailed."""
+    """Return a body of at most `most` bytes; a longer one is cut if `is_cut`, else raises ServerFailed."""
     body = bytearray()
     for chunk in response.iter_raw():
         body += chunk
@@ -334,7 +322,7 @@ def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> byte
 
 
 def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
-    """Yield the lines of a stream; the last one only where it is complete. Raises ServerFailed for an endless line."""
+    """Yield the complete lines of a stream. Raises ServerFailed for an endless line, and for half of one at the end."""
     clock = time.perf_counter_ns
     pending = b""
     for chunk in response.iter_raw():
@@ -342,10 +330,10 @@ def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
             yield StreamLine(at_ns, line.rstrip(b"\r"))
-        if len(pending) > MAX_LINE_BYTES:
+        if len(pending) > _MAX_LINE_BYTES:
             raise ServerFailed(
-                f"the server sent a line of more than {MAX_LINE_BYTES >> 20} MiB",
+                f"the server sent a line of more than {_MAX_LINE_BYTES >> 20} MiB",
                 "check that the URL is one of a model server",
             )
     if pending.strip():
-        raise ServerFailed("the server closed the stream in the middle of a line", "look at the server's log")
+        raise ServerFailed("the server closed the stream in the middle of a line", LOG_HINT)

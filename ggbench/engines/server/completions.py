@@ -1,7 +1,7 @@
-"""OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each by what it adds.
+"""OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each with what it adds.
 
 Tokens of a chunk are counted by its ids, else by the difference of two usages, else not at all: a chunk may bring
-several tokens, and some bring none. Sources: OpenAI's API reference, and beside each kind.
+several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
 """
 
 from __future__ import annotations
@@ -11,27 +11,36 @@ import secrets
 from collections.abc import Callable, Iterable
 
 import msgspec
+from msgspec.structs import replace
 
-from ggbench.engines.server.client import Client, Post
-from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerClock, ServerInfo, Tokens
-from ggbench.engines.server.failures import error_text
-from ggbench.engines.server.kind import (
+from ggbench.engines.server.client import Client
+from ggbench.engines.server.contract import (
     DONE,
+    LOG_HINT,
+    PROBE_WORDS,
+    Ended,
+    Generate,
     InvalidStream,
     MakePrompt,
+    OfferedModel,
+    Post,
     Progress,
+    Prompt,
+    ServerClock,
+    ServerInfo,
     ServerKind,
-    ServerReported,
+    StreamReader,
+    Tokens,
     count,
     data_of,
-    decode_as,
+    decode_chunk,
     nanoseconds,
     positive,
-    probe_text,
+    random_words,
     repeated,
-    request_mismatches,
     worded,
 )
+from ggbench.engines.server.native import common_words
 from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
@@ -102,12 +111,12 @@ def _listed_models(client: Client) -> list[_ListedModel] | None:
     return None if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
-class CompletionReader:
+class _CompletionReader(StreamReader):
     """Reads the chunks of one completion."""
 
     def __init__(self, asked: Generate, *, ends_exactly: bool = False) -> None:
         """`ends_exactly`: the server counts nothing, but `length` means that all tokens asked for were generated."""
-        self._asked = asked
+        super().__init__(asked)
         self._ends_exactly = ends_exactly
         self._n_gen: int | None = None
         """By usage or token ids; None while the server counts nothing."""
@@ -119,25 +128,26 @@ class CompletionReader:
         self._stats = _Stats()
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        """Return what a line says. Raises InvalidStream and ServerReported."""
         data = data_of(line)
         if data is None:
-            return ()
+            return
         if data == DONE:
             ended = self.finish(at_ns)
             if ended is None:
                 raise InvalidStream("the end of a stream without a finish_reason")
-            return (ended,)
-        chunk = decode_as(data, _Chunk)
-        if chunk.error is not None:
-            raise ServerReported(error_text({"error": chunk.error}) or "no message")
+            yield ended
+            return
+        chunk = decode_chunk(data, _Chunk)
         self._metrics = chunk.metrics or self._metrics
         self._stats = chunk.stats or self._stats
-        tokens = self._tokens(chunk, at_ns)
-        return () if tokens is None else (tokens,)
+        choice = chunk.choices[0] if chunk.choices else _Choice()
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        text, n_new = choice.text or "", self._count(choice, chunk.usage)
+        if text or n_new:
+            yield Tokens(at_ns, n_new, None, text)
 
     def finish(self, at_ns: int) -> Ended | None:
-        """Return the end; None where no chunk had a reason to finish."""
+        """Return the end; None if no chunk had a reason to finish."""
         if self._finish_reason is None:
             return None
         usage, metrics = self._usage, self._metrics
@@ -145,33 +155,17 @@ class CompletionReader:
         n_gen = self._n_gen if self._n_gen is not None else count(usage.completion_tokens)
         if n_gen is None and self._ends_exactly and self._finish_reason == "length":
             n_gen = self._asked.n_gen
-        n_prompt, n_cached = count(usage.prompt_tokens), count(details.cached_tokens)
         speculation = metrics.speculative_decoding or _Speculation()
         n_accepted, rate = count(speculation.num_accepted_draft_tokens), speculation.draft_acceptance_rate
         prompt_ns = nanoseconds(metrics.time_to_first_token_ms, 1e6)
         decode_ns = nanoseconds(metrics.generation_time_ms, 1e6)
-        return Ended(
-            at_ns=at_ns,
-            n_prompt=n_prompt,
-            n_cached=n_cached,
-            n_gen=n_gen,
-            finish_reason=shorten(self._finish_reason, 20),
+        return replace(
+            self.ended(at_ns, count(usage.prompt_tokens), count(details.cached_tokens), n_gen, self._finish_reason),
             prompt_ns=nanoseconds(self._stats.time_to_first_token, 1e9) if prompt_ns is None else prompt_ns,
             decode_ns=nanoseconds(self._stats.generation_time, 1e9) if decode_ns is None else decode_ns,
-            decode_n=n_gen - 1 if decode_ns is not None and n_gen else None,
             n_drafted=count(round(min(n_accepted / rate, _IMPOSSIBLE))) if n_accepted and rate and rate > 0 else None,
             n_accepted=n_accepted,
-            request_mismatches=request_mismatches(
-                self._asked, n_prompt=n_prompt, n_cached=n_cached, n_gen=n_gen, finish_reason=self._finish_reason
-            ),
         )
-
-    def _tokens(self, chunk: _Chunk, at_ns: int) -> Tokens | None:
-        choice = chunk.choices[0] if chunk.choices else _Choice()
-        if choice.finish_reason:
-            self._finish_reason = choice.finish_reason
-        text, n_new = choice.text or "", self._count(choice, chunk.usage)
-        return Tokens(at_ns, n_new, None, text) if text or n_new else None
 
     def _count(self, choice: _Choice, usage: _Usage | None) -> int | None:
         """Return how many tokens a chunk brought; None where the first one with a text was not counted."""
@@ -232,16 +226,12 @@ def _kind(
         }
         return Post(path, asked | ({"cache_salt": secrets.token_urlsafe(32)} if is_salted else {}))
 
-    reader = functools.partial(CompletionReader, ends_exactly=ends_exactly)
-    return ServerKind(empty_path, recognize, prompt or _common_words, request, reader)
-
-
-def _common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    return worded(n_tokens, added())
+    reader = functools.partial(_CompletionReader, ends_exactly=ends_exactly)
+    return ServerKind(empty_path, recognize, prompt or common_words, request, reader)
 
 
 def _find_any(client: Client) -> _Found | None:
-    """Any other server, by a list of models that is not empty."""
+    """Recognize any other server by a list of models that is not empty."""
     listed = _listed_models(client)
     if not listed:
         return None
@@ -249,9 +239,9 @@ def _find_any(client: Client) -> _Found | None:
 
 
 OPENAI = _kind("openai", "OpenAI-compatible server", _find_any, ignore_eos=True, stream_options={"include_usage": True})
-"""Any other server: its count of the prompt, its usage at the end and the times of arrival are to be had.
+"""Any other server gives its count of the prompt, its usage at the end and the times of arrival.
 
-What it does not know of the request (`ignore_eos`) it ignores, and the count says so.
+It ignores what it does not know of the request (`ignore_eos`), and the count shows that.
 """
 
 
@@ -348,9 +338,9 @@ LM_STUDIO = _kind(
     clock="totals",
     stream_options={"include_usage": True},
 )
-"""By its REST API v0, whose final chunk may carry `stats` with the seconds to the first token and of the generation.
+"""LM Studio's REST API v0; its last chunk may have `stats`: seconds to the first token and of the generation.
 
-Source: https://lmstudio.ai/docs/api/rest-api. It has no way to keep a model from ending its text.
+Source: https://lmstudio.ai/docs/api/rest-api. It cannot keep a model from ending its text.
 """
 
 
@@ -378,13 +368,14 @@ def _find_llama_cpp_python(client: Client) -> _Found | None:
 
 def _counted_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
     """Return a text of common words, whose length its tokenizer confirms."""
-    text, n_words = probe_text()
-    answer = client.post(Post("/extras/tokenize/count", {"model": model, "input": text}))
-    client.check_answer(answer, "the tokens of a text")
+    body = {"model": model, "input": random_words(PROBE_WORDS)}
+    answer = client.post(Post("/extras/tokenize/count", body))
+    if answer.status != 200:
+        client.fail(answer.status, answer.body, "the tokens of a text")
     counted = answer.read_as(_Counted)
     if counted is None:
-        raise ServerFailed("llama-cpp-python's server did not count the tokens of a text", "look at the server's log")
-    return worded(n_tokens, counted.count - n_words)
+        raise ServerFailed("llama-cpp-python's server did not count the tokens of a text", LOG_HINT)
+    return worded(n_tokens, counted.count - PROBE_WORDS)
 
 
 LLAMA_CPP_PYTHON = _kind(

@@ -1,4 +1,4 @@
-"""What a server is asked for and what comes back, the same for every kind of server.
+"""What a server is asked for and what comes back, and what every kind of server offers and shares.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -6,14 +6,23 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 
 from __future__ import annotations
 
-from typing import Literal
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from ggbench.errors import GgbenchError
+from ggbench.text import shorten
+
+if TYPE_CHECKING:
+    from ggbench.engines.server.client import Client
+
+_T = TypeVar("_T")
 
 ServerClock = Literal["each token", "totals", "none"]
 """What a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
+LOG_HINT = "look at the server's log"
 
 
 class OfferedModel(msgspec.Struct, frozen=True):
@@ -30,12 +39,11 @@ class OfferedModel(msgspec.Struct, frozen=True):
     n_params: int | None = None
     n_vocab: int | None = None
     tensor_bytes: int | None = None
-    """Of all tensors."""
     file_bytes: int | None = None
     is_loaded: bool | None = None
-    """None where the server does not say."""
+    """None if the server does not say."""
     digest: str | None = None
-    """SHA-256 of what it runs, by the server's word; hexadecimal."""
+    """SHA-256 of what it runs, as the server states it; hexadecimal."""
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -54,7 +62,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Whether a prompt may be token ids, so that its length is exact."""
     version: str | None = None
     n_parallel: int | None = None
-    """Most requests that it computes at once; None where it does not say."""
+    """Most requests that it computes at once; None if it does not say."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -62,7 +70,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     n_tokens: int
     tokens: tuple[int, ...] = ()
-    """Empty where the prompt is a text."""
+    """Empty if the prompt is a text."""
     text: str = ""
 
 
@@ -70,21 +78,25 @@ class Generate(msgspec.Struct, frozen=True):
     """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
 
     model: str
-    """As the server offers it."""
     prompt: Prompt
     n_gen: int
+
+
+class Post(msgspec.Struct, frozen=True):
+    """A request with a JSON body."""
+
+    path: str
+    body: Mapping[str, object]
 
 
 class Sent(msgspec.Struct, frozen=True):
     """The whole request is on its way: the origin of the client's clock."""
 
     at_ns: int
-    connect_ns: int | None
-    """For TCP and TLS before it; None where a connection was reused."""
 
 
 class FirstByte(msgspec.Struct, frozen=True):
-    """The head of the response arrived: of many servers before the prompt is read, of others after."""
+    """The head of the response arrived; many servers send it before they read the prompt, others after."""
 
     at_ns: int
 
@@ -102,40 +114,33 @@ class Tokens(msgspec.Struct, frozen=True):
     at_ns: int
     """When the line with them was complete here."""
     n_tokens: int | None
-    """How many, by the server's count or its token ids; None where the server counts only at the end."""
+    """By the server's count or its token ids; None if the server counts only at the end."""
     decode_ns: int | None = None
-    """The server's clock at the last of them, counted from the first token; None where it has none for each token.
+    """The server's clock at the last of them, counted from the first token; None if it does not time each token.
 
-    Tokens that one speculative step gave have the same clock, also where each comes in a chunk of its own."""
+    Tokens of one speculative step have the same clock, even if each comes in a chunk of its own."""
     text: str = ""
     """As generated: not yet safe for a terminal."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The server ended the generation and said so."""
+    """The server ended the generation and said so; counts and times are the server's, None if it has none."""
 
     at_ns: int
     n_prompt: int | None
-    """Tokens of the prompt by the server's count; None where it has none."""
     n_cached: int | None
-    """Of those, taken from a cache."""
+    """Tokens of the prompt that came from a cache."""
     n_gen: int | None
-    """Tokens generated, by the server's count."""
     finish_reason: str
-    """The server's word: `length`, `stop`; empty where it gives none."""
+    """The server's word: `length`, `stop`; empty if it gives none."""
     prompt_ns: int | None = None
-    """The server's time for the prompt, without what came from a cache."""
+    """Without what came from a cache."""
     decode_ns: int | None = None
-    """The server's time for the generation; of which tokens is the kind's affair, see `decode_n`."""
-    decode_n: int | None = None
-    """Decode steps in `decode_ns`: llama-server's clock starts at the first token, so it is one less than `n_gen`."""
-    load_ns: int | None = None
-    """The server's time for loading the model."""
     n_drafted: int | None = None
-    """Tokens that speculative decoding drafted; None where the server reports none."""
+    """Tokens that speculative decoding drafted."""
     n_accepted: int | None = None
     request_mismatches: tuple[str, ...] = ()
-    """What was asked and not done, one line each: `12 of 64 tokens generated (stop)`."""
+    """What was asked and not done, one line each."""
 
 
 class GenerationFailed(msgspec.Struct, frozen=True):
@@ -148,12 +153,146 @@ class GenerationFailed(msgspec.Struct, frozen=True):
 Item = Sent | FirstByte | PromptProgress | Tokens | Ended | GenerationFailed
 """A stream is Sent, FirstByte, any PromptProgress and Tokens, and last, exactly once, Ended or Failed. One that fails
 may lack any of the first."""
+Progress = PromptProgress | Tokens | Ended
 
 
-class NetworkTimes(msgspec.Struct, frozen=True):
-    """Time of requests that compute nothing; nanoseconds by the client's clock."""
+class InvalidStream(Exception):
+    """A line that the kind of server does not send; the message says what is wrong with it."""
 
-    connect_ns: int
-    """To open a connection, TLS included: the least of several."""
-    empty_request_ns: tuple[int, ...]
-    """From request sent to first byte, over an open connection, in the order they were made."""
+
+class ServerReported(Exception):
+    """An error that the server reported in the stream; untrusted text."""
+
+
+class StreamReader:
+    """Reads one stream. Raises InvalidStream and ServerReported."""
+
+    def __init__(self, asked: Generate) -> None:
+        self._asked = asked
+
+    def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
+        """Return what a line, without its ending, says; nothing for an empty one."""
+        raise NotImplementedError
+
+    def finish(self, at_ns: int) -> Ended | None:
+        """Return the end of a stream that was closed without one; None if the generation had not ended."""
+        return None
+
+    def ended(
+        self, at_ns: int, n_prompt: int | None, n_cached: int | None, n_gen: int | None, finish_reason: str
+    ) -> Ended:
+        """Return the end with what differs from the request; a count that the server does not report cannot differ."""
+        asked, reason, found = self._asked, shorten(finish_reason, 20), []
+        if n_gen is not None and n_gen != asked.n_gen:
+            why = f" (it ended with {reason!r})" if reason else ""
+            found.append(f"generated {n_gen} tokens where {asked.n_gen} were asked for{why}")
+        if n_prompt is not None and n_prompt != asked.prompt.n_tokens:
+            found.append(f"read a prompt of {n_prompt} tokens where {asked.prompt.n_tokens} were meant")
+        if n_cached:
+            found.append(f"took {n_cached} of the prompt's tokens from a cache")
+        return Ended(at_ns, n_prompt, n_cached, n_gen, reason, request_mismatches=tuple(found))
+
+
+MakePrompt = Callable[["Client", str, int, int, Callable[[], int]], Prompt]
+"""Returns a prompt of a model with that many tokens, another for each index. Raises NetworkError and ServerFailed.
+
+The last argument returns how many tokens the server adds to a text, found by a generation of one token.
+"""
+
+
+class ServerKind(msgspec.Struct, frozen=True):
+    """A kind of server."""
+
+    empty_path: str
+    """Path of a GET request that costs the server nothing."""
+    recognize: Callable[[Client], ServerInfo | None]
+    """Returns what the server offers; None if it is of another kind. Raises NetworkError and ServerFailed."""
+    prompt: MakePrompt
+    request: Callable[[Generate], Post]
+    reader: Callable[[Generate], StreamReader]
+
+
+def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
+    """Return the message inside an error document in one short line; empty if there is none.
+
+    OpenAI: `{"error": {"message": ...}}`; Ollama and TGI: `{"error": ...}`; FastAPI: `{"detail": ...}`.
+    """
+    for name in ("error", "message", "detail", "msg"):
+        if isinstance(document, list) and document:
+            document = document[0]
+        if isinstance(document, dict) and document.get(name):
+            document = document[name]
+    return shorten(document, 200) if isinstance(document, str) else ""
+
+
+def decode_chunk(document: bytes, shape: type[_T]) -> _T:
+    """Return a JSON document as a struct with a field `error`. Raises InvalidStream and ServerReported."""
+    try:
+        chunk = msgspec.json.decode(document, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidStream(str(error)) from None
+    if (reported := getattr(chunk, "error", None)) is not None:
+        raise ServerReported(error_text({"error": reported}) or "no message")
+    return chunk
+
+
+DONE = b"[DONE]"
+"""The data of OpenAI's last event."""
+
+
+def data_of(line: bytes) -> bytes | None:
+    """Return the data of a line; None for an empty line, a comment and other fields. Raises InvalidStream.
+
+    llama-server before 2025 sent its errors as a field of their own: `error: {...}`.
+    """
+    if line.startswith((b"data:", b"error:")):
+        return line.partition(b":")[2].strip()
+    if not line or line.startswith((b":", b"event:", b"id:", b"retry:")):
+        return None
+    raise InvalidStream(f"not a server-sent event: {line[:60].decode(errors='replace')}")
+
+
+_MOST_NS = 1 << 62
+
+
+def count(value: float | None) -> int | None:
+    """Return a number of tokens or bytes; None if it is missing, negative, broken or above 2^62."""
+    if value is None or not 0 <= value < _MOST_NS or value != int(value):
+        return None
+    return int(value)
+
+
+def positive(value: float | None) -> int | None:
+    """Return a size that cannot be 0; None if it is missing or impossible."""
+    return count(value) or None
+
+
+def nanoseconds(value: float | None, unit_ns: float) -> int | None:
+    """Return a time in nanoseconds from one in a unit of `unit_ns`; None if it is missing or impossible."""
+    if value is None or not 0 <= value * unit_ns < _MOST_NS:
+        return None
+    return round(value * unit_ns)
+
+
+_WORDS = (
+    " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on",
+    " not", " he", " his", " but", " are", " or", " from", " at", " this", " have", " an", " they", " which", " one",
+    " you", " had", " all", " were", " when", " we", " there", " can", " more", " if", " would", " who", " about",
+)  # fmt: skip
+"""Common words; each is one token, with its space, to GPT-2, Llama, Qwen, Gemma and Mistral."""
+PROBE_WORDS = 32
+
+
+def repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
+    """Return the tokens of a text, cut or repeated to length; each index begins one token later."""
+    return Prompt(n_tokens, tokens=tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
+
+
+def random_words(n_words: int) -> str:
+    """Return a text of that many words, different each time, so that no cache knows it."""
+    return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
+
+
+def worded(n_tokens: int, added: int) -> Prompt:
+    """Return a text of that many tokens for a server that adds some, such as one for the beginning, to the words."""
+    return Prompt(n_tokens, text=random_words(max(1, n_tokens - added)))

@@ -1,6 +1,6 @@
 """A server as an engine: it has loaded its model by itself, and is asked over HTTP.
 
-What it allocated and how it loaded the model is not known here. Nothing of it is guessed.
+What it allocated and how it loaded the model is not known here, and not guessed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Wo
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
 from ggbench.engines.server.config import Address, EndpointConfig
-from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
+from ggbench.engines.server.contract import Generate, OfferedModel
 from ggbench.engines.server.server import Server
 from ggbench.engines.server.streams import StreamedRequest
 from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
-from ggbench.stats.serving import Clock, ServerFound
+from ggbench.stats.decode_timing import Clock, ServerFound
 
 CONFIG = EndpointConfig
 
@@ -36,13 +36,11 @@ _HOLD_S = 0.05
 def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> EndpointEngine:
-    """Return an engine that closes its requests when `cancel` is set, and begins none while `hold` is."""
+    """Return an engine that closes its requests when `cancel` is set, and begins none while `hold` is set."""
     return EndpointEngine(cancel, timeout_s=timeout_s, hold=hold)
 
 
 class EndpointEngine:
-    """One model of one server."""
-
     def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
         self._cancel, self._timeout_s, self._hold = cancel, timeout_s, hold or threading.Event()
         self._server: Server | None = None
@@ -53,7 +51,7 @@ class EndpointEngine:
         """Number of the next prompt: no server may know one from an earlier run."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Find the server and its model, and time requests that compute nothing; the source has nothing to say."""
+        """Find the server and its model, and time requests that compute nothing; the source is not used."""
         if not isinstance(setup, EndpointConfig):
             yield Failed("load", "this is not the setup of a server")
             return
@@ -63,14 +61,20 @@ class EndpointEngine:
             address = Address.parse(setup.base_url, setup.api_key_env or None)
             server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
             self._server = server
-            self._model = offered_model(server.info, setup.model)
-            self._choose_clock(server.info, setup)
-            round_trip_ns = server.network_times().empty_request_ns
+            info = server.info
+            found = next((each for each in info.models if each.name == setup.model), None)
+            if found is None:
+                raise UnknownName("model of this server", setup.model, [each.name for each in info.models])
+            self._model = found
+            if setup.clock == "server" and info.clock != "each token":
+                raise UsageError(f"{info.title} does not time each token", "omit --clock to use the arrival of tokens")
+            self._clock = "server" if info.clock == "each token" and setup.clock != "client" else "client"
+            self._takes_totals = info.clock != "none" and setup.clock != "client"
+            round_trip_ns = server.round_trips_ns()
         except GgbenchError as error:
             yield Ready(None, {})
             yield Failed("load", error.message, error)
             return
-        info = server.info
         yield Ready(None, {"server": " ".join(filter(None, (info.title, info.version)))})
         n_ctx = self._model.n_ctx
         yield ServerAnswered(ServerFound(info.title, info.version or "", n_ctx, info.n_parallel, round_trip_ns))
@@ -85,7 +89,6 @@ class EndpointEngine:
         yield Completed()
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Yield a failure: a server does not say what it takes."""
         yield Failed("context", "a server does not say what a context would take")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
@@ -106,11 +109,10 @@ class EndpointEngine:
                     yield (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
                 case _:
                     yield Failed(workload.stage, self.unsupported(type(workload)))
-        except GgbenchError as error:  # of making a prompt; a stream raises nothing
+        except GgbenchError as error:  # from making a prompt; a stream raises nothing
             yield Cancelled() if self._cancel.is_set() else _ending_of(error, workload.stage, self._timeout_s)
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """Why a server cannot carry out such a workload; empty for prompts and decodes."""
         return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.__name__}")
 
     def close(self) -> None:
@@ -119,22 +121,12 @@ class EndpointEngine:
             self._server.close()
         self._server = None
 
-    def _choose_clock(self, info: ServerInfo, setup: EndpointConfig) -> None:
-        """Raises UsageError where the server's clock is asked for and it has none for each token."""
-        if setup.clock == "server" and info.clock != "each token":
-            raise UsageError(f"{info.title} has no clock for each token", "omit --clock to use the arrival of tokens")
-        self._clock = "server" if info.clock == "each token" and setup.clock != "client" else "client"
-        self._takes_totals = info.clock != "none" and setup.clock != "client"
-
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Have the server load its model by a request for one token, which is not recorded."""
         try:
-            request = self._request(server, _LOADING, 1)
+            stream = yield from self._prompt_alone(server, _LOADING)
         except GgbenchError as error:
             return Cancelled() if self._cancel.is_set() else Failed("load", error.message, error)
-        stream = StreamedRequest(_LOADING, 1, self._clock)
-        for _, item in server.stream([request], self._cancel):
-            yield from stream.take(item)
         if self._cancel.is_set():
             return Cancelled()
         return Completed() if stream.error is None else Failed("load", stream.error.message, stream.error)
@@ -143,15 +135,20 @@ class EndpointEngine:
         self._prompts += 1
         return Generate(self._model.name, server.prompt(self._model.name, n_prompt, self._prompts), n_gen)
 
+    def _prompt_alone(self, server: Server, n_prompt: int) -> Generator[Event, None, StreamedRequest]:
+        """Send a prompt with a request for one token. Raises GgbenchError if the prompt cannot be made."""
+        request = self._request(server, n_prompt, 1)
+        stream = StreamedRequest(n_prompt, 1, self._clock)
+        for _, item in server.stream([request], self._cancel):
+            yield from stream.take(item)
+        return stream
+
     def _read_prompts(self, server: Server, workload: Prefill) -> Generator[Event, None, Ending]:
-        """Time a prompt by the request for one token, by the server's own clock where it has one."""
+        """Time a prompt by the request for one token, by the server's own clock if it has one."""
         if reason := self._too_long(workload.n_prompt, 1):
             return Failed(workload.stage, reason)
         for number in range(workload.warmup + workload.repeat):
-            request = self._request(server, workload.n_prompt, 1)
-            stream = StreamedRequest(workload.n_prompt, 1, self._clock)
-            for _, item in server.stream([request], self._cancel):
-                yield from stream.take(item)
+            stream = yield from self._prompt_alone(server, workload.n_prompt)
             if self._cancel.is_set():
                 return Cancelled()
             if stream.error is not None:
@@ -202,16 +199,14 @@ class EndpointEngine:
         short = [stream for stream in streams if stream.timing.n_tokens < stream.n_gen]
         if not short:
             return Completed()
-        timing = short[0].timing
-        ended = short[0].ended
+        timing, ended = short[0].timing, short[0].ended
         why = f" ({ended.finish_reason})" if ended and ended.finish_reason else ""
         which = f" in {len(short)} of {len(streams)} requests" if len(streams) > 1 else ""
-        return Failed(
-            workload.stage, f"the server ended after {timing.n_tokens:,} of {timing.n_gen:,} tokens{why}{which}"
-        )
+        done = f"{timing.n_tokens:,} of {timing.n_gen:,} tokens"
+        return Failed(workload.stage, f"the server ended after {done}{why}{which}")
 
     def _prompt_read(self, stream: StreamedRequest) -> PromptRead | None:
-        """The prompt by the server's clock where it has one, else until the first token arrived."""
+        """Return the prompt's time by the server's clock if it has one, else until the first token arrived."""
         if stream.first_token_ns is None or stream.sent_ns is None:
             return None
         own_ns = stream.ended.prompt_ns if stream.ended is not None and self._takes_totals else None
@@ -223,23 +218,15 @@ class EndpointEngine:
         )
 
     def _too_long(self, n_prompt: int, n_gen: int) -> str:
-        """Why a request is longer than the server's context; empty where it is not, or that is unknown."""
+        """Return why a request does not fit into the server's context; empty if it does, or that is unknown."""
         n_ctx = self._model.n_ctx
         if n_ctx is None or n_prompt + n_gen <= n_ctx:
             return ""
         return f"{n_prompt + n_gen:,} tokens do not fit into the server's context of {n_ctx:,}"
 
 
-def offered_model(info: ServerInfo, name: str) -> OfferedModel:
-    """Return the model of that name. Raises UnknownName."""
-    found = next((each for each in info.models if each.name == name), None)
-    if found is None:
-        raise UnknownName("model of this server", name, [each.name for each in info.models])
-    return found
-
-
 def _origin_ns(streams: Sequence[StreamedRequest]) -> int:
-    """When the first of them was sent."""
+    """Return when the first of them was sent."""
     return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
 
 

@@ -1,49 +1,60 @@
-"""A server that was recognized: what it offers, prompts of exact length, and generations as streams of items."""
+"""A server that was recognized: what it offers, prompts of exact length, and several generations at once.
+
+One thread reads each stream: it only waits, notes the time of arrival and reads the line. One loop passes on what they
+read, at most every 50 ms, so that what is done with it does not disturb the next arrival.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 
-from ggbench.engines.server import llama_server, ollama, tgi
-from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Client, HttpResponse
+from ggbench.engines.server.client import Client, Exchange, StreamLine
 from ggbench.engines.server.completions import LLAMA_CPP_PYTHON, LM_STUDIO, OPENAI, VLLM
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, NetworkTimes, Prompt, ServerInfo
-from ggbench.engines.server.kind import ServerKind, probe_text
-from ggbench.engines.server.streams import run_together
-from ggbench.errors import ServerFailed
+from ggbench.engines.server.contract import (
+    LOG_HINT,
+    PROBE_WORDS,
+    Ended,
+    Generate,
+    GenerationFailed,
+    InvalidStream,
+    Item,
+    Prompt,
+    PromptProgress,
+    ServerInfo,
+    ServerKind,
+    ServerReported,
+    Tokens,
+    random_words,
+)
+from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA, TGI
+from ggbench.errors import GgbenchError, ServerFailed
+from ggbench.text import shorten
 
-_KINDS = (llama_server.KIND, tgi.KIND, LM_STUDIO, VLLM, LLAMA_CPP_PYTHON, ollama.KIND, OPENAI)
+_KINDS = (LLAMA_SERVER, TGI, LM_STUDIO, VLLM, LLAMA_CPP_PYTHON, OLLAMA, OPENAI)
 """In the order in which they are tried: those that others imitate come after those that imitate."""
+_PASS_ON_S = 0.05
+_CLOSING_S = 15.0
+"""Longest wait for a thread whose connection was closed: it may still be connecting."""
 
 
 class Server:
     """One server at one address; its methods raise NetworkError, ServerFailed and UsageError with a hint each."""
 
-    info: ServerInfo
-    """What it said of itself when it was recognized."""
-    _kind: ServerKind
-
-    def __init__(
-        self,
-        address: Address,
-        *,
-        timeout_s: float = 600.0,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        cancel: threading.Event | None = None,
-    ) -> None:
+    def __init__(self, address: Address, *, timeout_s: float = 600.0, cancel: threading.Event | None = None) -> None:
         """Recognize the server. `timeout_s` is the longest silence of a stream: a prompt on a slow CPU takes long.
 
         Setting `cancel` ends the generation that counts the tokens of a text, with ServerFailed.
 
-        Raises NetworkError where nothing answers there, ServerFailed for what is no server of a known kind or is
-        still loading its model, and UsageError where the key is missing.
+        Raises NetworkError if nothing answers there, ServerFailed for what is no server of a known kind or is
+        still loading its model, and UsageError if the key is missing.
         """
         self._added: dict[str, int] = {}
         self._cancel = cancel
-        self._client = Client(address, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
+        self._client = Client(address, timeout_s=timeout_s)
         try:
             self._kind, self.info = recognize(self._client)
         except BaseException:
@@ -53,24 +64,20 @@ class Server:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         """Return a prompt of `n_tokens`; another for each index, so that concurrent requests share no prefix.
 
-        Where the server takes token ids, the length is exact. Where it takes a text, its own count of a short text
-        (one generation of one token) gives the length; `Ended.n_prompt` says what it became.
+        If the server takes token ids, the length is exact. If it takes a text, its own count of a short text (one
+        generation of one token) gives the length; `Ended.n_prompt` says what it became.
         """
         return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 
     def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
-        """Send all requests at once and yield (index of the request, item) as they come; each ends in one item.
-
-        Never raises: a failure is the item `GenerationFailed`. Setting `cancel`, or closing the iterator, closes every
-        connection, so that the server stops; what has not ended by then yields nothing more.
-        """
+        """Send all requests at once and yield (index of the request, item) as they come, as `run_together` does."""
         return run_together(self._client, self._kind, requests, cancel)
 
     def _tokens_added(self, model: str) -> int:
         """Return how many tokens the server adds to a text for this model, counted once."""
         if model not in self._added:
-            text, n_words = probe_text()
-            for _, item in self.stream([Generate(model, Prompt(n_words, text=text), 1)], self._cancel):
+            probe = Generate(model, Prompt(PROBE_WORDS, text=random_words(PROBE_WORDS)), 1)
+            for _, item in self.stream([probe], self._cancel):
                 if isinstance(item, GenerationFailed):
                     raise item.error
                 if isinstance(item, Ended):
@@ -78,14 +85,14 @@ class Server:
                         raise ServerFailed(
                             f"{self.info.title} does not count the tokens of a prompt", "use another server"
                         )
-                    self._added[model] = item.n_prompt - n_words
+                    self._added[model] = item.n_prompt - PROBE_WORDS
             if model not in self._added:
                 raise ServerFailed("the count of a prompt's tokens was cancelled", "run the command again")
         return self._added[model]
 
-    def network_times(self) -> NetworkTimes:
+    def round_trips_ns(self) -> tuple[int, ...]:
         """Time empty requests over an open connection. Raises NetworkError and ServerFailed."""
-        return self._client.network_times(self._kind.empty_path)
+        return self._client.round_trips_ns(self._kind.empty_path)
 
     def close(self) -> None:
         """Close all connections; may be called twice and from any thread."""
@@ -94,30 +101,127 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
     """Return the kind of server and what it says of itself.
 
-    Raises NetworkError where nothing answers, and ServerFailed for a server that is of no known kind or not ready.
+    Raises NetworkError if nothing answers, and ServerFailed for a server that is of no known kind or not ready.
     """
     first = client.get("/v1/models")
     if first.status in (401, 403, 429) or first.status >= 500:
-        client.check_answer(first, "")
+        client.fail(first.status, first.body)
     for kind in _KINDS:
         info = kind.recognize(client)
         if info is not None:
             return kind, info
-    raise _unknown(client, first)
-
-
-def _unknown(client: Client, models: HttpResponse) -> ServerFailed:
-    what = "lists no models" if models.document is not None else "does not answer as a model server"
-    return ServerFailed(
+    what = "lists no models" if first.read_as(object) is not None else "does not answer as a model server"
+    raise ServerFailed(
         f"{client.address.base_url} {what}",
         "give the base URL of llama-server, Ollama, vLLM, LM Studio, TGI or another OpenAI-compatible server",
     )
+
+
+def run_together(
+    client: Client, kind: ServerKind, requests: Sequence[Generate], cancel: threading.Event | None
+) -> Iterator[tuple[int, Item]]:
+    """Yield (index, item) of all requests as they come, each request's last one Ended or Failed.
+
+    Setting `cancel` or closing the iterator closes all connections and ends it without further items. An exception that
+    a thread did not expect is raised here.
+    """
+    streams = [_Stream(client, kind, request) for request in requests]
+    for stream in streams:
+        stream.thread.start()
+    try:
+        while True:
+            is_over = all(not stream.thread.is_alive() for stream in streams)
+            for index, stream in enumerate(streams):
+                while stream.items:
+                    yield index, stream.items.popleft()
+            for stream in streams:
+                if stream.unexpected is not None:
+                    raise stream.unexpected
+            if is_over or (cancel is not None and cancel.is_set()):
+                return
+            until = time.monotonic() + _PASS_ON_S
+            for stream in streams:  # less where the last stream ends before
+                stream.thread.join(max(0.0, until - time.monotonic()))
+            now_ns = time.perf_counter_ns()
+            for stream in streams:
+                stream.watch(now_ns)
+    finally:
+        for stream in streams:
+            stream.exchange.abort()
+        for stream in streams:
+            stream.thread.join(_CLOSING_S)
+
+
+class _Stream:
+    """One generation and the thread that reads it."""
+
+    def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
+        self._client = client
+        self._request = request
+        self._reader = kind.reader(request)
+        self.exchange: Exchange = client.exchange(kind.request(request))
+        self.items: deque[Item] = deque()
+        self.unexpected: Exception | None = None
+        self._progress_ns = time.perf_counter_ns()
+        """When something was last read that brings the end nearer."""
+        self._is_silent = False
+        self._n_gen = 0
+        self.thread = threading.Thread(target=self._run, name="ggbench-stream", daemon=True)
+
+    def watch(self, now_ns: int) -> None:
+        """Close the connection of a server that is silent, or busy with what is no progress."""
+        if now_ns - self._progress_ns > self._client.timeout_s * 1e9 and self.thread.is_alive():
+            self._is_silent = True
+            self.exchange.abort()
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except GgbenchError as error:
+            self._fail(self._client.silent(self._client.timeout_s) if self._is_silent else error)
+        except (InvalidStream, ServerReported) as error:
+            what = "sent an invalid stream" if isinstance(error, InvalidStream) else "reported an error"
+            text = shorten(self._client.without_key(str(error)), 200)
+            self._fail(ServerFailed(f"the server {what}: {text}", LOG_HINT))
+        except Exception as error:  # a fault of ggbench's own, for the thread that asked
+            self.unexpected = error
+
+    def _read(self) -> None:
+        add, read = self.items.append, self._reader.read
+        for part in self.exchange.items():
+            if not isinstance(part, StreamLine):
+                self._progress_ns = part.at_ns
+                add(part)
+                continue
+            for item in read(part.content, part.at_ns):
+                add(item)
+                if isinstance(item, Ended):
+                    return
+                self._note_progress(item)
+        ended = self._reader.finish(time.perf_counter_ns())
+        if ended is None:
+            done = f"{self._n_gen} of {self._request.n_gen} tokens"
+            self._fail(ServerFailed(f"the server closed the stream after {done}", LOG_HINT))
+        else:
+            add(ended)
+
+    def _note_progress(self, item: Tokens | PromptProgress) -> None:
+        if isinstance(item, Tokens):
+            self._n_gen += 1 if item.n_tokens is None else item.n_tokens
+            if self._n_gen > 2 * self._request.n_gen + 64:
+                raise ServerFailed(
+                    f"the server does not stop after the {self._request.n_gen} tokens asked for", LOG_HINT
+                )
+            if item.n_tokens == 0:
+                return
+        self._progress_ns = item.at_ns
+
+    def _fail(self, error: GgbenchError) -> None:
+        self.items.append(GenerationFailed(time.perf_counter_ns(), error))

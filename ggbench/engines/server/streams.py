@@ -1,7 +1,4 @@
-"""Several generations at once: one thread reads each stream, one loop passes on what they read.
-
-A thread only waits, notes the time of arrival and reads the line. Items are passed on at most every 50 ms, so that
-what is done with them stays out of the way of the next arrival.
+"""What has come of one request to a server, as the engine's events.
 
 The first token comes with the prompt, so it is no decode step: `n_gen` steps take a request for one token more. The
 step that makes token i + 1 decodes token i, at position n_prompt + i.
@@ -10,155 +7,21 @@ step that makes token i + 1 decodes token i, at position n_prompt + i.
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
-from ggbench.engines.server.client import Client, Exchange, StreamLine, silent
-from ggbench.engines.server.contract import (
-    Ended,
-    FirstByte,
-    Generate,
-    GenerationFailed,
-    Item,
-    PromptProgress,
-    Sent,
-    Tokens,
-)
-from ggbench.engines.server.kind import InvalidStream, ServerKind, ServerReported
+from ggbench.engines.server.contract import Ended, FirstByte, GenerationFailed, Item, PromptProgress, Sent, Tokens
 from ggbench.engines.workloads import FLUSH_NS
-from ggbench.errors import GgbenchError, ServerFailed
-from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
-from ggbench.text import shorten
-
-_PASS_ON_S = 0.05
-_CLOSING_S = 15.0
-"""Longest wait for a thread whose connection was closed: it may still be connecting."""
-_LOG_HINT = "look at the server's log"
-
-
-def run_together(
-    client: Client, kind: ServerKind, requests: Sequence[Generate], cancel: threading.Event | None
-) -> Iterator[tuple[int, Item]]:
-    """Yield (index, item) of all requests as they come, each request's last one Ended or Failed.
-
-    Setting `cancel` or closing the iterator closes all connections and ends it without further items. An exception that
-    a thread did not expect is raised here.
-    """
-    streams = [_Stream(client, kind, request) for request in requests]
-    for stream in streams:
-        stream.thread.start()
-    try:
-        while True:
-            is_over = all(not stream.thread.is_alive() for stream in streams)
-            for index, stream in enumerate(streams):
-                while stream.items:
-                    yield index, stream.items.popleft()
-            for stream in streams:
-                if stream.unexpected is not None:
-                    raise stream.unexpected
-            if is_over or (cancel is not None and cancel.is_set()):
-                return
-            _wait(streams)
-            now_ns = time.perf_counter_ns()
-            for stream in streams:
-                stream.watch(now_ns)
-    finally:
-        for stream in streams:
-            stream.exchange.abort()
-        for stream in streams:
-            stream.thread.join(_CLOSING_S)
-
-
-def _wait(streams: Sequence[_Stream]) -> None:
-    """Wait until items are worth passing on, less where the last stream ends before."""
-    until = time.monotonic() + _PASS_ON_S
-    for stream in streams:
-        stream.thread.join(max(0.0, until - time.monotonic()))
-
-
-class _Stream:
-    """One generation and the thread that reads it."""
-
-    def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
-        self._client = client
-        self._request = request
-        self._reader = kind.reader(request)
-        self.exchange: Exchange = client.exchange(kind.request(request))
-        self.items: deque[Item] = deque()
-        self.unexpected: Exception | None = None
-        self._progress_ns = time.perf_counter_ns()
-        """When something was last read that brings the end nearer."""
-        self._is_silent = False
-        self._n_gen = 0
-        self.thread = threading.Thread(target=self._run, name="ggbench-stream", daemon=True)
-
-    def watch(self, now_ns: int) -> None:
-        """Close the connection of a server that is silent, or busy with what is no progress."""
-        if now_ns - self._progress_ns > self._client.timeout_s * 1e9 and self.thread.is_alive():
-            self._is_silent = True
-            self.exchange.abort()
-
-    def _run(self) -> None:
-        try:
-            self._read()
-        except GgbenchError as error:
-            self._fail(silent(self._client.address, self._client.timeout_s) if self._is_silent else error)
-        except InvalidStream as error:
-            text = shorten(self._client.without_key(str(error)), 160)
-            self._fail(ServerFailed(f"the server sent an invalid stream: {text}", _LOG_HINT))
-        except ServerReported as error:
-            text = shorten(self._client.without_key(str(error)), 200)
-            self._fail(ServerFailed(f"the server reported an error: {text}", _LOG_HINT))
-        except Exception as error:  # a fault of ggbench's own, for the thread that asked
-            self.unexpected = error
-
-    def _read(self) -> None:
-        add, read = self.items.append, self._reader.read
-        for part in self.exchange.items():
-            if not isinstance(part, StreamLine):
-                self._progress_ns = part.at_ns
-                add(part)
-                continue
-            for item in read(part.content, part.at_ns):
-                add(item)
-                if isinstance(item, Ended):
-                    return
-                self._note_progress(item)
-        ended = self._reader.finish(time.perf_counter_ns())
-        if ended is None:
-            self._fail_early()
-        else:
-            add(ended)
-
-    def _note_progress(self, item: Tokens | PromptProgress) -> None:
-        if isinstance(item, Tokens):
-            self._n_gen += 1 if item.n_tokens is None else item.n_tokens
-            if self._n_gen > 2 * self._request.n_gen + 64:
-                raise ServerFailed(
-                    f"the server does not stop after the {self._request.n_gen} tokens asked for", _LOG_HINT
-                )
-            if item.n_tokens == 0:
-                return
-        self._progress_ns = item.at_ns
-
-    def _fail_early(self) -> None:
-        done = f"{self._n_gen} of {self._request.n_gen} tokens"
-        self._fail(ServerFailed(f"the server closed the stream after {done}", _LOG_HINT))
-
-    def _fail(self, error: GgbenchError) -> None:
-        self.items.append(GenerationFailed(time.perf_counter_ns(), error))
-
+from ggbench.errors import GgbenchError
+from ggbench.stats.decode_timing import Clock, RequestTiming, TokenChunks
 
 _CHUNKS_EVERY_NS = 1_000_000_000
 """Chunks are reported at most this often: each report is a record in the store."""
 
 
 _NOTHING = Ended(0, None, None, None, "")
-"""Of a stream that has not ended: nothing is known."""
+"""What is known of a stream that has not ended."""
 
 
 @dataclass(slots=True)
@@ -189,29 +52,27 @@ class StreamedRequest:
     n_gen: int
     """Tokens that were asked for."""
     clock: Clock
-    """That times its steps."""
+    """Times its steps."""
     seq: int | None = None
     origin_ns: int = 0
-    """Of the client's clock; that at which the first request of the batch was sent."""
+    """When the first request of the batch was sent, by the client's clock."""
     error: GgbenchError | None = None
-    """Why it failed; None where it did not."""
     sent_ns: int | None = None
     first_byte_ns: int | None = None
     first_token_ns: int | None = None
-    """The times of the client's clock count from its own zero."""
     n_tokens: int = 0
     ended: Ended | None = None
     _last_ns: int = 0
     _clock_ns: int = 0
-    """Of the last token that a clock was read at: the server's from the first token, or the client's."""
+    """Of the last timed token: the server's clock from the first token, or the client's."""
     _n_timed: int = 0
-    """Tokens until then."""
+    """Tokens up to that one."""
     _n_together: int = 0
     _counted_by_chunks: bool = False
     _jitter: _Spread = field(default_factory=_Spread)
     _steps: list[int] = field(default_factory=list)
     _steps_from: int = 0
-    """Position of the first of these."""
+    """Position of the first of `_steps`."""
     _text: list[str] = field(default_factory=list)
     _chunks: list[tuple[int, int, int]] = field(default_factory=list)
     _flushed_ns: int = 0
@@ -242,18 +103,15 @@ class StreamedRequest:
     @property
     def is_exact(self) -> bool:
         """Whether it is known how many tokens each chunk had."""
-        if not self._counted_by_chunks:
-            return True
-        return self.ended is not None and self.ended.n_gen == self.n_tokens
+        return not self._counted_by_chunks or (self.ended is not None and self.ended.n_gen == self.n_tokens)
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt: as the server counted, else as they were sent."""
+        """The prompt's tokens as the server counted them, else as they were sent."""
         return (self.ended.n_prompt if self.ended else None) or self.n_prompt
 
     @property
     def timing(self) -> RequestTiming:
-        """The request as far as it came."""
         ended, n_tokens = self.ended or _NOTHING, self.n_tokens
         if self._counted_by_chunks and ended.n_gen is not None:
             n_tokens = ended.n_gen

@@ -12,12 +12,19 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict, replace
 
-from ggbench.engines.transformers.architectures import Layout, read_layout
-from ggbench.engines.transformers.config_json import CONFIG, TWIN_KEY, Config, parse_config, read_json
+from ggbench.engines.transformers.config_json import (
+    CONFIG,
+    TWIN_KEY,
+    Config,
+    Layout,
+    Parameter,
+    parse_config,
+    read_json,
+    read_layout,
+)
 from ggbench.engines.transformers.storage import (
     METHODS,
     Method,
-    Parameter,
     SafetensorsHeader,
     Stored,
     method_by_name,
@@ -41,7 +48,7 @@ class Shard(msgspec.Struct, frozen=True):
 
     name: str
     path: Path | None
-    """None where it is not on this disk."""
+    """None if it is not on this disk."""
     header: SafetensorsHeader
 
 
@@ -51,38 +58,33 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
     config: Config
     config_bytes: bytes
     folder: Path | None = None
-    """None where it is not on this disk."""
+    """None if it is not on this disk."""
     shards: tuple[Shard, ...] = ()
-    """Empty where only the config is known."""
+    """Empty if only the config is known."""
 
     @property
     def name(self) -> str:
-        """Return the name for messages."""
         return self.config.name
 
     @cached_property
     def layout(self) -> Layout:
-        """Return its shape and parameters. Raises Unsupported and BadFile as `read_layout` does."""
         return read_layout(self.config)
 
     @cached_property
     def method(self) -> Method:
-        """Return how it is stored. Raises Unsupported and BadFile as `stored_method` does."""
         return stored_method(self.config)
 
     @property
     def is_twin(self) -> bool:
-        """Return whether ggbench wrote the config, so that its weights are random."""
+        """Whether ggbench wrote the config, so that its weights are random."""
         return TWIN_KEY in self.config.values
 
     @property
     def tensors(self) -> tuple[Stored, ...]:
-        """Return every tensor of its files, in their order."""
         return tuple(tensor for shard in self.shards for tensor in shard.header.tensors)
 
     @property
     def missing_bytes(self) -> int:
-        """Return how much its files lack."""
         return sum(shard.header.missing_bytes for shard in self.shards)
 
     def dtype(self, method: Method) -> str:
@@ -90,15 +92,12 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
-        """Return its own method, with its own groups, where it has this name, else the usual one.
-
-        Raises UnknownName.
-        """
+        """Return its own method, with its own groups, if it has this name, else the usual one. Raises UnknownName."""
         own = self.method
         return own if own.name == name.lower() else method_by_name(name)
 
     def methods(self) -> tuple[Method, ...]:
-        """Return what it can be loaded as: its own method where it is quantized, else those that convert at load."""
+        """Return what it can be loaded as: its own method if it is quantized, else also those that convert at load."""
         own = self.method
         if own.quant_method is not None:
             return (own,)
@@ -106,7 +105,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return (own, *(method for method in loaded if method.name != own.name))
 
     def require(self, method: Method) -> None:
-        """Raise UsageError where it cannot be loaded as this."""
+        """Raise UsageError if it cannot be loaded as this."""
         self._require_own(method)
         if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
             raise UsageError(
@@ -116,7 +115,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             )
 
     def model_file(self, method: Method) -> ModelFile:
-        """Return what is loaded as this method: of its own the bytes of its files, where they are known.
+        """Return the model as this method loads it; its own method with the sizes in its files, if they are known.
 
         The tensors are named as in a GGUF, each with the bytes of everything that is stored of it. Raises Unsupported,
         BadFile and UsageError.
@@ -132,7 +131,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             TensorInfo(
                 parameter.gguf_name,
                 parameter.shape[::-1],
-                _type_name(method, parameter, dtype),
+                method.name if parameter.is_converted and method.convert is not None else dtype,
                 stored_bytes[parameter],
             )
             for parameter in parameters
@@ -153,7 +152,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         )
 
     def unused(self) -> tuple[Stored, ...]:
-        """Return the tensors of its files that are not loaded, as an output that is tied to the embedding."""
+        """Return the tensors of its files that are not loaded, e.g. an output that is tied to the embedding."""
         known = {
             stored.name
             for parameter in self._converted(self.method)
@@ -172,7 +171,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return tuple(stored for parameter in self._converted(method) for stored in method.stored(parameter, dtype))
 
     def _require_own(self, method: Method) -> None:
-        """Raise UsageError where it is quantized by another method."""
+        """Raise UsageError if it is quantized by another method."""
         own = self.method
         if own.quant_method is not None and method.name != own.name:
             raise UsageError(
@@ -185,7 +184,10 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         quantization = self.config.quantization
         if quantization is None:
             return self.layout.parameters
-        left_out = quantization.texts("modules_to_not_convert") or quantization.texts("llm_int8_skip_modules") or ()
+        left_out = [
+            *quantization.read("modules_to_not_convert", list[str], []),
+            *quantization.read("llm_int8_skip_modules", list[str], []),
+        ]
         converts_output = method.quant_method == "gptq" and quantization.flag("lm_head", False)
         return tuple(
             replace(
@@ -211,8 +213,9 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             for each in stored:
                 tensor = found.get(each.name, each)
                 if tensor.shape != each.shape:
+                    held, expected_shape = (" x ".join(map(str, shape)) for shape in (tensor.shape, each.shape))
                     raise BadFile(
-                        f"{self.name}: {tensor.name} is {_sides(tensor)} in the file and {_sides(each)} by config.json",
+                        f"{self.name}: {tensor.name} is {held} in the file and {expected_shape} by config.json",
                         "config.json and safetensors are of different models; download the checkpoint again",
                     )
                 sizes[parameter] += tensor.n_bytes
@@ -220,10 +223,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read config.json and, where there are any, the headers of the safetensors in a folder.
-
-    Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
-    """
+    """Read config.json and the headers of the safetensors, if any. Raises BadFile for a damaged or missing file."""
     name = sanitize(folder.name or str(folder))
     data = read_json(folder / CONFIG, name)
     return Checkpoint(parse_config(data, name), data, folder, _read_shards(folder, name))
@@ -267,20 +267,11 @@ def _read_shard(path: Path, name: str) -> Shard:
 
 
 def _module(tensor: str) -> str:
-    """Return the module that a bias belongs to, or one of bitsandbytes' remarks on how it stored a weight."""
+    """Return the weight that a bias, or one of bitsandbytes' remarks on how it stored a weight, belongs to."""
     return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
-
-
-def _type_name(method: Method, parameter: Parameter, dtype: str) -> str:
-    """Return `nf4` of a converted matrix, `bf16` of the rest."""
-    return method.name if parameter.is_converted and method.convert is not None else dtype
 
 
 def _named(names: Sequence[str], kind: str) -> str:
     """Return `a.safetensors`, or `5 files (a, b, c, …)`."""
     shown = ", ".join(shorten(name, 60) for name in names[:_MOST_NAMED])
     return shown if len(names) == 1 else f"{len(names)} {kind} ({shown}{', …' if len(names) > _MOST_NAMED else ''})"
-
-
-def _sides(tensor: Stored) -> str:
-    return " x ".join(map(str, tensor.shape)) or "a single number"

@@ -1,39 +1,51 @@
-"""config.json of a checkpoint as typed values: untrusted JSON, of bounded size and depth, whose errors name the key."""
+"""config.json of a checkpoint: its values, the model that it describes, and one written for a twin.
+
+It is untrusted JSON: of bounded size and depth, and errors name the key. Parameters and cache are counted from it alone
+for architectures of decoder blocks, each a row of a table. Mixtures of experts are not there: Transformers stores their
+experts one by one in some releases and stacked in others. Source: `modeling_*.py` and `configuration_*.py` of
+Transformers, whose defaults stand for keys that are left out.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.files import make_folders, replace_file
+from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.model_file import LayerState, ModelShape
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes
+
+_T = TypeVar("_T")
 
 CONFIG = "config.json"
 LARGEST_JSON_BYTES = 16 << 20
 """Real ones take a few kilobytes, with a list of modules for each layer a few hundred; an index of tensors some MB."""
-MOST_LAYERS = 1024
-MOST_ELEMENTS = 1 << 31
-"""Of one side of a matrix: above any vocabulary."""
 DAMAGED_HINT = "the file is damaged or incomplete; download the checkpoint again"
 _DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "half": "f16", "float": "f32"}
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+"""A size; the maximum is above any vocabulary."""
+_LayerCount = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
 class Config(msgspec.Struct, frozen=True):
-    """One config.json; every reader raises BadFile, naming the key, for a value that is not what it has to be."""
+    """One config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
 
     name: str
-    """Of the checkpoint, for messages; printable."""
+    """The checkpoint's name, for messages; printable."""
     values: Mapping[str, object]
 
     @property
     def architecture(self) -> str:
-        """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile where none is named."""
+        """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile if none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
             raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
@@ -41,7 +53,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def dtype(self) -> str | None:
-        """Return the type of the weights as saved: `bf16`, `f16` or `f32`; None where another is stated, or none."""
+        """The type of the weights as saved: `bf16`, `f16` or `f32`; None if it states another or none."""
         stated = self.values.get("dtype", self.values.get("torch_dtype"))
         return _DTYPES.get(stated.removeprefix("torch.")) if isinstance(stated, str) else None
 
@@ -57,71 +69,37 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def quantization(self) -> Config | None:
-        """Return `quantization_config`, of a checkpoint that is stored quantized; None where there is none."""
-        found = self.values.get("quantization_config")
-        if found is None:
-            return None
-        if not isinstance(found, dict):
-            raise self._wrong("quantization_config", found, "an object")
-        return Config(self.name, found)
+        """`quantization_config` of a checkpoint that is stored quantized, else None."""
+        found = self.read("quantization_config", dict[str, Any] | None, None)
+        return None if found is None else Config(self.name, found)
 
-    def count(self, key: str, default: int | None = None, *, most: int = MOST_ELEMENTS) -> int:
-        """Return a whole number from 1 to `most`; `default` where the key is absent or null."""
+    def read(self, key: str, kind: Any, default: _T) -> Any | _T:  # noqa: ANN401 - a type, unions among them
+        """Return the value of a key as this type; `default` if it is absent or null."""
         value = self.values.get(key)
         if value is None:
-            if default is None:
-                raise BadFile(f"{self.name}: its {CONFIG} has no {key}", DAMAGED_HINT)
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise self._wrong(key, value, f"a whole number from 1 to {format_count(most)}")
-        return value
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise BadFile(f"{self.name}: {key} of its {CONFIG}: {shorten(str(error), 120)}", DAMAGED_HINT) from None
 
-    def optional_count(self, key: str) -> int | None:
-        """Return a whole number above zero; None where the key is absent or null."""
-        return None if self.values.get(key) is None else self.count(key)
+    def count(self, key: str, default: int | None = None, kind: Any = Count) -> int:  # noqa: ANN401
+        """Return a number from 1 on; `default` if the key is absent or null. Raises BadFile without a default."""
+        found = self.read(key, kind, default)
+        if found is None:
+            raise BadFile(f"{self.name}: its {CONFIG} has no {key}", DAMAGED_HINT)
+        return int(found)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false; `default` where the key is absent or null."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self._wrong(key, value, "true or false")
-        return value
-
-    def text(self, key: str, default: str = "") -> str:
-        """Return a string; `default` where the key is absent or null."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self._wrong(key, value, "text")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...] | None:
-        """Return a list of strings; None where the key is absent or null."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise self._wrong(key, value, "a list of text")
-        return tuple(value)
+        return bool(self.read(key, bool, default))
 
     def check_code(self, *, trusted: bool) -> None:
-        """Raise Unsupported, naming the files, where only code of the checkpoint's own can load it and that is not
-        trusted.
-        """
+        """Raise Unsupported, naming the files, if only untrusted code of the checkpoint's own can load it."""
         if self.code_files and not trusted:
             raise Unsupported(
                 f"{self.name} is loaded by code of its own: {', '.join(self.code_files)}",
                 "read that code first; --trust-remote-code lets it run",
             )
-
-    def _wrong(self, key: str, value: object, expected: str) -> BadFile:
-        return BadFile(
-            f"{self.name}: {key} of its {CONFIG} has to be {expected}, not {_shown(value)}",
-            DAMAGED_HINT,
-        )
 
 
 def parse_config(data: bytes, name: str) -> Config:
@@ -133,7 +111,12 @@ def read_json(path: Path, name: str) -> bytes:
     """Return the bytes of a JSON file of a checkpoint. Raises BadFile for one that is missing or far too large."""
     try:
         if not path.is_file():
-            raise BadFile(f"{name} has no {path.name}", _missing_hint(path))
+            hint = "give the folder of a checkpoint, with config.json and safetensors"
+            if path.is_symlink():
+                hint = "its link leads nowhere: the download did not finish; download the checkpoint again"
+            elif any(path.parent.glob("*.gguf")):
+                hint = "the folder holds GGUF files: give it without transformers:"
+            raise BadFile(f"{name} has no {path.name}", hint)
         with path.open("rb") as file:
             data = file.read(LARGEST_JSON_BYTES + 1)
     except OSError as error:
@@ -148,33 +131,215 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
     try:
         found = json.loads(data)
     except RecursionError:
-        raise BadFile(f"{what} is nested too deep to be one", DAMAGED_HINT) from None
-    except ValueError as error:  # also UnicodeDecodeError, and a number of more than 4300 digits
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8 text, or a number without end"
-        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadFile(f"{what} is not valid JSON: {sanitize(reason)}{where}", DAMAGED_HINT) from None
+        raise BadFile(f"{what} is nested too deep", DAMAGED_HINT) from None
+    except json.JSONDecodeError as error:
+        raise BadFile(f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT) from None
+    except ValueError:  # a UnicodeDecodeError, or a number of more than 4300 digits
+        raise BadFile(f"{what} is not valid JSON: not UTF-8 text, or a number without end", DAMAGED_HINT) from None
     if not isinstance(found, dict):
         raise BadFile(f"{what} is not a JSON object", DAMAGED_HINT)
     return found
 
 
-def _missing_hint(path: Path) -> str:
-    if path.is_symlink():
-        return "its link leads nowhere: the download did not finish; download the checkpoint again"
-    if not path.parent.is_dir():
-        return "check the path of the folder"
-    if any(path.parent.glob("*.gguf")):
-        return "the folder holds GGUF files: give it without transformers:"
-    return "give the folder of a checkpoint, with config.json and safetensors"
+class Parameter(msgspec.Struct, frozen=True):
+    """One tensor of a model before any quantization."""
+
+    name: str
+    """As in Transformers' state dict."""
+    gguf_name: str
+    """The same tensor in a GGUF."""
+    shape: tuple[int, ...]
+    """In torch's order."""
+    is_converted: bool = False
+    """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
+
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.shape)
 
 
-def _shown(value: object) -> str:
-    """Return a value of the file, cut: a number may have thousands of digits."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
-        return f"a number of more than {len(str(10**18)) - 1} digits"
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    return shorten(repr(value), 40)
+class _Family(NamedTuple):
+    """What sets an architecture apart from `LlamaForCausalLM`."""
+
+    architecture: str
+    """llama.cpp's name, `qwen2`."""
+    n_head_kv: int | None = None
+    """Default of `num_key_value_heads`; None: as many as query heads."""
+    head_dim: int | None = None
+    """Default of `head_dim`; None: width over heads."""
+    reads_head_dim: bool = True
+    """Whether its config has a `head_dim`."""
+    qkv_bias: bool | None = None
+    """None: as `attention_bias` says, which then adds one to the output, too."""
+    mlp_bias: bool = False
+    """Whether `mlp_bias` is a key of it."""
+    tied: bool = False
+    """Default of `tie_word_embeddings`."""
+    qk_norm: bool = False
+    four_norms: bool = False
+    """Norms before and after attention, and before and after the feed-forward."""
+    fused: bool = False
+    """Q, K and V in one matrix, and gate and up in another."""
+    window: int | None = None
+    """Default of `sliding_window`."""
+    period: int | None = None
+    """Layers of which the last has no window; None: all have it, or none."""
+
+
+_FAMILIES: Mapping[str, _Family] = {
+    "LlamaForCausalLM": _Family("llama", mlp_bias=True),
+    "MistralForCausalLM": _Family("llama", n_head_kv=8, qkv_bias=False, window=4096),
+    "Qwen2ForCausalLM": _Family("qwen2", n_head_kv=32, reads_head_dim=False, qkv_bias=True, window=4096),
+    "Qwen3ForCausalLM": _Family("qwen3", n_head_kv=32, head_dim=128, qk_norm=True, window=4096),
+    "GemmaForCausalLM": _Family("gemma", n_head_kv=16, head_dim=256, tied=True),
+    "Gemma2ForCausalLM": _Family(
+        "gemma2", n_head_kv=4, head_dim=256, tied=True, four_norms=True, window=4096, period=2
+    ),
+    "Gemma3ForCausalLM": _Family(
+        "gemma3", n_head_kv=4, head_dim=256, tied=True, qk_norm=True, four_norms=True, window=4096, period=6
+    ),
+    "Phi3ForCausalLM": _Family("phi3", reads_head_dim=False, qkv_bias=False, fused=True),
+}
+ARCHITECTURES = tuple(_FAMILIES)
+"""Classes of Transformers that are counted from a config."""
+
+
+class Layout(NamedTuple):
+    """A model as its config describes it."""
+
+    architecture: str
+    shape: ModelShape
+    parameters: tuple[Parameter, ...]
+    """Without the output where it is tied to the embedding."""
+    is_tied: bool
+
+
+def read_layout(config: Config) -> Layout:
+    """Return the model of a config. Raises Unsupported for an unknown architecture, BadFile for impossible numbers."""
+    family = _FAMILIES.get(config.architecture)
+    if family is None:
+        if config.code_files:
+            config.check_code(trusted=False)
+        raise Unsupported(
+            f"{config.name}: architecture {config.architecture} is not counted from a config",
+            f"known are {', '.join(ARCHITECTURES)}",
+        )
+    is_tied = config.flag("tie_word_embeddings", family.tied)
+    n_layer, n_head = config.count("num_hidden_layers", kind=_LayerCount), config.count("num_attention_heads")
+    n_embd = config.count("hidden_size")
+    n_head_kv = config.count("num_key_value_heads", family.n_head_kv or n_head)
+    head_dim = (config.read("head_dim", Count, None) if family.reads_head_dim else None) or family.head_dim
+    if head_dim is None:
+        head_dim = n_embd // n_head
+    if n_head % n_head_kv or not head_dim:
+        raise BadFile(
+            f"{config.name}: {n_head} heads, {n_head_kv} KV heads and a width of {n_embd} do not go together",
+            DAMAGED_HINT,
+        )
+    n_ff, n_vocab = config.count("intermediate_size"), config.count("vocab_size")
+    states = tuple(
+        LayerState(
+            k_width=n_head_kv * head_dim,
+            v_width=n_head_kv * head_dim,
+            head_dim_k=head_dim,
+            head_dim_v=head_dim,
+            window=window,
+        )
+        for window in _windows(config, family, n_layer)
+    )
+    shape = ModelShape(
+        n_layer=n_layer,
+        n_embd=n_embd,
+        n_head=(n_head,) * n_layer,
+        n_head_kv=(n_head_kv,) * n_layer,
+        head_dim_k=head_dim,
+        head_dim_v=head_dim,
+        n_ff=(n_ff,) * n_layer,
+        n_vocab=n_vocab,
+        n_ctx_train=config.read("max_position_embeddings", Count, None),
+        sliding_window=next((state.window for state in states if state.window), None),
+        states=states,
+    )
+    return Layout(family.architecture, shape, tuple(_parameters(config, family, shape, is_tied)), is_tied)
+
+
+def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
+    """Return how many positions the cache keeps for each layer, None for all."""
+    none: list[int | None] = [None] * n_layer
+    window = config.values.get("sliding_window", family.window)
+    if family.window is None and "sliding_window" not in config.values:
+        return none
+    if window is None or not config.flag("use_sliding_window", family.architecture not in ("qwen2", "qwen3")):
+        return none
+    n_kept = config.count("sliding_window", family.window)
+    kinds = config.read("layer_types", list[str], None)
+    if kinds is not None:
+        if len(kinds) != n_layer:
+            raise BadFile(
+                f"{config.name}: layer_types names {len(kinds)} layers, num_hidden_layers {n_layer}",
+                DAMAGED_HINT,
+            )
+        return [n_kept if kind == "sliding_attention" else None for kind in kinds]
+    if family.period is not None:
+        period = config.count("sliding_window_pattern", family.period)
+        return [n_kept if (layer + 1) % period else None for layer in range(n_layer)]
+    default = 28 if family.architecture in ("qwen2", "qwen3") else 0
+    is_every = config.values.get("max_window_layers", default) == 0
+    first = 0 if is_every else config.count("max_window_layers", default)
+    return [n_kept if layer >= first else None for layer in range(n_layer)]
+
+
+def _parameters(config: Config, family: _Family, shape: ModelShape, is_tied: bool) -> Iterator[Parameter]:
+    n_embd, n_vocab = shape.n_embd, shape.n_vocab or 0
+    yield Parameter("model.embed_tokens.weight", tensor_name("TOKEN_EMBD"), (n_vocab, n_embd))
+    for layer in range(shape.n_layer):
+        yield from _layer(config, family, shape, layer)
+    yield Parameter("model.norm.weight", tensor_name("OUTPUT_NORM"), (n_embd,))
+    if not is_tied:
+        yield Parameter("lm_head.weight", tensor_name("OUTPUT"), (n_vocab, n_embd))
+
+
+def _layer(config: Config, family: _Family, shape: ModelShape, layer: int) -> Iterator[Parameter]:
+    n_embd, head_dim, n_ff = shape.n_embd, shape.head_dim_k, shape.n_ff[layer]
+    n_query, n_kv = shape.n_head[layer] * head_dim, shape.n_head_kv[layer] * head_dim
+    bias = config.flag("attention_bias", False) if family.qkv_bias is None else family.qkv_bias
+    output_bias = bias if family.qkv_bias is None else False
+    mlp_bias = config.flag("mlp_bias", False) if family.mlp_bias else False
+    if family.fused:
+        linears = [
+            ("self_attn.qkv_proj", "ATTN_QKV", n_query + 2 * n_kv, n_embd, bias),
+            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
+            ("mlp.gate_up_proj", "FFN_UP", 2 * n_ff, n_embd, mlp_bias),
+            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
+        ]
+    else:
+        linears = [
+            ("self_attn.q_proj", "ATTN_Q", n_query, n_embd, bias),
+            ("self_attn.k_proj", "ATTN_K", n_kv, n_embd, bias),
+            ("self_attn.v_proj", "ATTN_V", n_kv, n_embd, bias),
+            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
+            ("mlp.gate_proj", "FFN_GATE", n_ff, n_embd, mlp_bias),
+            ("mlp.up_proj", "FFN_UP", n_ff, n_embd, mlp_bias),
+            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
+        ]
+    norms = [("input_layernorm", "ATTN_NORM", n_embd)]
+    if family.four_norms:
+        norms += [
+            ("post_attention_layernorm", "ATTN_POST_NORM", n_embd),
+            ("pre_feedforward_layernorm", "FFN_NORM", n_embd),
+            ("post_feedforward_layernorm", "FFN_POST_NORM", n_embd),
+        ]
+    else:
+        norms.append(("post_attention_layernorm", "FFN_NORM", n_embd))
+    if family.qk_norm:
+        norms += [("self_attn.q_norm", "ATTN_Q_NORM", head_dim), ("self_attn.k_norm", "ATTN_K_NORM", head_dim)]
+    at = f"model.layers.{layer}"
+    for name, member, n_out, n_in, has_bias in linears:
+        yield Parameter(f"{at}.{name}.weight", tensor_name(member, "weight", layer), (n_out, n_in), True)
+        if has_bias:
+            yield Parameter(f"{at}.{name}.bias", tensor_name(member, "bias", layer), (n_out,))
+    for name, member, width in norms:
+        yield Parameter(f"{at}.{name}.weight", tensor_name(member, "weight", layer), (width,))
 
 
 TWIN_KEY = "ggbench_twin"
@@ -190,14 +355,14 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 
 
 def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) -> Config:
-    """Return the config of a model of this shape; `tied` is `tie_word_embeddings` where the GGUF differs.
+    """Return the config of a model of this shape; `tied` is `tie_word_embeddings` if the GGUF differs.
 
     Raises Unsupported for an architecture that is not counted from a config, mixtures of experts among them.
     """
     known = _CLASSES.get(hyper.architecture)
     if known is None or hyper.n_expert:
-        what = "a mixture of experts" if hyper.n_expert else f"of architecture {hyper.architecture}"
-        raise Unsupported(f"{name} is {what}, of which no checkpoint is made", f"take twin:{name}, its GGUF twin")
+        what = "mixture of experts" if hyper.n_expert else f"architecture {hyper.architecture}"
+        raise Unsupported(f"{name}: ggbench makes no checkpoint of this {what}", f"take twin:{name}, its GGUF twin")
     architecture, model_type = known
     values: dict[str, object] = {
         "architectures": [architecture],
@@ -233,7 +398,7 @@ def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) 
 
 
 def write_config(config: Config, folder: Path) -> Path:
-    """Write config.json into a folder, which is made where it is missing, and return the folder."""
+    """Write config.json into a folder, which is created if missing, and return the folder."""
     make_folders(folder)
     replace_file(folder / CONFIG, json.dumps(config.values, indent=2).encode() + b"\n")
     return folder

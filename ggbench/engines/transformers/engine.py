@@ -13,11 +13,10 @@ from importlib import metadata
 
 from msgspec.structs import replace
 
-from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
-from ggbench.engines.process import Transport, WorkerProcess
+from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.workloads import unsupported
 from ggbench.errors import EngineFailed, GgbenchError
@@ -25,7 +24,7 @@ from ggbench.errors import EngineFailed, GgbenchError
 CONFIG = TransformersConfig
 
 COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
-"""Of the worker, without the number of its pipe."""
+"""The worker's command, without the number of its pipe."""
 
 
 def launch(
@@ -35,13 +34,13 @@ def launch(
     return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold))
 
 
-class TransformersEngine:
+class TransformersEngine(WorkerEngine):
     """One worker, and the checkpoint that it has loaded."""
 
     def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] | None = None) -> None:
-        """Starts the worker with the first load; `check` raises GgbenchError where a method's packages are not here."""
-        self._start, self._check = start, check or check_packages
-        self._worker: Transport | None = None
+        """Start the worker with the first load; `check` raises GgbenchError if a method's packages are missing."""
+        super().__init__(start)
+        self._check = check or check_packages
         self._loaded: LoadCheckpoint | None = None
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
@@ -67,41 +66,17 @@ class TransformersEngine:
         yield ending
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Yield a failure: Transformers allocates as it runs."""
         yield Failed("context", "Transformers cannot size a context without making it")
 
-    def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload on what is open."""
-        if reason := self.unsupported(type(workload)):
-            yield Failed(workload.stage, reason)
-        else:
-            yield (yield from self._call(workload))
-
     def unsupported(self, workload: type[Workload]) -> str:
-        """Return why Transformers cannot carry out such a workload; empty for prompts, decodes and proofs."""
         return unsupported(workload)
 
     def close(self) -> None:
-        """End the worker; may be called twice, and a later `open` starts another."""
-        if self._worker is not None:
-            self._worker.close()
-        self._worker = self._loaded = None
+        super().close()
+        self._loaded = None
 
     def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
-        """Yield the events of one request and return its ending."""
-        if self._worker is None:
-            return Failed(request.stage, "no model is open")
-        ending: Ending = Failed(request.stage, "the worker ended without an answer")
-        for item in self._worker.call(request):
-            match item:
-                case Ending():
-                    ending = item
-                case protocol.Log() | protocol.Devices() | protocol.Done() | protocol.Refused():
-                    pass  # the transport has turned what matters of them into an ending
-                case _:
-                    yield item
-        if ending.is_final:
-            self.close()
+        ending = yield from super()._call(request)
         return replace(ending, program=TransformersConfig.program) if isinstance(ending, Crashed) else ending
 
 
@@ -111,27 +86,23 @@ _BASE: Mapping[str, tuple[int, int]] = {
     "accelerate": (1, 1),
     "safetensors": (0, 5),
 }
-_BITSANDBYTES: Mapping[str, tuple[int, int]] = {"bitsandbytes": (0, 46)}
-_GPTQMODEL: Mapping[str, tuple[int, int]] = {"gptqmodel": (2, 0)}
-_OF_METHOD: Mapping[str, tuple[str, Mapping[str, tuple[int, int]]]] = {
-    "int8": ("bitsandbytes", _BITSANDBYTES),
-    "nf4": ("bitsandbytes", _BITSANDBYTES),
-    "nf4-dq": ("bitsandbytes", _BITSANDBYTES),
-    "gptq-int4": ("gptqmodel", _GPTQMODEL),
-    "gptq-int8": ("gptqmodel", _GPTQMODEL),
-    "awq-int4": ("gptqmodel", _GPTQMODEL),  # GPTQModel replaced AutoGPTQ and AutoAWQ in Transformers
-}
-"""The extra that a method needs beside `transformers`, with the oldest versions that will do."""
+_EXTRAS: Mapping[str, tuple[int, int]] = {"bitsandbytes": (0, 46), "gptqmodel": (2, 0)}
+"""Packages that methods need besides, each an extra of its name; GPTQModel replaced AutoGPTQ and AutoAWQ."""
 
 
 def check_packages(method: str) -> None:
     """Raise EngineFailed, naming each package that a method needs and that is missing or too old."""
-    extra, own = _OF_METHOD.get(method, ("", {}))
-    where = (
-        "on a machine with a CUDA GPU" if extra == "gptqmodel" else "for a CPU alone install torch's CPU build first"
+    extra = {"int8": "bitsandbytes", "nf4": "bitsandbytes", "gptq": "gptqmodel", "awq": "gptqmodel"}.get(
+        method.partition("-")[0]
     )
-    faults = [fault for name, oldest in {**_BASE, **own}.items() if (fault := _fault(name, oldest))]
+    needed = {**_BASE, extra: _EXTRAS[extra]} if extra else _BASE
+    faults = [fault for name, oldest in needed.items() if (fault := _fault(name, oldest))]
     if faults:
+        where = (
+            "on a machine with a CUDA GPU"
+            if extra == "gptqmodel"
+            else "for a CPU alone install torch's CPU build first"
+        )
         extras = ",".join(filter(None, ("transformers", extra)))
         raise EngineFailed(
             f"{method} of a checkpoint needs packages that are not here: {', '.join(faults)}",
@@ -140,7 +111,7 @@ def check_packages(method: str) -> None:
 
 
 def _fault(name: str, oldest: tuple[int, int]) -> str:
-    """Return `torch`, or `torch 2.1.0 (2.6 or later)`; empty where the package will do."""
+    """Return `torch`, or `torch 2.1.0 (2.6 or later)`; empty if the package will do."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:

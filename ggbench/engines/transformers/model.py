@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ggbench.engines.contract import Stage
 from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama import memory_limits
+from ggbench.engines.llama.logs import is_out_of_memory
+from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.weights import TransformersRefused, load_model, read_config, torch_dtype
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
 
 _PROMPT_SEED = 1
@@ -21,10 +26,12 @@ _COMPILING_STEPS = 3
 _PIECES = 64
 """Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
 _LEAST_PIECE = 512
+_REMARKS = (".weight_format", ".quant_state.bitsandbytes__nf4")
+"""Ends of the names that bitsandbytes adds to a model's state, which only a file has."""
 
 
 class TransformersModel:
-    """At most one model, with at most one cache. Exceptions of torch and Transformers pass through."""
+    """At most one model, with at most one cache. Lets exceptions of torch and Transformers through."""
 
     def __init__(self) -> None:
         import torch
@@ -35,39 +42,31 @@ class TransformersModel:
         self._device = "cpu"
         self._model: Any = None
         self._step: Any = None
-        """The model's forward, compiled where the setup asks for it."""
+        """The model's forward, compiled if the setup asks for it."""
         self.cache: Any = None
         self.n_cells = 0
-        """Of each sequence in the cache."""
+        """Cells of each sequence in the cache."""
         self.is_limited = False
         self._weight_bytes = self._kv_bytes = 0
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return the versions of Transformers and torch, with what torch computes on."""
         import transformers
 
         torch = self._torch
         gpu = f", CUDA {torch.version.cuda}" if torch.cuda.is_available() else ""
-        info = f"{torch.backends.cpu.get_cpu_capability()}{gpu}"
         return {
             "transformers": f"{transformers.__version__}, torch {torch.__version__}",
-            "system_info": info,
+            "system_info": f"{torch.backends.cpu.get_cpu_capability()}{gpu}",
         }
 
     @property
     def n_vocab(self) -> int:
-        """Return how many tokens the model knows."""
         return int(self._model.config.get_text_config(decoder=True).vocab_size)
 
     @property
-    def n_seqs(self) -> int:
-        """Return how many sequences the cache has."""
-        return self._setup.n_seq_max
-
-    @property
     def left_bytes(self) -> int | None:
-        """Return what may still be taken, of a limit or of the GPU; None where nothing is limited."""
+        """What is left of a limit or of the GPU's memory; None if nothing is limited."""
         torch = self._torch
         if self._device == "cpu":
             return memory_limits.left_bytes()
@@ -78,7 +77,7 @@ class TransformersModel:
 
     @property
     def allocated(self) -> Allocated:
-        """Return weights and cache by their tensors, and on a GPU the most that torch's allocator held beside them."""
+        """Weights and cache by their tensors; on a GPU also the most that torch's allocator held besides them."""
         torch = self._torch
         if self._device == "cpu":
             buffers = DeviceBuffers("CPU", MemoryKind.HOST, self._weight_bytes, self._kv_bytes)
@@ -105,7 +104,8 @@ class TransformersModel:
             self._limit(setup.memory_limit_bytes)
         self._model = load_model(folder, config, setup, self._device)
         self._step = torch.compile(self._model.forward) if setup.torch_compile else self._model.forward
-        self._weight_bytes = _tensor_bytes(_held(self._model))
+        state = self._model.state_dict().items()
+        self._weight_bytes = _tensor_bytes([tensor for name, tensor in state if not name.endswith(_REMARKS)])
         if self.is_limited and self.left_bytes == 0:
             size = format_bytes(self._weight_bytes)
             limit = format_bytes(setup.memory_limit_bytes)
@@ -122,8 +122,8 @@ class TransformersModel:
         for _ in self.fill(self.n_cells if setup.cache == "dynamic" else 1):
             pass
         for _ in range(min(_COMPILING_STEPS, self.n_cells - 1) if setup.torch_compile else 0):
-            self.timed_step(self.random_tokens(self.n_seqs, 1))
-        self._kv_bytes = _tensor_bytes(self._cached())
+            self.timed_step(self.random_tokens(self._setup.n_seq_max, 1))
+        self._kv_bytes = _tensor_bytes([each for layer in self._layers() for each in (layer.keys, layer.values)])
         self.clear()
         self.release()
 
@@ -150,7 +150,7 @@ class TransformersModel:
 
         What they hold changes neither time nor memory. A dynamic cache grows piece by piece, as it does in a decode.
         """
-        self.forward(self.random_tokens(self.n_seqs, 1))
+        self.forward(self.random_tokens(self._setup.n_seq_max, 1))
         piece = max(_LEAST_PIECE, -(-n_tokens // _PIECES))
         first = [(layer, layer.keys[:, :, :1].clone(), layer.values[:, :, :1].clone()) for layer in self._layers()]
         filled = 1
@@ -174,19 +174,15 @@ class TransformersModel:
         return logits, time.perf_counter_ns() - before
 
     def synchronize(self) -> None:
-        """Return once the device has computed all that was asked."""
         if self._device == "cuda":
             self._torch.cuda.synchronize()
 
     def read_prompts(self, n_prompt: int) -> tuple[Any, int]:
         """Read a prompt of random tokens for each sequence into an empty cache; return logits and nanoseconds."""
         self.clear()
-        tokens = self.random_tokens(self.n_seqs, n_prompt)
+        tokens = self.random_tokens(self._setup.n_seq_max, n_prompt)
         self.synchronize()
-        before = time.perf_counter_ns()
-        logits = self.forward(tokens)
-        self.synchronize()
-        return logits, time.perf_counter_ns() - before
+        return self.timed_step(tokens, compiled=False)
 
     def random_tokens(self, n_seqs: int, n_tokens: int) -> Any:  # noqa: ANN401
         """Return ids on the device, the same in every run: a row for each sequence."""
@@ -210,21 +206,177 @@ class TransformersModel:
         """Return the layers of the cache that hold keys and values."""
         return [layer for layer in self.cache.layers if getattr(layer, "keys", None) is not None]
 
-    def _cached(self) -> Iterator[Any]:
-        for layer in self._layers():
-            yield layer.keys
-            yield layer.values
+
+def _tensor_bytes(tensors: list[Any]) -> int:
+    """Return the sum of the tensors' bytes, each memory once."""
+    sizes = {each.data_ptr(): each.numel() * each.element_size() for each in tensors if hasattr(each, "numel")}
+    return sum(sizes.values())
 
 
-def _held(model: Any) -> list[Any]:  # noqa: ANN401
-    """Return the tensors of a model: those of its state but for bitsandbytes' remarks, which only a file has."""
-    remarks = (".weight_format", ".quant_state.bitsandbytes__nf4")
-    return [tensor for name, tensor in model.state_dict().items() if not name.endswith(remarks)]
+_SEED = 20240601
+_TILE = 1 << 20
+"""Random numbers that are made once and repeated: what a matrix holds changes no time, and making 7 billion takes a
+minute."""
+_STD = 0.02
+"""`initializer_range` of most configs; activations of a random model stay finite with it."""
+_CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
+"""Methods by which bitsandbytes converts what it loads."""
+_NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
-def _tensor_bytes(tensors: Any) -> int:  # noqa: ANN401
-    """Return the sum of the tensors' own bytes, each memory once."""
-    found = {
-        tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in tensors if hasattr(tensor, "numel")
+def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401 - torch is not imported here
+    """Return Transformers' config of a checkpoint, and import all that loads its model. Raises ValueError."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        AutoModelForCausalLM._model_mapping[type(config)]
+    if setup.method in _CONVERTED:
+        importlib.import_module("bitsandbytes")
+    return config
+
+
+def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str) -> Any:  # noqa: ANN401
+    """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
+    from transformers import AutoModelForCausalLM
+
+    if setup.method in _NEEDS_CUDA and device == "cpu":
+        raise TransformersRefused(
+            "load", f"{setup.method} is computed on a CUDA GPU, and torch sees none; bf16, f16 and f32 need none"
+        )
+    options = {
+        "dtype": torch_dtype(setup.dtype),
+        "attn_implementation": setup.attention,
+        "trust_remote_code": setup.trust_remote_code,
     }
-    return sum(found.values())
+    files = list(folder.glob("*.safetensors"))
+    if not files:  # random weights are not stored in any way
+        config.__dict__.pop("quantization_config", None)
+    loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
+    if files:
+        with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, local_files_only=True, use_safetensors=True, **loaded
+            )
+    elif setup.method in _NEEDS_CUDA:
+        raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
+    else:
+        model = _random_model(config, options, loaded, device)
+    model.eval()
+    return model
+
+
+def torch_dtype(name: str) -> Any:  # noqa: ANN401
+    import torch
+
+    return {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[name]
+
+
+def fill_randomly(model: Any, device: Any, dtype: Any) -> None:  # noqa: ANN401
+    """Give every parameter of a model on `meta` memory and values: matrices normal, norms one, biases zero.
+
+    Parameters that the config ties stay one.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED)
+    tile = (torch.randn(_TILE, generator=generator) * _STD).to(dtype).to(device)
+    made: dict[int, Any] = {}
+    model.tie_weights()
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            if id(parameter) not in made:
+                values = torch.empty(parameter.shape, dtype=dtype, device=device)
+                if parameter.dim() < 2:
+                    values.fill_(0.0 if name == "bias" else 1.0)
+                else:
+                    for part in values.view(-1).split(_TILE):
+                        part.copy_(tile[: part.numel()])
+                made[id(parameter)] = torch.nn.Parameter(values, requires_grad=False)
+            module._parameters[name] = made[id(parameter)]
+    model.to(device)  # buffers, which are small and computed from the config
+
+
+def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
+    """Return a model of random weights, converted if `loaded`, the options of a load from files, says so."""
+    import torch
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config, **options)
+    dtype = options["dtype"]
+    if "quantization_config" not in loaded:
+        fill_randomly(model, torch.device(device), dtype)
+        return model
+    n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    with beside_the_limit(n_bytes):  # what is converted would be in a file
+        fill_randomly(model, torch.device("cpu"), dtype)
+        kind, state, model = type(model), model.state_dict(), None  # the Auto class asks for a folder
+        return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
+
+
+def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # noqa: ANN401
+    """Return the option that converts at load; empty if nothing is converted, or the files already are."""
+    stored = getattr(config, "quantization_config", None)
+    if stored is not None or setup.method not in _CONVERTED:
+        return {}
+    from transformers import BitsAndBytesConfig
+
+    if setup.method == "int8":
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=setup.method == "nf4-dq",
+            bnb_4bit_compute_dtype=torch_dtype(setup.dtype),
+        )
+    }
+
+
+_WANTED = re.compile(r"tried to allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMG]iB)", re.I)
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
+"""Messages of c10's `alloc_cpu.cpp`; torch has no class for them."""
+_UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
+"""What oneDNN says when its own buffers do not fit, and Transformers when bitsandbytes' do not; both may have other
+causes, so they count only under a limit.
+"""
+
+
+class TransformersRefused(Exception):
+    """A request that cannot be carried out; the worker goes on."""
+
+    def __init__(self, stage: Stage, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.out_of_memory = out_of_memory
+
+
+def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
+    """Return whether an exception of torch means that memory ran out."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or is_out_of_memory(text)
+        or bool(_CPU_ALLOCATOR.search(text))
+        or (is_limited and bool(_UNCLEAR.search(text)))
+    )
+
+
+def wanted_bytes(error: BaseException) -> int | None:
+    """Return the size of the allocation that failed; None if the exception does not say."""
+    match = _WANTED.search(str(error))
+    return None if match is None else round(float(match["count"]) * _UNITS[match["unit"]])
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of an exception that is not empty, printable and cut."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if text.startswith("[enforce fail"):  # c10's own place in its source comes before what it says
+        text = text.partition("] ")[2].lstrip(". ") or text
+    return shorten(sanitize(text or type(error).__name__), 300)

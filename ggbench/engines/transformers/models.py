@@ -35,9 +35,8 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download, needed_bytes, summed
 from ggbench.hub.headers import RangeSource
-from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.hub.listing import list_checkpoint
-from ggbench.hub.repo_records import RepoFile, RepoListing
+from ggbench.hub.repo_records import RepoFile, RepoListing, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
 from ggbench.models.sources import FoundVariant, OnProgress

@@ -22,13 +22,19 @@ from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
-from ggbench.sizing.longest_context import planning_ceiling
+from ggbench.sizing.placement import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
-from ggbench.sizing.theory.counted_models import CountedModel
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
-from ggbench.sizing.theory.weights import Weights, count_parameters, file_weights, scheme_bits, uniform_weights
+from ggbench.sizing.theory.weights import (
+    CountedModel,
+    Weights,
+    count_parameters,
+    file_weights,
+    scheme_bits,
+    uniform_weights,
+)
 from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words

@@ -19,7 +19,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import ModelRef
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
-from ggbench.show.model_documents import INSPECT, NO_REASON, files_field
+from ggbench.show.model_documents import INSPECT, files_field
 from ggbench.show.models import metadata_text, shape_facts, types_table
 from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.text import in_words, sanitize
@@ -142,7 +142,7 @@ _METHOD = Shape(
     "A checkpoint as one method loads it.",
     field("quant", str, get=lambda loaded: loaded.method.name),
     of(ModelFile, "bpw weight_bytes active_weight_bytes", lambda loaded: loaded.file, maybe=True),
-    field("reason", str | None, NO_REASON),
+    field("reason", str | None, "Why it cannot be counted; null where it can."),
 )
 _STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
 CHECKPOINT = Document(

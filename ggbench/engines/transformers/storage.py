@@ -3,15 +3,15 @@
 A method converts the linear layers of the decoder blocks. The embedding, the output and the norms keep a type of two
 bytes, or four, and so do biases.
 
-Sources: of `int8` bitsandbytes' `Int8Params` (a row of int8 for each output, `SCB` one float32 scale for it); of `nf4`
+Sources. `int8`: bitsandbytes' `Int8Params` (a row of int8 for each output, `SCB` one float32 scale for it). `nf4`:
 bitsandbytes' `quantize_4bit` and `QuantState` (two weights to a byte, absmax float32 for each 64, and with double
-quantization absmax in int8, for each 256 of those one float32); which modules both leave alone Transformers'
-`get_keys_to_not_convert`. Of `gptq-int4` AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel, and of
-`awq-int4` AutoAWQ's `WQLinear_GEMM`; AutoGPTQ ignores `lm_head` and what is outside the layers, and AutoAWQ looks for
+quantization absmax in int8, for each 256 of those one float32). Modules that both leave alone: Transformers'
+`get_keys_to_not_convert`. `gptq-int4`: AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel.
+`awq-int4`: AutoAWQ's `WQLinear_GEMM`. AutoGPTQ ignores `lm_head` and what is outside the layers, and AutoAWQ looks for
 linear layers inside the blocks alone.
 
-Of a safetensors file eight bytes hold the length of the header, a JSON object with the type, shape and place of each
-tensor after it. Source of the format and its limits: the README and `tensor.rs` of the safetensors crate
+A safetensors file begins with eight bytes, the length of the header, a JSON object with the type, shape and place of
+each tensor after it. Source of the format and its limits: the README and `tensor.rs` of the safetensors crate
 (`MAX_HEADER_SIZE`; tensors follow one another without gaps).
 """
 
@@ -21,11 +21,12 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.transformers.config_json import Config, decode_object
+from ggbench.engines.transformers.config_json import DAMAGED_HINT, Config, Parameter, decode_object
 from ggbench.errors import BadFile, UnknownName, Unsupported
 from ggbench.gguf_file.parser import ByteSource
 from ggbench.text import sanitize, shorten
@@ -55,30 +56,11 @@ class Stored(msgspec.Struct, frozen=True):
     dtype: str
     """Safetensors' name, one of `DTYPE_BITS`."""
     shape: tuple[int, ...]
-    """torch's order: outputs first in an unquantized matrix."""
+    """In torch's order: outputs first in an unquantized matrix."""
 
     @property
     def n_bytes(self) -> int:
-        """Return the size in memory, and in a file."""
         return (math.prod(self.shape) * DTYPE_BITS[self.dtype] + 7) // 8
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """One tensor of a model before any quantization."""
-
-    name: str
-    """As in Transformers' state dict."""
-    gguf_name: str
-    """The same tensor in a GGUF."""
-    shape: tuple[int, ...]
-    """torch's order."""
-    is_converted: bool = False
-    """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
-
-    @property
-    def n_elements(self) -> int:
-        """Return the number of weights, before any packing."""
-        return math.prod(self.shape)
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -87,14 +69,14 @@ class Method(msgspec.Struct, frozen=True):
     name: str
     """QUANT."""
     dtype: str | None
-    """Of what is not converted; None takes the config's own, of two bytes where it does not say."""
+    """Type of what is not converted; None takes the config's own, of two bytes if it does not say."""
     convert: Callable[[Parameter], Iterator[Stored]] | None = None
     """Yields what is stored of a converted matrix; None stores it like the rest."""
     quant_method: str | None = None
-    """`quant_method` in `quantization_config` of such a checkpoint; None of one that is not quantized."""
+    """`quant_method` in the checkpoint's `quantization_config`; None if it is not quantized."""
 
     def stored(self, parameter: Parameter, dtype: str) -> tuple[Stored, ...]:
-        """Return what is stored of a parameter; `dtype` is of a config, `bf16`. Raises Unsupported."""
+        """Return what is stored of a parameter; `dtype` is a config's, `bf16`. Raises Unsupported."""
         if parameter.is_converted and self.convert is not None:
             return tuple(self.convert(parameter))
         return (Stored(parameter.name, (self.dtype or dtype).upper(), parameter.shape),)
@@ -105,19 +87,13 @@ def _int8(parameter: Parameter) -> Iterator[Stored]:
     yield Stored(_beside(parameter, "SCB"), "F32", (parameter.shape[0],))
 
 
-def _nf4(parameter: Parameter) -> Iterator[Stored]:
+def _nf4(parameter: Parameter, *, twice: bool = False) -> Iterator[Stored]:
     name, n_blocks = parameter.name, -(-parameter.n_elements // _BLOCK)
     yield Stored(name, "U8", (-(-parameter.n_elements // 2), 1))
-    yield Stored(f"{name}.absmax", "F32", (n_blocks,))
-    yield Stored(f"{name}.quant_map", "F32", (16,))
-
-
-def _nf4_twice(parameter: Parameter) -> Iterator[Stored]:
-    name, n_blocks = parameter.name, -(-parameter.n_elements // _BLOCK)
-    yield Stored(name, "U8", (-(-parameter.n_elements // 2), 1))
-    yield Stored(f"{name}.absmax", "U8", (n_blocks,))
-    yield Stored(f"{name}.nested_absmax", "F32", (-(-n_blocks // _NESTED_BLOCK),))
-    yield Stored(f"{name}.nested_quant_map", "F32", (256,))
+    yield Stored(f"{name}.absmax", "U8" if twice else "F32", (n_blocks,))
+    if twice:
+        yield Stored(f"{name}.nested_absmax", "F32", (-(-n_blocks // _NESTED_BLOCK),))
+        yield Stored(f"{name}.nested_quant_map", "F32", (256,))
     yield Stored(f"{name}.quant_map", "F32", (16,))
 
 
@@ -163,7 +139,7 @@ METHODS: Mapping[str, Method] = {
         Method("f32", "f32"),
         Method("int8", None, _int8, "bitsandbytes"),
         Method("nf4", None, _nf4, "bitsandbytes"),
-        Method("nf4-dq", None, _nf4_twice, "bitsandbytes"),
+        Method("nf4-dq", None, partial(_nf4, twice=True), "bitsandbytes"),
         Method("gptq-int4", "f16", gptq, "gptq"),
         Method("awq-int4", "f16", awq, "awq"),
     )
@@ -179,58 +155,41 @@ def method_by_name(name: str) -> Method:
         raise UnknownName("quant of a checkpoint", name, (), f"known: {', '.join(METHODS)}") from None
 
 
-_LARGEST_GROUP = 1 << 20
+_GROUP_SIZE = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]
 
 
 def stored_method(config: Config) -> Method:
-    """Return the method of a checkpoint, `bf16` where its config states no type.
+    """Return the method of a checkpoint, `bf16` if its config states no type.
 
     Raises Unsupported for a method whose tensors are not known, BadFile for impossible values.
     """
     stated = config.quantization
     if stated is None:
         return METHODS[config.dtype or "bf16"]
-    kind = stated.text("quant_method").lower()
+    kind = stated.read("quant_method", str, "").lower()
     if not kind and (stated.flag("load_in_4bit", False) or stated.flag("load_in_8bit", False)):
         kind = "bitsandbytes"  # Transformers added quant_method later
+    what = shorten(kind, 30) or "an unnamed method"
     if kind == "bitsandbytes":
-        return _bitsandbytes(stated)
-    if kind in ("gptq", "awq"):
-        bits, group = stated.count("bits" if "bits" in stated.values else "w_bit", 4, most=16), _group(stated)
-        version = stated.text("version" if kind == "awq" else "checkpoint_format", "gemm" if kind == "awq" else "gptq")
-        if bits not in ((4, 8) if kind == "gptq" else (4,)) or version.lower() not in ("gemm", "gptq", "gptq_v2"):
-            raise _unknown(config, f"{kind} of {bits} bits as {shorten(version, 20)}")
-        base = METHODS[f"{kind}-int4"]
-        convert = partial(gptq, bits=bits, group=group) if kind == "gptq" else partial(awq, group=group)
-        return replace(base, name=f"{kind}-int{bits}", convert=convert)
-    raise _unknown(config, shorten(kind, 30) or "an unnamed method")
-
-
-def _bitsandbytes(stated: Config) -> Method:
-    if not stated.flag("load_in_4bit", False):
-        return METHODS["int8"]
-    kind = stated.text("bnb_4bit_quant_type", "fp4").lower()
-    if kind != "nf4":
-        raise _unknown(stated, f"bitsandbytes' {shorten(kind, 20)}")
-    return METHODS["nf4-dq" if stated.flag("bnb_4bit_use_double_quant", False) else "nf4"]
-
-
-def _group(stated: Config) -> int | None:
-    """Return the weights of one scale; None for whole rows."""
-    key = "group_size" if "group_size" in stated.values else "q_group_size"
-    value = stated.values.get(key, 128)
-    if value == -1 and not isinstance(value, bool):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 8 <= value <= _LARGEST_GROUP:
-        raise BadFile(
-            f"{stated.name}: {key} of its config.json is {shorten(str(value), 20)}, which is no size of a group",
-            "the file is damaged or incomplete; download the checkpoint again",
-        )
-    return value
-
-
-def _unknown(config: Config, what: str) -> Unsupported:
-    return Unsupported(
+        if not stated.flag("load_in_4bit", False):
+            return METHODS["int8"]
+        quant_type = stated.read("bnb_4bit_quant_type", str, "fp4").lower()
+        if quant_type == "nf4":
+            return METHODS["nf4-dq" if stated.flag("bnb_4bit_use_double_quant", False) else "nf4"]
+        what = f"bitsandbytes' {shorten(quant_type, 20)}"
+    elif kind in ("gptq", "awq"):
+        bits = stated.count("bits" if "bits" in stated.values else "w_bit", 4)
+        key = "group_size" if "group_size" in stated.values else "q_group_size"
+        group = stated.read(key, _GROUP_SIZE, GROUP)
+        if 0 <= group < 8:
+            raise BadFile(f"{config.name}: {key} of its config.json is {group}", DAMAGED_HINT)
+        version = stated.read("version" if kind == "awq" else "checkpoint_format", str, "gemm").lower()
+        if bits in ((4, 8) if kind == "gptq" else (4,)) and version in ("gemm", "gptq", "gptq_v2"):
+            size = None if group == -1 else group
+            convert = partial(gptq, bits=bits, group=size) if kind == "gptq" else partial(awq, group=size)
+            return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)
+        what = f"{kind} of {bits} bits as {shorten(version, 20)}"
+    raise Unsupported(
         f"{config.name} is stored by {what}, whose tensors are not counted", f"known are {', '.join(METHODS)}"
     )
 
@@ -238,9 +197,8 @@ def _unknown(config: Config, what: str) -> Unsupported:
 LARGEST_HEADER_BYTES = 100_000_000
 """`MAX_HEADER_SIZE` of the safetensors crate."""
 _LENGTH_BYTES = 8
-_MOST_DIMS = 8
 _MOST_ELEMENTS = 1 << 48
-_METADATA = "__metadata__"
+_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _HINT = "the file is damaged, incomplete or not safetensors; download it again"
 
 
@@ -254,7 +212,7 @@ class SafetensorsHeader(msgspec.Struct, frozen=True):
     n_bytes: int
     """The whole file as its header describes it."""
     missing_bytes: int
-    """Of those, what the file lacks, as after a download that stopped."""
+    """Those that the file lacks, e.g. after a download that stopped."""
 
 
 def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:
@@ -275,7 +233,7 @@ def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHea
     if not data.startswith(b"{"):
         raise BadFile(f"{name} is not safetensors: its header is not a JSON object", _HINT)
     entries = decode_object(data, f"the header of {name}")
-    entries.pop(_METADATA, None)
+    entries.pop("__metadata__", None)
     placed = sorted((_tensor(key, entry, name) for key, entry in entries.items()), key=lambda each: each[0])
     end = 0
     for begin, tensor in placed:
@@ -288,48 +246,41 @@ def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHea
     return SafetensorsHeader(tuple(tensor for _, tensor in placed), beginning + data, whole, whole - size)
 
 
+class _Entry(msgspec.Struct):
+    """A tensor in the header."""
+
+    dtype: str
+    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
+    data_offsets: tuple[_Size, _Size]
+
+
 def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
     """Return where a tensor begins, and what it is. Raises BadFile and Unsupported."""
     what = f"{file}: tensor {shorten(name, 60)!r}"
-    if not isinstance(entry, dict):
-        raise BadFile(f"{what} has no type, shape and place", _HINT)
-    dtype, shape = entry.get("dtype"), _whole_numbers(entry.get("shape"))
-    offsets = _whole_numbers(entry.get("data_offsets"))
-    if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2 or len(shape) > _MOST_DIMS:
-        raise BadFile(f"{what} has no type, shape and place", _HINT)
-    if dtype not in DTYPE_BITS:
-        raise Unsupported(f"{what} is of type {shorten(dtype, 20)}, whose size is not known", "update ggbench")
-    n_elements = 1
-    for side in shape:
-        n_elements *= side
-        if n_elements > _MOST_ELEMENTS:
-            raise BadFile(f"{what} claims more elements than any tensor has", _HINT)
-    tensor = Stored(sanitize(name), dtype, shape)
-    if offsets[1] - offsets[0] != tensor.n_bytes:
-        raise BadFile(
-            f"{what} of {format_count(tensor.n_bytes)} bytes is given {format_count(offsets[1] - offsets[0])}", _HINT
-        )
-    return offsets[0], tensor
-
-
-def _whole_numbers(value: object) -> tuple[int, ...] | None:
-    """Return a list of numbers from 0 to 2^62; None for anything else."""
-    if not isinstance(value, list) or len(value) > _MOST_DIMS + 1:
-        return None
-    numbers = tuple(each for each in value if type(each) is int and 0 <= each < 1 << 62)
-    return numbers if len(numbers) == len(value) else None
+    try:
+        found = msgspec.convert(entry, _Entry)
+    except msgspec.ValidationError:
+        raise BadFile(f"{what} has no type, shape and place", _HINT) from None
+    if found.dtype not in DTYPE_BITS:
+        raise Unsupported(f"{what} is of type {shorten(found.dtype, 20)}, whose size is not known", "update ggbench")
+    if math.prod(found.shape) > _MOST_ELEMENTS:
+        raise BadFile(f"{what} claims more elements than any tensor has", _HINT)
+    tensor = Stored(sanitize(name), found.dtype, found.shape)
+    begin, end = found.data_offsets
+    if end - begin != tensor.n_bytes:
+        raise BadFile(f"{what} of {format_count(tensor.n_bytes)} bytes is given {format_count(end - begin)}", _HINT)
+    return begin, tensor
 
 
 def _read(source: ByteSource, n_bytes: int, name: str) -> bytes:
-    """Return exactly that many bytes. Raises BadFile where there are fewer."""
+    """Return exactly that many bytes. Raises BadFile if there are fewer."""
     parts, left = [], n_bytes
     while left:
         try:
             part = source.read(left)
         except OSError as error:
-            raise BadFile(
-                f"{name} cannot be read: {error.strerror or error}", "check the disk or the network"
-            ) from None
+            why = error.strerror or error
+            raise BadFile(f"{name} cannot be read: {why}", "check the disk or the network") from None
         if not part:
             raise BadFile(f"{name} is shorter than a safetensors header", _HINT)
         parts.append(part)
@@ -344,14 +295,11 @@ def weight_map(data: bytes, name: str) -> Mapping[str, str]:
         raise BadFile(f"the index of {name} has no weight_map", _HINT)
     files: dict[str, str] = {}
     for tensor, file in found.items():
-        if not isinstance(file, str) or not _is_plain_name(file):
+        is_name = isinstance(file, str) and file.endswith(".safetensors") and sanitize(file) == file
+        if not is_name or {"/", "\\"} & set(file):
             raise BadFile(
                 f"the index of {name} names {shorten(str(file), 60)!r}, which is no file of its folder",
                 "do not use this checkpoint",
             )
         files[sanitize(tensor)] = file
     return files
-
-
-def _is_plain_name(file: str) -> bool:
-    return file.endswith(".safetensors") and sanitize(file) == file and not {"/", "\\", "\0"} & set(file)

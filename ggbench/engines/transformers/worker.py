@@ -16,8 +16,13 @@ from ggbench.engines.events import Loaded, Opened, Ready
 from ggbench.engines.llama.memory_limits import LimitFailed
 from ggbench.engines.protocol import EventPipe, serve
 from ggbench.engines.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
-from ggbench.engines.transformers.model import TransformersModel
-from ggbench.engines.transformers.weights import TransformersRefused, is_memory_error, one_line, wanted_bytes
+from ggbench.engines.transformers.model import (
+    TransformersModel,
+    TransformersRefused,
+    is_memory_error,
+    one_line,
+    wanted_bytes,
+)
 from ggbench.engines.transformers.workloads import carry_out
 
 _QUIET = {

@@ -12,8 +12,7 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.serving import ServerFound
+from ggbench.stats.decode_timing import DecodeLimit, ServerFound
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -52,10 +51,9 @@ class DecodeExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> DecodeResult:
+        from ggbench.stats.decode_timing import serving_of
         from ggbench.stats.linefit import fit_line
-        from ggbench.stats.serving import serving_of
-        from ggbench.stats.speed import summarize_tokens
-        from ggbench.stats.steadiness import unsteady
+        from ggbench.stats.speed import summarize_tokens, unsteady
 
         times, settings = recording.token_times(recording.timed_series), recording.settings(DecodeSettings)
         own = recording.prompt_ns.get(settings.n_prompt)

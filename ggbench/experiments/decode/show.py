@@ -9,6 +9,7 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import bench_columns
+from ggbench.show.document import record_of
 from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import NO_STEPS, QUANT, ReadRun, RunDocuments, quant_documents
 from ggbench.show.text import b_text, tok_s_text, w_text
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
     """The decode of a measured quant; None of one whose prompts alone were read."""
-    from ggbench.show.document import record_of
-
     if not found.n_gen:
         return None
     settings = DecodeSettings(found.n_gen, found.n_prompt or 0, found.repeat or 1)

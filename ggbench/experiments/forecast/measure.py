@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.decisions.known_speeds import known_speeds
+from ggbench.decisions.known import known_speeds
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig

@@ -10,8 +10,7 @@ from ggbench.engines.workloads import Prefill
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.serving import ServerFound
+from ggbench.stats.decode_timing import DecodeLimit, ServerFound
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -39,7 +38,7 @@ class PrefillExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> PrefillResult:
-        from ggbench.stats.serving import serving_of
+        from ggbench.stats.decode_timing import serving_of
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths

@@ -1,8 +1,8 @@
-"""Where the log-probabilities of a base come from, or a model's own go to.
+"""Where the log-probabilities of a base come from, or where a model's own are written.
 
 Side by side with the model, a base's rows are float32 and pass through a memory file of one request: neither memory nor
-disk holds more. Where two models do not fit, the base is scored first, into a file in the cache that has the 16 bits of
-llama-perplexity, as have the files that a person names.
+disk holds more. Where two models do not fit, the base is scored first, into a file in the cache with llama-perplexity's
+16 bits for each, as in the files that the user names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
-"""Of float32 rows of the vocabulary that are in memory at once: 512, a whole ubatch, of 49,152 tokens, or 96 of the
+"""Float32 rows of the vocabulary that are in memory at once: 512, a whole ubatch, of 49,152 tokens, or 96 of the
 largest vocabularies."""
 
 _LARGEST_VOCABULARY = 1 << 18
@@ -79,33 +79,28 @@ class Scoring(msgspec.Struct, frozen=True):
 
     @property
     def rows_bytes(self) -> int:
-        """Of the float32 rows that one request scores."""
+        """Bytes of the float32 rows that one request scores."""
         assert self.setup.n_outputs_max is not None
         return 4 * self.tokenized.n_vocab * self.setup.n_outputs_max
 
     def firsts(self, start: int = 0) -> range:
-        """Number of the first of the chunks that are decoded at once, each time."""
+        """Return the number of the first chunk of each group that is decoded at once."""
         return range(start, self.n_chunks, self.settings.n_seqs)
 
     def count(self, first_chunk: int) -> int:
+        """Return how many chunks the group from this one on has."""
         return min(self.settings.n_seqs, self.n_chunks - first_chunk)
 
     def requests(self, first_chunk: int) -> Iterator[Score]:
         """Cut the chunks that are decoded at once into requests: first what is only read, then what is scored."""
-        settings, bos = self.settings, self.tokenized.bos
-        n_ctx, n_skip = settings.n_ctx, settings.n_ctx // 2
-        count = self.count(first_chunk)
-        chunks = [
-            tuple(self.tokenized.tokens[index * n_ctx : (index + 1) * n_ctx])
-            for index in range(first_chunk, first_chunk + count)
-        ]
+        n_ctx, bos, count = self.settings.n_ctx, self.tokenized.bos, self.count(first_chunk)
+        n_skip = n_ctx // 2
+        begins = range(first_chunk * n_ctx, (first_chunk + count) * n_ctx, n_ctx)
+        chunks = [tuple(self.tokenized.tokens[begin : begin + n_ctx]) for begin in begins]
         with_bos = tuple(chunk if bos is None else (bos, *chunk[1:]) for chunk in chunks)
         assert self.setup.n_outputs_max is not None
-        read_at_once, scored_at_once = self.setup.n_batch, self.setup.n_outputs_max
-        starts = [
-            *range(0, n_skip, read_at_once // count),
-            *range(n_skip, n_ctx - 1, scored_at_once // count),
-        ]
+        scored_at_once = self.setup.n_outputs_max // count
+        starts = [*range(0, n_skip, self.setup.n_batch // count), *range(n_skip, n_ctx - 1, scored_at_once)]
         for start, stop in zip(starts, [*starts[1:], n_ctx - 1], strict=True):
             targets = tuple(chunk[start + 1 : stop + 1] if start >= n_skip else () for chunk in chunks)
             yield Score(with_bos, targets, start, stop, self.setup.threads or 1)
@@ -125,14 +120,14 @@ def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
 
 
 class Rows:
-    """Where the base's rows are, or where the model's own go; of a model that is scored alone, nowhere."""
+    """Where the base's rows are, or where the model's own are written; nowhere for a model that is scored alone."""
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
         return None
 
     def finish(self) -> None:
-        """Keep what was written, as every chunk was scored."""
+        """Keep what was written, once every chunk is scored."""
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
@@ -188,9 +183,9 @@ def require_trained(file: ModelFile) -> None:
 def _kept_logits(
     scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
-    """Return the file of the base's logits in the cache, of an earlier run or written now, locked with the stack.
+    """Return the cached file of the base's logits, written now unless an earlier run did, and locked.
 
-    `setup` is the base's, which takes the place of the model while it is scored. Raises as `open_rows`.
+    `setup` is the base's; it replaces the model while it is scored. The stack unlocks the file. Raises as `open_rows`.
     """
     session, n_chunks = scoring.session, scoring.n_chunks
     path = _cache_path(scoring, setup, file)
@@ -208,7 +203,7 @@ def _kept_logits(
     name = f"{scored.subject.model} {scored.subject.quant}"
     yield PointMeasured(
         f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
-        f"{format_bytes(new.n_bytes)} in ggbench's cache",
+        f"{format_bytes(new.file.n_bytes)} in ggbench's cache",
         scored,
     )
     require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
@@ -216,7 +211,7 @@ def _kept_logits(
     for first in scoring.firsts():
         yield Working("score", first, n_chunks, f"base {name}")
         for request in scoring.requests(first):
-            asked = msgspec.structs.replace(request, rows=new.of(request, first))
+            asked = replace(request, rows=new.of(request, first))
             require_completed((yield from session.ask(asked))[1])
     with contextlib.suppress(FileExistsError):  # another process has scored the same base meanwhile
         take_free_name(new.aside, path)
@@ -227,7 +222,7 @@ def _kept_logits(
 
 
 def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
-    """A name for what decides the logits: the file, how it is loaded, llama.cpp's version, and the tokens."""
+    """Return a name made of what decides the logits: the file, how it is loaded, llama.cpp's version and the tokens."""
     state, environment = file.paths[0].stat(), scoring.session.environment
     decisive = (
         str(file.paths[0].absolute()),
@@ -243,9 +238,9 @@ def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
 
 
 def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> bool:
-    """Keep every process from removing the file until the stack is closed; return whether it is there.
+    """Keep every process from removing the file until the stack is closed; return whether it exists.
 
-    With `create`, an empty one is made where there is none; False then means that the folder cannot be written.
+    With `create`, an empty one is made if missing; False then means that the folder cannot be written.
     """
     while True:
         try:
@@ -267,7 +262,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the logits of other bases that no process reads or writes: each file has gigabytes."""
+    """Remove the logits of other bases that no process has locked: each file has gigabytes."""
     for path in (*folder.glob("*.logits"), *folder.glob(".*.part")):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
@@ -299,10 +294,10 @@ class _FileRows(Rows):
     """Rows of a file of logits."""
 
     def __init__(self, file: LogitsFile, *, writes: bool) -> None:
-        self._file, self._writes = file, writes
+        self.file, self._writes = file, writes
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        file = self._file
+        file = self.file
         per_chunk, first_position = file.rows_per_chunk, file.n_ctx // 2
         return RowsFile(
             str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, first_position, self._writes
@@ -310,22 +305,18 @@ class _FileRows(Rows):
 
 
 class _NewFileRows(_FileRows):
-    """Rows of a file that is being written, aside until every chunk is in it."""
+    """Rows of a file that is written under another name until every chunk is in it."""
 
     def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
-        """Begin the file; it is locked until the stack is closed, and then removed unless it has got its name."""
+        """Begin the file; when the stack closes, it is unlocked, and removed unless it was given its name."""
         self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
         n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
         _lock(self.aside, stack, create=True)
-        stack.callback(self.discard)
+        stack.callback(self.aside.unlink, missing_ok=True)
         super().__init__(begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True)
 
-    @property
-    def n_bytes(self) -> int:
-        return self._file.n_bytes
-
     def finish(self) -> None:
-        """Give the whole file its name. Raises UsageError where another file has got it; then both are kept."""
+        """Give the whole file its name. Raises UsageError if another program has taken it; then both are kept."""
         try:
             take_free_name(self.aside, self._path)
         except FileExistsError:
@@ -334,9 +325,6 @@ class _NewFileRows(_FileRows):
                 f"{sanitize(self._path.name)} was written by another program; the logits are in {sanitize(kept.name)}",
                 f"compare with them by --base-logits {sanitize(str(kept))}",
             ) from None
-
-    def discard(self) -> None:
-        self.aside.unlink(missing_ok=True)
 
 
 class _Lockstep(Rows):
@@ -349,12 +337,12 @@ class _Lockstep(Rows):
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         n_positions = len(request.targets[0])
         rows = RowsFile(self._path, "f32", 0, 0, n_positions, request.start, writes=True)
-        require_completed(follow(self._engine.run(msgspec.structs.replace(request, rows=rows)))[1])
-        return msgspec.structs.replace(rows, writes=False)
+        require_completed(follow(self._engine.run(replace(request, rows=rows)))[1])
+        return replace(rows, writes=False)
 
 
 def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
-    """The file, if it is of this text, read by this vocabulary. Raises BadFile."""
+    """Return the file if it is of this text and this vocabulary. Raises BadFile."""
     file, tokenized, tokens, n_ctx = read_logits_file(path), scoring.tokenized, scoring.tokens, scoring.settings.n_ctx
     n_known = min(len(file.tokens), len(tokens))
     reason = ""
@@ -365,7 +353,7 @@ def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
     elif file.n_ctx != n_ctx:
         reason = f"its chunks have {format_count(file.n_ctx)} tokens; --n-ctx {file.n_ctx} does the same"
     elif list(file.tokens[:n_known]) != tokens[:n_known]:
-        reason = "it is of another text, or of a model with another tokenizer"
+        reason = "it is of another text or tokenizer"
     elif len(file.tokens) < len(tokens):
         n_chunks = len(file.tokens) // file.n_ctx
         reason = f"it has {format_count(n_chunks)} chunks; --chunks {n_chunks} scores those"
@@ -385,9 +373,9 @@ def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> 
 
 
 def _fits_beside(scoring: Scoring, base: ModelFile, available_bytes: int) -> bool:
-    """Whether main memory holds the base beside the model that is open; of a GPU, loading the base shows it.
+    """Return whether main memory holds the base beside the open model; on a GPU, loading the base shows it.
 
-    Linux grants more memory than there is, so a load alone would not show it.
+    Linux grants more memory than there is, so loading alone would not show it in main memory.
     """
     session = scoring.session
     memory = Memory(buffers=() if session.allocated is None else session.allocated.buffers)

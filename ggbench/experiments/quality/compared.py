@@ -1,4 +1,4 @@
-"""What quality runs are compared by: columns, metrics, caveats, a chart over speed, and the nearest published rows.
+"""How quality runs compare: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
 
 Perplexities of different texts, chunk lengths or tokenizers do not compare, nor do divergences from different bases.
 What a quant costs relative to the 16-bit model, ln PPL ratio and KL divergence, compares better, and is why published
@@ -8,14 +8,16 @@ rows of other models are shown at all.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.quality.record import QualityResult, ScoredBase
-from ggbench.experiments.quality.scores import paired_difference
+from ggbench.experiments.quality.record import QualityResult, ScoredBase, result_of
+from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
@@ -79,12 +81,12 @@ def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
-    """What has to be the same for perplexities to compare, by what people call it; empty where nothing was scored."""
+    """Return what has to be the same for perplexities to compare, by name; empty where nothing was scored."""
     found = quality_of(summary)
     if found is None or found.ppl is None:
         return {}
     imported = summary.environment and summary.environment.imported
-    unknown = imported.content_sha256 if imported else ""  # which is of this run alone
+    unknown = imported.content_sha256 if imported else ""  # no other run has it
     return {
         "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
@@ -94,7 +96,7 @@ def scored_text(summary: QuantSummary) -> dict[str, object]:
 
 
 def scored_base(summary: QuantSummary) -> object:
-    """What a model's probabilities were compared with; None without a base."""
+    """Return what identifies the base of a run; None without a base."""
     found = quality_of(summary)
     if found is None or found.base is None:
         return None
@@ -120,7 +122,7 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
 
 
 def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """A metric of a scored text: its interval is 1.96 standard errors to either side."""
+    """Return a metric of a scored text, whose interval is 1.96 standard errors to either side."""
     estimate = reader(path, quality_of)
 
     def ends(summary: QuantSummary) -> Interval | None:
@@ -208,9 +210,8 @@ def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
 
 
 def row_name(run: Run) -> str:
-    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
-    setup = run.head.setup
-    return kv_name(run.subject.quant, *(setup.cache_types or ()))
+    """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
+    return kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
 
 
 _NEAREST = 3
@@ -255,7 +256,7 @@ def _own_score(run: Run) -> OwnScore | None:
 
 
 def _text_name(found: QualityResult) -> str:
-    """The text's name; it is WikiText-2 by its content, not by what its file is called."""
+    """Return the name of the text; WikiText-2 is known by its hash, whatever its file is called."""
     if found.text.sha256 == SHA256:
         return WIKITEXT_2
     return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
@@ -269,7 +270,7 @@ def quality_against(runs: Sequence[Run], *, width: int | None = None) -> Rendera
 def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableType:
     found = run.result
     assert isinstance(found, QualityResult)
-    apart, quant = found.divergence, kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
+    apart, quant = found.divergence, row_name(run)
     columns = (
         Beside("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
         Beside("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
@@ -305,3 +306,44 @@ def _share(name: str) -> Callable[[PublishedRow], str]:
 
 def _number(value: float, error: float | None) -> str:
     return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))
+
+
+def verdicts(runs: Sequence[Run]) -> list[str]:
+    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
+
+    Bases without a row of their own are among them. Only what was scored over the same tokens is compared.
+    """
+    rows = {(run.subject.model, row_name(run)) for run in runs}
+    scored = []
+    for run in runs:
+        result = result_of(run)
+        if result is None or result.scored is None or not result.chunk_nll:
+            continue
+        chunks = result.scored.tokens_sha256, result.n_ctx
+        scored.append((chunks, row_name(run), result.chunk_nll))
+        if result.base is not None and result.base_chunk_nll:
+            base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
+            if (result.base.subject.model, base) not in rows:
+                scored.append((chunks, f"{base} (base)", result.base_chunk_nll))
+    lines = []
+    by_ppl = sorted(dict.fromkeys(scored), key=lambda each: statistics.fmean(each[2]))
+    for (chunks, better, better_nll), (other_chunks, worse, worse_nll) in pairwise(by_ppl):
+        difference = paired_difference(worse_nll, better_nll) if chunks == other_chunks else None
+        if difference is not None:
+            lines.append(_verdict(better, worse, difference))
+    return lines
+
+
+def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
+    """`q4_1 is better than q3_k_m, whose PPL is 18 % higher (11 to 23 %) over 16 chunks`."""
+    over = f"over {format_count(difference.n_chunks)} chunks"
+    if difference.low == difference.high == 0:
+        return f"{better} and {worse} have the same PPL {over}"
+    mean, low, high = (
+        format_number(math.expm1(each) * 100, 2) for each in (difference.mean, difference.low, difference.high)
+    )
+    if difference.is_distinguishable:
+        return f"{better} is better than {worse}, whose PPL is {mean} % higher ({low} to {high} %) {over}"
+    text = f"{better} and {worse} cannot be distinguished: the PPL of the second is {low} to {high} % higher {over}"
+    needed = difference.n_chunks_needed
+    return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text

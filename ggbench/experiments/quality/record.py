@@ -9,7 +9,7 @@ import msgspec
 from ggbench.errors import UsageError
 from ggbench.fields import COUNT, DURATION, Option
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Estimate
 
 N_CTX = 512
@@ -140,5 +140,9 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Mean nll of each chunk, so that two runs over the same chunks can be paired."""
     base: ScoredBase | None = None
     base_chunk_nll: tuple[float, ...] = ()
-    """As `chunk_nll`, of the base; empty without one."""
+    """The same for the base; empty without one."""
     divergence: Divergence | None = None
+
+
+def result_of(run: Run) -> QualityResult | None:
+    return run.result if isinstance(run.result, QualityResult) else None

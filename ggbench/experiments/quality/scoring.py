@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Generator, Sequence
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -57,7 +56,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion]:
-    """Some chunks at a time, until the text or the time is spent."""
+    """Score some chunks at a time until the text or the time is used up."""
     session, settings, n_chunks, started = scoring.session, scoring.settings, scoring.n_chunks, time.monotonic()
     run_id, earlier = earlier_scores(session, n_chunks)
     for each in earlier:
@@ -75,38 +74,26 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
             return Concluded(reason=f"{format_count(first)} of {format_count(n_chunks)} chunks fitted into the time")
         parts = []
         for request in scoring.requests(first):
-            asked = msgspec.structs.replace(request, rows=rows.of(request, first))
+            asked = replace(request, rows=rows.of(request, first))
             parts.append(only(Scored, *(yield from session.ask(asked))))
         scores = _chunk_scores(parts, first, n_now, time.monotonic() - began)
         session.recorder.observe(scores)
         session.recorder.keep_readings()
         yield PointMeasured("", scores)
-        yield Working("score", first + n_now, n_chunks, _so_far(session))
+        nll = floats(b"".join(each.nll for each in session.recorder.recording.of(ChunkScores)))
+        ppl = perplexity(nll)
+        yield Working("score", first + n_now, n_chunks, f"PPL {ppl.mean:.4g} ± {ppl.error:.2g}")
     return Completed()
 
 
 def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:
     def joined(name: str) -> bytes:
+        """Return the values of all parts, one chunk after the other."""
         columns = [np.asarray(getattr(part, name), np.float32).reshape(n_chunks, -1) for part in parts]
         return np.hstack(columns).tobytes()
 
-    return ChunkScores(
-        first_chunk,
-        n_chunks,
-        seconds,
-        joined("nll"),
-        joined("base_nll"),
-        joined("kld"),
-        joined("p_diff"),
-        sum(part.n_same_top for part in parts),
-    )
-
-
-def _so_far(session: Session) -> str:
-    """`PPL 12.36 ± 0.52`, of the chunks that were scored."""
-    nll = floats(b"".join(each.nll for each in session.recorder.recording.of(ChunkScores)))
-    ppl = perplexity(nll)
-    return f"PPL {ppl.mean:.4g} ± {ppl.error:.2g}"
+    values = {name: joined(name) for name in ("nll", "base_nll", "kld", "p_diff")}
+    return ChunkScores(first_chunk, n_chunks, seconds, **values, n_same_top=sum(part.n_same_top for part in parts))
 
 
 def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:

@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 from rich.console import RenderableType
 
 from ggbench.experiments.quality import compared
-from ggbench.experiments.quality.document import DOCUMENTS
-from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
-from ggbench.experiments.quality.scores import (
-    PairedDifference,
-    floats,
-    mean_and_error,
-    paired_difference,
-    running_means,
+from ggbench.experiments.quality.record import (
+    ChunkScores,
+    Divergence,
+    QualityResult,
+    QualitySettings,
+    ScoredBase,
+    ScoredText,
+    TextSource,
+    result_of,
 )
+from ggbench.experiments.quality.scores import floats, running_means
 from ggbench.machine.records import MachineReading
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.columns import Column
-from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.columns import Column, reader
+from ggbench.show.document import Field, Shape, field, of, record_of, within
+from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stack
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import RunDocuments
-from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.published import AGAINST
+from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, ReadRun, RunDocuments, run_documents
+from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
-
-if TYPE_CHECKING:
-    from ggbench.show.figures import Chart
-
 
 _LEAST_RANGE = 1e-6
 """Of a KLD, of a PPL and of a distance in percent: below it, nothing but rounding differs."""
@@ -75,6 +73,117 @@ class _Scores(msgspec.Struct, frozen=True):
     @property
     def is_compared(self) -> bool:
         return len(self.kld) == len(self.nll) > 0
+
+
+_BASE = Shape(
+    "Base",
+    "What was compared with.",
+    of(Subject, "model quant file header_sha256?", lambda base: base.subject),
+    of(ScoredBase, "type_k type_v"),
+)
+
+
+def _estimate(name: str, about: str, member: str, error: str = "") -> tuple[Field, ...]:
+    """Return the mean of an `Estimate` of a record, and with `error` its standard error under that name."""
+    mean = field(name, NUMBER, about, lambda found: (each := getattr(found, member)) and each.mean)
+    if not error:
+        return mean
+    about = "Its standard error."
+    return (*mean, *field(error, NUMBER, about, lambda found: (each := getattr(found, member)) and each.error))
+
+
+_QUALITY = Shape(
+    "Quality",
+    "What a quant costs in quality.",
+    MEASURED_FILE,
+    CACHE_TYPES,
+    within(
+        result_of,
+        of(QualityResult, "n_ctx n_chunks n_scored", maybe=True),
+        _estimate("ppl", "Perplexity.", "ppl", "ppl_error"),
+        field("base", _BASE | None, "Null without a base, and where it is a file of logits."),
+    ),
+    within(
+        lambda run: (found := result_of(run)) and found.divergence,
+        _estimate("base_ppl", "Perplexity of the base.", "base_ppl", "base_ppl_error"),
+        _estimate("kld_mean", "Mean KL divergence from the base, in nats for each token.", "kld", "kld_error"),
+        field(
+            "kld_percentiles",
+            dict[str, float] | None,
+            "In nats, by the percentile, such as `99.9`.",
+            lambda found: {f"{percent:g}": value for percent, value in found.kld_percentiles},
+        ),
+        _estimate(
+            "same_top",
+            "Share of the positions where both have the same most likely token, 0 to 1.",
+            "same_top",
+            "same_top_error",
+        ),
+        _estimate("dp_mean", "Mean difference of the probability of the right token.", "p_diff"),
+        _estimate("rms_dp", "Root mean square of that difference.", "rms_p_diff", "rms_dp_error"),
+        _estimate(
+            "ln_ppl_ratio",
+            "Natural logarithm of its perplexity over the base's.",
+            "ln_ppl_ratio",
+            "ln_ppl_ratio_error",
+        ),
+    ),
+    within(
+        result_of,
+        field("text", str | None, "Name of the text.", lambda found: found.text.name),
+        field(
+            "text_source",
+            str | None,
+            "Its path, or where a text without one comes from.",
+            lambda found: found.text.path or found.text.source or None,
+        ),
+        field("text_sha256", str | None, get=lambda found: found.text.sha256),
+        of(ScoredText, "tokens_sha256", lambda found: found.scored, maybe=True),
+        of(QualityResult, "chunk_nll", maybe=True),
+    ),
+    ORIGIN,
+    AGAINST,
+)
+
+
+def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
+    def estimate(name: str, error: str = "") -> Estimate:
+        return Estimate(getattr(found, name) or 0.0, (getattr(found, error or f"{name}_error", None)) or 0.0)
+
+    text = TextSource(found.text or "unknown text", found.text_sha256 or "", None)
+    settings = (
+        QualitySettings(text) if found.n_ctx is None else QualitySettings(text, found.n_ctx, found.n_chunks or None)
+    )
+    divergence, base, tokens_sha256 = None, None, found.tokens_sha256
+    if found.base is not None:
+        subject = record_of(_BASE, found.base, Subject, source="file")
+        base = record_of(_BASE, found.base, ScoredBase, subject=subject)
+    if found.kld_mean is not None:
+        percentiles = {float(percent): value for percent, value in (found.kld_percentiles or {}).items()}
+        divergence = Divergence(
+            kld=estimate("kld_mean", "kld_error"),
+            kld_percentiles=tuple(sorted(percentiles.items(), reverse=True)),
+            same_top=estimate("same_top"),
+            p_diff=estimate("dp_mean"),
+            rms_p_diff=estimate("rms_dp"),
+            ln_ppl_ratio=estimate("ln_ppl_ratio"),
+            base_ppl=estimate("base_ppl"),
+        )
+    result = QualityResult(
+        text=text,
+        n_ctx=settings.n_ctx,
+        scored=None if tokens_sha256 is None else ScoredText(0, found.n_chunks or 0, 0, tokens_sha256),
+        n_chunks=found.n_chunks or 0,
+        n_scored=found.n_scored or 0,
+        ppl=None if found.ppl is None else estimate("ppl"),
+        chunk_nll=found.chunk_nll or (),
+        base=base,
+        divergence=divergence,
+    )
+    return ReadRun(settings, result, ("the scores of single positions are not in the document",))
+
+
+DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True, read=_read)
 
 
 class QualityPresenter(Presenter):
@@ -113,22 +222,20 @@ class QualityPresenter(Presenter):
         of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
         lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(_running_ppl(scores))}"]
         if scores.is_compared:
-            distance = mean_and_error(scores.nll - scores.base_nll)
+            distance = _running_distance(scores)
             lines += [
                 f"KLD   {_last(_running_kld(scores))}",
                 f"same  {format_percent(scores.n_same_top / len(scores.kld))} top tokens",
-                f"PPL   {_signed(_as_percent(distance))} % of base",
+                f"PPL   {'+' if distance[0][-1] >= 0 else ''}{_last(distance)} % of base",
             ]
         return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
         """`PPL 12.36 ±0.52`."""
-        found = run.result
-        return f"PPL {estimate_text(found.ppl)}" if isinstance(found, QualityResult) and found.ppl else ""
+        found = result_of(run)
+        return f"PPL {estimate_text(found.ppl)}" if found and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.figures import memory_stack
-
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -138,8 +245,8 @@ class QualityPresenter(Presenter):
         return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
-        found = run.result
-        if not isinstance(found, QualityResult) or found.ppl is None:
+        found = result_of(run)
+        if found is None or found.ppl is None:
             return ""
         text = f"PPL {estimate_text(found.ppl)} over {format_count(found.n_chunks)} chunks"
         if found.divergence is not None and found.base is not None:
@@ -153,8 +260,7 @@ class QualityPresenter(Presenter):
         return compared.quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        found = run.result if isinstance(run.result, QualityResult) else None
-        subject, apart = run.subject, None if found is None else found.divergence
+        found = result_of(run)
         parts: list[RenderableType] = []
         if found is not None:
             scored = found.scored
@@ -172,52 +278,54 @@ class QualityPresenter(Presenter):
                     ],
                 )
             )  # fmt: skip
-        if found is not None and apart is not None and found.base is not None:
-            base = found.base
-            percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
-            parts.append(
-                facts_table(
-                    "Compared with its base",
-                    [
-                        ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
-                        (
-                            "through",
-                            "a file of 16-bit logits, since memory did not hold both" if base.through_file else "",
-                        ),
-                        ("PPL of it", estimate_text(apart.base_ppl)),
-                        ("KLD", f"{estimate_text(apart.kld)} nats"),
-                        ("percentiles", percentiles),
-                        ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
-                        ("Δp", f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"),
-                        ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
-                    ],
-                )
-            )
-        name = f"{model_name(subject)} {sanitize(compared.row_name(run))}"
+            base, apart = found.base, found.divergence
+            if base is not None and apart is not None:
+                percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
+                through = "a file of 16-bit logits, since memory did not hold both" if base.through_file else ""
+                change = f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"
+                facts = [
+                    ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                    ("through", through),
+                    ("PPL of it", estimate_text(apart.base_ppl)),
+                    ("KLD", f"{estimate_text(apart.kld)} nats"),
+                    ("percentiles", percentiles),
+                    ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
+                    ("Δp", change),
+                    ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
+                ]
+                parts.append(facts_table("Compared with its base", facts))
+        name = f"{model_name(run.subject)} {sanitize(compared.row_name(run))}"
         return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
-        apart = [each.divergence if each else None for each in found]
-        beside = [
-            right("KLD", _texts(apart, "kld", estimate_text), "nats"),
-            right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
-            right("same top", _texts(apart, "same_top", _percent), priority=1),
-            right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
-            right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
-        ]
+        found = [result_of(run) for run in runs]
+
+        def figures(header: str, path: str, form: Callable[[Any], str], unit: str, priority: int) -> Cells:
+            value: Callable[[Any], Any] = reader(path)
+            return right(header, (form(value(each)) for each in found), unit, priority)
+
+        def largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) -> str:
+            return UNKNOWN if percentiles is None else format_number(dict(percentiles)[99.0])
+
+        beside = (
+            figures("KLD", "divergence.kld", estimate_text, "nats", ESSENTIAL),
+            figures("99 %", "divergence.kld_percentiles", largest_but_one_percent, "KLD", 3),
+            figures("same top", "divergence.same_top.mean", format_percent, "", 1),
+            figures("RMS Δp", "divergence.rms_p_diff.mean", format_percent, "", 2),
+            figures("ln PPL ratio", "divergence.ln_ppl_ratio", estimate_text, "", 3),
+        )
         return fitted_table(
             [
                 names("quant", map(compared.row_name, runs)),
                 right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
                 right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
-                right("PPL", _texts(found, "ppl", estimate_text)),
-                *(beside if any(apart) else []),
-                right("chunks", _texts(found, "n_chunks", format_count), priority=5),
+                figures("PPL", "ppl", estimate_text, "", ESSENTIAL),
+                *(beside if any(each and each.divergence for each in found) else ()),
+                figures("chunks", "n_chunks", format_count, "", 5),
                 notes(run.reason for run in runs),
             ],
             width=width,
-            caption="\n".join(map(sanitize, [*_base_line(found), *verdicts(runs)])),
+            caption="\n".join(map(sanitize, [*_base_line(found), *compared.verdicts(runs)])),
         )
 
 
@@ -229,7 +337,8 @@ def _curve(run: PlottedRun, scores: _Scores, running: _Running, unit: str) -> Cu
 
 
 def _last(running: tuple[Floats, Floats]) -> str:
-    return estimate_text(Estimate(float(running[0][-1]), float(running[1][-1])))
+    means, errors = running
+    return estimate_text(Estimate(float(means[-1]), float(errors[-1])))
 
 
 def _running_ppl(scores: _Scores) -> tuple[Floats, Floats]:
@@ -247,26 +356,6 @@ def _running_distance(scores: _Scores) -> tuple[Floats, Floats]:
     return np.expm1(mean) * 100, np.exp(mean) * error * 100
 
 
-def _signed(estimate: Estimate) -> str:
-    return f"{'+' if estimate.mean >= 0 else ''}{estimate_text(estimate)}"
-
-
-def _as_percent(distance: Estimate) -> Estimate:
-    return Estimate(float(np.expm1(distance.mean)) * 100, float(np.exp(distance.mean)) * distance.error * 100)
-
-
-def _texts(records: Sequence[object], name: str, text: Callable[[Any], str]) -> Iterator[str]:
-    return (text(None if record is None else getattr(record, name)) for record in records)
-
-
-def _percent(estimate: Estimate | None) -> str:
-    return format_percent(None if estimate is None else estimate.mean)
-
-
-def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) -> str:
-    return UNKNOWN if percentiles is None else format_number(dict(percentiles)[99.0])
-
-
 def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     bases = dict.fromkeys(
         (each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence
@@ -279,69 +368,6 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
 def _text_line(text: TextSource) -> str:
     size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
     return ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))
-
-
-def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
-
-    Their bases are among them. Only what was scored over the same tokens is compared.
-    """
-    lines = []
-    for better, worse in pairwise(sorted(_scored(runs), key=lambda each: statistics.fmean(each.chunk_nll))):
-        if better.chunks == worse.chunks:
-            difference = paired_difference(worse.chunk_nll, better.chunk_nll)
-            if difference is not None:
-                lines.append(_verdict(better.name, worse.name, difference))
-    return lines
-
-
-class _Scored(NamedTuple):
-    """One model over one text."""
-
-    chunks: tuple[str, int]
-    """Hash of the tokens and length of a chunk."""
-    name: str
-    chunk_nll: tuple[float, ...]
-
-
-def _scored(runs: Sequence[Run]) -> list[_Scored]:
-    """Each once, in the order of the runs, a base after the first that is compared with it.
-
-    A base that has a row of its own is that row.
-    """
-    found = []
-    rows = {(run.subject.model, compared.row_name(run)) for run in runs}
-    for run in runs:
-        result = run.result
-        if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), compared.row_name(run), result.chunk_nll))
-            if result.base is not None and result.base_chunk_nll:
-                base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
-                if (result.base.subject.model, base) not in rows:
-                    chunks = result.scored.tokens_sha256, result.n_ctx
-                    found.append(_Scored(chunks, f"{base} (base)", result.base_chunk_nll))
-    return list(dict.fromkeys(found))
-
-
-def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
-    """`q4_1 is better than q3_k_m: PPL 15 % lower (10 to 19 %) over 16 chunks`."""
-    over = f"over {format_count(difference.n_chunks)} chunks"
-    if difference.low == difference.high == 0:
-        return f"{better} and {worse} have the same PPL {over}"
-    mean, low, high = (math.expm1(each) for each in (difference.mean, difference.low, difference.high))
-    if difference.is_distinguishable:
-        return f"{better} is better than {worse}, whose PPL is {_share(mean)} higher ({_range(low, high)}) {over}"
-    text = f"{better} and {worse} cannot be distinguished: the PPL of the second is {_range(low, high)} higher {over}"
-    needed = difference.n_chunks_needed
-    return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
-
-
-def _share(share: float) -> str:
-    return f"{format_number(share * 100, 2)} %"
-
-
-def _range(low: float, high: float) -> str:
-    return f"{format_number(low * 100, 2)} to {_share(high)}"
 
 
 PRESENTER = QualityPresenter()

@@ -19,8 +19,8 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.experiments.quality.record import TextSource
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download
-from ggbench.hub.hf_cache import cached_file, verify_blob
 from ggbench.hub.listing import find_file
+from ggbench.hub.repo_records import cached_file, verify_blob
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 

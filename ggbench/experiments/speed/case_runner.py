@@ -1,16 +1,16 @@
 """The measurement behind `speed.measure`: calibrate, then one case after the other until time is up.
 
 Each case has a context of its own, so that its memory is what a person would need for it alone, and what it costs does
-not depend on the room of others. The model is loaded once.
+not depend on the room of others; on a server, all run in the contexts that it made when it started. The model is loaded
+once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
@@ -30,55 +30,73 @@ from ggbench.runs.recording import PromptTiming, WorkerPeak
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.runs.store.runs import WARMUP
 from ggbench.sizing.budget import budget_by_theory
-from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.sizing.what_helps import SetupSizes
+from ggbench.stats.decode_timing import ServerFound
 from ggbench.stats.linefit import Moments
 from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
-from ggbench.stats.serving import ServerFound
 from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
-"""Of what is read and decoded before any case, to forecast the first ones."""
+"""Tokens read and decoded before any case, to forecast the first ones."""
 _FIRST_RUNG, _SURE_FROM = 128, 512
 """Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input; and the one
 after which the cases can be known well enough."""
 _RUNG_SHARE = 0.05
-"""Most that one of them may take of the time for all."""
+"""Largest share of the time for all cases that one of these prompts may take."""
 _SURE_SHARE = 0.5
 """Where all cases together take less than this share of the time, no more has to be known about them."""
+_SERVER_BATCH = 512
+"""Tokens of a physical batch where it is unknown: llama-server's default."""
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
     """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
-    contexts = case_contexts(session)
-    ending = yield from contexts.open()
-    if not isinstance(ending, Completed):
-        return ending
-    return (yield from _Runner(session, contexts).run())
+    runner = _Runner(session)
+    ending = yield from runner.open()
+    return (yield from runner.run()) if isinstance(ending, Completed) else ending
 
 
 class _Runner:
     """The cases of one quant."""
 
-    def __init__(self, session: Session, contexts: CaseContexts) -> None:
-        self._session, self._contexts = session, contexts
-        self._settings = session.settings(SpeedSettings)
+    def __init__(self, session: Session) -> None:
+        self._session, self._settings = session, session.settings(SpeedSettings)
+        self._makes_contexts = session.setup.loads_file
+        self._sizes: dict[Case, CaseSize] = {}
+        """Size of each case before it runs; empty for a server, which does not say what it takes."""
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Size all cases, then load the model alone; or find the server.
+
+        Raises DoesNotFit where no memory is free at all.
+        """
+        session, setup = self._session, self._session.setup
+        if self._makes_contexts:
+            file = yield from session.prepare_file()
+            if setup.sizes_dry:
+                engine = session.context.launch(setup, session.cancel)
+                self._sizes = size_cases(engine, file, LlamaConfig.of(setup), self._settings.cases)
+            else:
+                self._sizes = size_cases_by_theory(file, setup, self._settings.cases)
+            return (yield from session.open(setup))  # without an n_ctx
+        return (yield from session.open())
+
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
+        session, cases = self._session, self._settings.cases
         limit = session.limit(1)
         w_tokens_per_ms = limit and limit.w_tokens_per_ms
         self._forecast = CaseForecast(least_slope_s=1e-3 / w_tokens_per_ms if w_tokens_per_ms else 0.0)
         self._started = time.monotonic()
-
-    def run(self) -> Generator[Progress, None, Conclusion]:
-        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
-        cases = self._settings.cases
         for n_seqs in self._settings.batches:
-            limit = self._session.limit(n_seqs)
+            limit = session.limit(n_seqs)
             if limit is not None:
-                self._session.recorder.observe(BatchLimit(n_seqs, limit))
+                session.recorder.observe(BatchLimit(n_seqs, limit))
         if self._settings.within_s is not None:
             with contextlib.suppress(EngineEnded):  # the cases will meet the same end, each as its own row
-                yield from self._calibrate()
+                yield from self._calibrate(self._settings.within_s)
         for number, case in enumerate(cases, 1):
-            if self._session.cancel.is_set():
+            if session.cancel.is_set():
                 return Cancelled()
             ended = self._refused(case)
             if ended is None:
@@ -86,15 +104,30 @@ class _Runner:
                 ended = yield from self._measure(case)
             if ended.outcome is Outcome.CANCELLED:
                 return Cancelled()
-            self._session.recorder.observe(ended)
-            yield self._point(ended)
+            session.recorder.observe(ended)
+            found = next(each for each in ended_cases(session.recorder.recording) if each.case == case)
+            yield PointMeasured(f"{case.name}: {_figures(found)}", found)
         return Completed()
 
+    def _obstacle(self, case: Case) -> str:
+        """Return why the case does not fit; empty where it does as far as is known."""
+        if self._makes_contexts:
+            return self._sizes[case].obstacle
+        server = self._session.recorder.recording.last(ServerFound)
+        needed = case.n_input + case.n_gen + 1
+        if server is None or server.n_ctx is None or needed <= server.n_ctx:
+            return ""
+        return f"{needed:,} tokens do not fit into the server's context of {server.n_ctx:,}"
+
+    def _planned_memory(self, case: Case) -> CaseMemory | None:
+        return self._sizes[case].memory if self._makes_contexts else None
+
     def _refused(self, case: Case) -> CaseEnded | None:
-        """How a case ends that does not fit, or would take longer than the time that is left; None for one to run."""
-        memory, expected_s = self._contexts.planned_memory(case), self._forecast.expected_s(case)
-        if obstacle := self._contexts.obstacle(case):
-            return CaseEnded(case, self._contexts.refusal, obstacle, expected_s, memory=memory)
+        """Return how a case ends that does not fit or would take longer than the time left; None for one to run."""
+        memory, expected_s = self._planned_memory(case), self._forecast.expected_s(case)
+        if obstacle := self._obstacle(case):
+            outcome = Outcome.OUT_OF_MEMORY if self._makes_contexts else Outcome.SKIPPED
+            return CaseEnded(case, outcome, obstacle, expected_s, memory=memory)
         within_s = self._settings.within_s
         if within_s is None or expected_s is None:
             return None
@@ -105,13 +138,12 @@ class _Runner:
         reason = f"would take about {format_duration(expected_s)}, and {left} are left"
         return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=memory)
 
-    def _calibrate(self) -> Generator[Progress, None, None]:
+    def _calibrate(self, within_s: float) -> Generator[Progress, None, None]:
         """Read and decode a little with every batch size that the time allows, then longer prompts.
 
         Raises EngineEnded.
         """
-        within_s = self._settings.within_s or 0.0
-        cases = [case for case in self._settings.cases if not self._contexts.obstacle(case)]
+        cases = [case for case in self._settings.cases if not self._obstacle(case)]
         yield Working("prompt", text="short prompts, to forecast the cases")
         for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
             short = Case(n_seqs, _SHORT_INPUT, _FEW_STEPS)
@@ -128,20 +160,19 @@ class _Runner:
             n_input *= 2
 
     def _try(self, case: Case) -> Generator[Progress, None, None]:
-        """A case that only the forecast knows. Raises EngineEnded."""
+        """Run a case that only the forecast knows. Raises EngineEnded."""
         series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
-        yield from self._contexts.open_case(case)
+        yield from self._open_context(case)
         yield from self._warm_up(case, f"{series}/first")
         yield from self._decode(case, series)
 
     def _measure(self, case: Case) -> Generator[Progress, None, CaseEnded]:
-        """Read the prompts and decode, in a context for this case alone."""
         expected_s, session = self._forecast.expected_s(case), self._session
-        memory = self._contexts.planned_memory(case)
+        memory = self._planned_memory(case)
         timing: PromptTiming | None = None
         outcome, reason = Outcome.COMPLETED, ""
         try:
-            yield from self._contexts.open_case(case)
+            yield from self._open_context(case)
             memory = _memory_of(session.recorder.recording.last(Memory)) or memory
             yield from self._warm_up(case, f"{WARMUP}i{case.n_input}/b{case.n_seqs}")
             timing = yield from self._decode(case, case.series)
@@ -164,17 +195,25 @@ class _Runner:
             None if gpu_use is None or is_limited else gpu_use.worker_bytes,
         )
 
+    def _open_context(self, case: Case) -> Generator[Progress, None, None]:
+        """Replace the context by one of the case's length. Raises EngineEnded."""
+        if self._makes_contexts:
+            setup = self._session.setup.with_context(case.n_tokens // case.n_seqs, case.n_seqs)
+            require_completed((yield from self._session.open(setup)))
+
     def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
         """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
 
         Raises EngineEnded.
         """
-        n_prompt = min(case.n_input, -(-self._contexts.n_batch // case.n_seqs))
+        n_prompt = min(case.n_input, -(-(self._session.setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))
         require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
 
     def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
         """Raises EngineEnded."""
-        recording, n_total = self._session.recorder.recording, sum(map(self._contexts.n_steps, self._settings.cases))
+        recording = self._session.recorder.recording
+        # A server's requests are timed each by itself; elsewhere all sequences step together.
+        n_total = sum(each.n_gen * (1 if self._makes_contexts else each.n_seqs) for each in self._settings.cases)
         n_before = len(recording.of(PromptTiming))
         request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
         ending = yield from self._session.run(request, series, n_total)
@@ -186,11 +225,6 @@ class _Runner:
             self._forecast.add_steps(case.n_seqs, steps.position, steps.step_ns)
         require_completed(ending)
         return timing
-
-    def _point(self, ended: CaseEnded) -> PointMeasured:
-        every = ended_cases(self._session.recorder.recording)
-        found = next(each for each in every if each.case == ended.case)
-        return PointMeasured(f"{ended.case.name}: {_figures(found)}", found)
 
 
 def _figures(found: SpeedCase) -> str:
@@ -278,90 +312,6 @@ def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:
     x = np.asarray(positions, np.float64)
     stairs = stair(x)
     return Moments.of(group_medians(stairs, x).medians, group_medians(stairs, np.asarray(seconds)).medians)
-
-
-_SERVER_BATCH = 512
-"""Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
-
-
-@dataclass(slots=True)
-class OwnContexts:
-    """A context for each case alone."""
-
-    refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
-
-    session: Session
-    _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
-
-    @property
-    def n_batch(self) -> int:
-        """Tokens of a physical batch; of an engine that computes a prompt at once, as many as of other engines."""
-        return self.session.setup.n_ubatch or _SERVER_BATCH
-
-    def n_steps(self, case: Case) -> int:
-        return case.n_gen
-
-    def open(self) -> Generator[Progress, None, Ending]:
-        """Size all cases, then load the model alone. Raises DoesNotFit where no memory is free at all."""
-        session, setup = self.session, self.session.setup
-        file, cases = (yield from session.prepare_file()), session.settings(SpeedSettings).cases
-        if setup.sizes_dry:
-            engine = session.context.launch(setup, session.cancel)
-            self._sizes = size_cases(engine, file, LlamaConfig.of(setup), cases)
-        else:
-            self._sizes = size_cases_by_theory(file, setup, cases)
-        return (yield from session.open(setup))  # without an n_ctx
-
-    def obstacle(self, case: Case) -> str:
-        return self._sizes[case].obstacle
-
-    def planned_memory(self, case: Case) -> CaseMemory | None:
-        return self._sizes[case].memory
-
-    def open_case(self, case: Case) -> Generator[Progress, None, None]:
-        """Replace the context by one of the case's length. Raises EngineEnded."""
-        setup = self.session.setup.with_context(case.n_tokens // case.n_seqs, case.n_seqs)
-        require_completed((yield from self.session.open(setup)))
-
-
-@dataclass(slots=True)
-class ServedContexts:
-    """The contexts that a server made when it started."""
-
-    refusal: ClassVar[Outcome] = Outcome.SKIPPED
-
-    session: Session
-
-    @property
-    def n_batch(self) -> int:
-        return _SERVER_BATCH
-
-    def n_steps(self, case: Case) -> int:
-        return case.n_seqs * case.n_gen
-
-    def open(self) -> Generator[Progress, None, Ending]:
-        return (yield from self.session.open())
-
-    def obstacle(self, case: Case) -> str:
-        server = self.session.recorder.recording.last(ServerFound)
-        needed = case.n_input + case.n_gen + 1
-        if server is None or server.n_ctx is None or needed <= server.n_ctx:
-            return ""
-        return f"{needed:,} tokens do not fit into the server's context of {server.n_ctx:,}"
-
-    def planned_memory(self, case: Case) -> CaseMemory | None:
-        return None
-
-    def open_case(self, case: Case) -> Generator[Progress, None, None]:
-        yield from ()
-
-
-CaseContexts: TypeAlias = OwnContexts | ServedContexts
-"""The place of the cases of one quant; `refusal` is how a case ends that cannot be measured there."""
-
-
-def case_contexts(session: Session) -> CaseContexts:
-    return OwnContexts(session) if session.setup.loads_file else ServedContexts(session)
 
 
 class CaseSize(msgspec.Struct, frozen=True):

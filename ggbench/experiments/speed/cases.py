@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, RequestRates, SpeedCase
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit, RequestTiming, TimedSeries, TokenTimes, in_order
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.serving import RequestTiming, TimedSeries, TokenTimes, in_order
 from ggbench.stats.speed import summarize, summarize_tokens
 
 

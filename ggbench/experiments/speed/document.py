@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,19 +20,18 @@ from ggbench.experiments.speed.record import (
     case_note,
     result_of,
 )
-from ggbench.models.published import PublishedRow, load_published
+from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
-from ggbench.show.document import Document, Shape, field, many, of
+from ggbench.show.document import Document, Shape, field, many, of, record_of
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
-    NUMBER,
     ORIGIN,
     ReadRun,
     RunDocuments,
@@ -43,46 +41,37 @@ from ggbench.show.run_documents import (
 )
 from ggbench.show.tables import spaced
 from ggbench.show.text import b_text, w_text
-from ggbench.stats.decode_timing import LatencySummary, b_ratio, w_ratio
+from ggbench.stats.decode_timing import LatencySummary
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_gb, format_interval, format_number
 
 
-def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
+def joined_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Join the cases and the lines of several runs in one list each, beside the runs without them."""
-    joined: dict[str, object] = {}
-    for name in ("cases", "lines"):
-        rows: list[object] = []
-        for each in documents:
-            part = each[name]
-            assert isinstance(part, list)
-            rows += part
-        joined[name] = rows
+    joined = {name: [row for each in documents for row in each[name]] for name in ("cases", "lines")}
     rest = [{name: value for name, value in each.items() if name not in joined} for each in documents]
-    return joined | {"runs": rest}
+    return {**joined, "runs": rest}
 
 
-def case_values(run: Run) -> list[dict[str, object]]:
-    return [CASE.value(each, quant=run.subject.quant) for each in result_of(run).cases]
+def case_value(run: Run, found: SpeedCase, **given: object) -> dict[str, object]:
+    """Return a case for JSON."""
+    return CASE.value(found, quant=run.subject.quant, **given)
 
 
 CASE = Shape(
     "Case",
     "One input length with one batch size.",
     field("quant", str),
-    field("n_input", int, "Tokens of each sequence's prompt.", lambda found: found.case.n_input),
-    field("n_batch", int, "Sequences that are generated at once.", lambda found: found.case.n_seqs),
-    field("n_gen", int, "Tokens generated for each sequence.", lambda found: found.case.n_gen),
+    of(Case, "n_input n_batch=n_seqs n_gen", lambda found: found.case),
     of(SpeedCase, "tok_s_qwen2_5 tok_s_qwen3 decode_tok_s prefill_tok_s ttft_ms"),
     of(LatencySummary, "p50_ms p95_ms p99_ms", lambda found: found.latency, maybe=True),
     of(SpeedCase, "token_ms gain prefill_ms decode_ms seconds"),
-    field(
-        "memory_bytes",
-        int | None,
-        "Weights, KV cache and compute buffers together.",
-        lambda found: found.ended.memory and found.ended.memory.total_bytes,
+    of(
+        CaseMemory,
+        "memory_bytes=total_bytes weight_bytes kv_bytes compute_bytes",
+        lambda found: found.ended.memory,
+        maybe=True,
     ),
-    of(CaseMemory, "weight_bytes kv_bytes compute_bytes", lambda found: found.ended.memory, maybe=True),
     of(CaseEnded, "peak_bytes gpu_bytes outcome reason? expected_s", lambda found: found.ended),
     of(SpeedCase, "exceeds_training requests"),
     AGAINST,
@@ -92,21 +81,9 @@ _LINE = Shape(
     "Line",
     "Latency against position of one batch size.",
     field("quant", str),
-    of(BatchLine, "n_batch=n_seqs fit limit"),
-    field(
-        "w_ratio",
-        NUMBER,
-        "Measured W over the limit's; 1.0 is the physical limit.",
-        lambda line: w_ratio(line.fit, line.limit),
-    ),
-    field(
-        "b_ratio",
-        NUMBER,
-        "The limit's B over the measured; 1.0 is the physical limit.",
-        lambda line: b_ratio(line.fit, line.limit),
-    ),
+    of(BatchLine, "n_batch=n_seqs fit limit w_ratio b_ratio"),
 )
-_CASES = field("cases", many(CASE), get=case_values)
+_CASES = field("cases", many(CASE), get=lambda run: [case_value(run, each) for each in result_of(run).cases])
 _LINES = field(
     "lines",
     many(_LINE),
@@ -141,16 +118,12 @@ _JOINED = Document(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document import record_of
-
     lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
     result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
     return ReadRun(record_of(_SPEED, found, SpeedSettings), result, (NO_STEPS,))
 
 
 def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document import record_of
-
     latency, sizes = None, None
     if found.p50_ms is not None and found.token_ms:
         latency = record_of(CASE, found, LatencySummary, tok_s=1e3 / found.token_ms, sample_p50_ms=None)
@@ -177,80 +150,57 @@ def _of_quant(part: Any, run: Mapping[str, Any]) -> list[object]:  # noqa: ANN40
 DOCUMENTS = RunDocuments(shape=_SPEED, one=_JOINED, stored=stored_document("speed", _SPEED), read=_read, rows=_rows)
 
 
-def cases_of(summary: QuantSummary) -> tuple[SpeedCase, ...]:
-    found = summary.result(SpeedResult)
-    return found.cases if found else ()
-
-
 def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    cases = [found.case for summary in summaries for found in cases_of(summary) if found.tok_s_qwen2_5 is not None]
-    batches = {case.n_seqs for case in cases}
+    """Return the speed of the cases that several have, and W and B of their batch sizes."""
+    found = [each for summary in summaries if (result := summary.result(SpeedResult)) for each in result.cases]
+    cases = [each.case for each in found if each.tok_s_qwen2_5 is not None]
     return (
-        *(each for case in sorted(set(cases)) if cases.count(case) > 1 for each in (_case(case), _case_decode(case))),
-        *(each for n_seqs in sorted(batches) for each in _batch_line(n_seqs)),
+        *(each for case in sorted(set(cases)) if cases.count(case) > 1 for each in _case_metrics(case)),
+        *(each for n_seqs in sorted({case.n_seqs for case in cases}) for each in _batch_line(n_seqs)),
         MEMORY,
     )
 
 
-def _case(case: Case) -> Metric:
-    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval of its own."""
+def _case_metrics(case: Case) -> tuple[Metric, Metric]:
+    """Tokens/s of one input length and batch size, which has no interval as its prefill is timed once; of the decode.
 
-    def tok_s(summary: QuantSummary) -> float | None:
-        found = _found_case(summary, case)
-        return None if found is None else found.tok_s_qwen2_5
+    The interval of the decode is that of its steps.
+    """
 
-    return Metric(
-        f"tok_s_i{case.n_input}_b{case.n_seqs}",
-        case.name,
-        "tok/s",
-        text=lambda summary: format_number(tok_s(summary)),
-        more_is_better=True,
-        value=tok_s,
-        topic=case.name,
-        is_timed=True,
-        concern="speed",
-    )
+    def found(summary: QuantSummary) -> SpeedCase | None:
+        result = summary.result(SpeedResult)
+        return next((each for each in result.cases if each.case == case), None) if result else None
 
-
-def _case_decode(case: Case) -> Metric:
-    """Tokens/s of the decode alone, over all sequences; its steps say how far it is known."""
-
-    def tok_s(summary: QuantSummary) -> float | None:
-        found = _found_case(summary, case)
-        return None if found is None else found.decode_tok_s
-
-    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
-        found = _found_case(summary, case)
-        if found is None or found.latency is None or found.latency.tok_s_ci95 is None:
+    def decode_ends(summary: QuantSummary) -> tuple[float, float | None] | None:
+        each = found(summary)
+        if each is None or each.latency is None or each.latency.tok_s_ci95 is None:
             return None
-        low, high = found.latency.tok_s_ci95
+        low, high = each.latency.tok_s_ci95
         return low * case.n_seqs, None if high is None else high * case.n_seqs
 
-    def text(summary: QuantSummary) -> str:
-        value, found = tok_s(summary), ends(summary)
-        return format_number(value) if value is None or not found or not found[1] else _interval(value, *found)
+    def metric(key: str, name: str, member: str) -> Metric:
+        def value(summary: QuantSummary) -> float | None:
+            return getattr(found(summary), member, None)
 
-    name = f"decode after {case.name}"
-    metric = Metric(
-        f"decode_tok_s_i{case.n_input}_b{case.n_seqs}",
-        name,
-        "tok/s",
-        text=text,
-        more_is_better=True,
-        value=tok_s,
-        topic=name,
-        is_timed=True,
-        concern="speed",
-    )
-    return estimated(metric, ends)
+        return Metric(
+            f"{key}_i{case.n_input}_b{case.n_seqs}",
+            name,
+            "tok/s",
+            text=lambda summary: format_number(value(summary)),
+            more_is_better=True,
+            value=value,
+            topic=name,
+            is_timed=True,
+            concern="speed",
+        )
 
+    decode = metric("decode_tok_s", f"decode after {case.name}", "decode_tok_s")
 
-def _interval(value: float, low: float, high: float | None) -> str:
-    return format_interval(value, low, math.inf if high is None else high)
+    def decode_text(summary: QuantSummary) -> str:
+        value, (low, high) = decode.value(summary), decode_ends(summary) or (0.0, None)
+        return format_interval(value, low, high) if value is not None and high else format_number(value)
 
-
-def _found_case(summary: QuantSummary, case: Case) -> SpeedCase | None:
-    return next((found for found in cases_of(summary) if found.case == case), None)
+    return metric("tok_s", case.name, "tok_s_qwen2_5"), estimated(replace(decode, text=decode_text), decode_ends)
 
 
 def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
@@ -263,8 +213,7 @@ def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
     def fit(name: str) -> Callable[[QuantSummary], Any]:
         return lambda summary: getattr(found.fit, name) if (found := line(summary)) and found.fit else None
 
-    more = "" if n_seqs == 1 else f", batch {n_seqs}"
-    key = "" if n_seqs == 1 else f"_b{n_seqs}"
+    more, key = ("", "") if n_seqs == 1 else (f", batch {n_seqs}", f"_b{n_seqs}")
     return tuple(
         estimated(
             replace(
@@ -293,7 +242,8 @@ def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
     own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
     if own is None:
         return ()
-    rows = [row for row in load_published() if row.model == own.model and _is_of_protocol(row)]
+    rows = [row for row in load_published() if row.model == own.model and row.batch_size is not None]
+    rows = [row for row in rows if row.tok_s is not None or row.throughput_tok_s is not None]
     if case.n_seqs > 1:
         rows = [row for row in rows if row.throughput_tok_s is not None] or rows
         rows = [row for row in rows if row.batch_size == case.n_seqs] or rows
@@ -302,19 +252,6 @@ def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
         rows = [row for row in rows if row.batch_size == 1] or rows
     rows = [row for row in rows if row.n_prompt == case.n_input] or rows
     return nearest_published(rows, own, _NEAREST)
-
-
-def speed_against_document(run: Run) -> dict[str, object]:
-    cases = []
-    for found in result_of(run).cases:
-        near = nearest_to_case(run, found.case)
-        cases.append(CASE.value(found, quant=run.subject.quant, against=near))
-    return {"cases": cases}
-
-
-def _is_of_protocol(row: PublishedRow) -> bool:
-    """Whether the row has the tokens per second of a batch of known size, for one sequence or for all."""
-    return row.batch_size is not None and (row.tok_s is not None or row.throughput_tok_s is not None)
 
 
 def case_against_tables(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

@@ -18,7 +18,7 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
 from ggbench.runs.session import RunContext
-from ggbench.stats.serving import ServerFound
+from ggbench.stats.decode_timing import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
@@ -58,7 +58,7 @@ class SpeedExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> SpeedResult:
         from ggbench.experiments.speed.cases import batch_lines
-        from ggbench.stats.serving import serving_of
+        from ggbench.stats.decode_timing import serving_of
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
         serving = serving_of(recording.last(ServerFound), recording.requests)

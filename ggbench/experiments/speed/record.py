@@ -12,8 +12,7 @@ from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
 from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -29,6 +28,7 @@ class Case(msgspec.Struct, frozen=True, order=True):
     """Several sequences decoded at once, each after a prompt of its own."""
 
     n_seqs: int
+    """Sequences that are generated at once."""
     n_input: int
     """Tokens of each sequence's prompt."""
     n_gen: int
@@ -126,6 +126,7 @@ class CaseMemory(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
+        """Weights, KV cache and compute buffers together."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
 
@@ -226,6 +227,16 @@ class BatchLine(msgspec.Struct, frozen=True):
     fit: LineFit | None
     limit: DecodeLimit | None
     """Of that many sequences; None where it is unknown."""
+
+    @property
+    def w_ratio(self) -> float | None:
+        """Measured W over the limit's; 1.0 is the physical limit."""
+        return w_ratio(self.fit, self.limit)
+
+    @property
+    def b_ratio(self) -> float | None:
+        """The limit's B over the measured; 1.0 is the physical limit."""
+        return b_ratio(self.fit, self.limit)
 
 
 class SpeedResult(Result, msgspec.Struct, frozen=True):

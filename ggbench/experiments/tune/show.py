@@ -14,7 +14,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.race import BASELINE, Race, scores_of
 from ggbench.experiments.tune.record import (
     Gain,
@@ -53,39 +52,23 @@ _CAPTION = "times: speed over the defaults' in the race, where the best of sever
 _PROVEN = "; the gain above is from measurements of its own"
 
 _LITTLE = 0.05
-"""Half of an interval, above which not to find a gain does not mean that there is none."""
+"""Where an interval reaches further above 1, that no gain was found does not mean that there is none."""
 
 
-def setup_to_use(run: Run) -> LlamaConfig | None:
-    """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
-    found, given = result_of(run), run.head.setup
+def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
+    """Return a `ggbench decode` with the settings found, and the same load for other programs; None without any.
+
+    The settings are those of the baseline if nothing beats it, with the n_ctx asked for.
+    """
+    found, subject = result_of(run), run.subject
     if not found.n_measured:
         return None
-    best = found.best or found.candidates[0]
-    return replace(best.setup, n_ctx=given.n_ctx)
-
-
-def ggbench_line(run: Run) -> str:
-    """Return the decode with the settings that were found."""
-    setup = setup_to_use(run)
-    options = [] if setup is None else config_options(setup)
-    return shlex.join(["ggbench", "decode", run.subject.file or run.subject.model, *options])
-
-
-def tuned_commands(run: Run) -> RunCommands | None:
-    """Return the same load for other programs; None where nothing was found."""
-    setup, subject = setup_to_use(run), run.subject
-    if setup is None:
-        return None
+    setup = replace((found.best or found.candidates[0]).setup, n_ctx=run.head.setup.n_ctx)
     paths = (Path(subject.file),) if subject.file else ()
     file = FileToRun(model_name(subject), subject.quant, paths, is_here=True)
-    return run_commands(file, setup, on_gpu=bool(run.memory.weights_on_gpu), n_ctx_train=subject.n_ctx_train)
-
-
-def tuned_lines(run: Run) -> list[str]:
-    """Return every command, each to be run as it is."""
-    commands = tuned_commands(run)
-    return [] if commands is None else [ggbench_line(run), *commands_lines(commands)]
+    on_gpu = bool(run.memory.weights_on_gpu)
+    line = shlex.join(["ggbench", "decode", subject.file or subject.model, *config_options(setup)])
+    return line, run_commands(file, setup, on_gpu=on_gpu, n_ctx_train=subject.n_ctx_train)
 
 
 def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
@@ -133,14 +116,9 @@ _COMMANDS = Shape(
 )
 
 
-def _best(run: Run) -> dict[str, object]:
-    found = result_of(run)
-    return {} if found.best is None else found.changes(found.best)
-
-
 def _commands(run: Run) -> dict[str, object] | None:
-    commands = tuned_commands(run)
-    return None if commands is None else _COMMANDS.value(commands, ggbench=ggbench_line(run))
+    found = tuned_commands(run)
+    return None if found is None else _COMMANDS.value(found[1], ggbench=found[0])
 
 
 def _candidates(run: Run) -> list[dict[str, object]]:
@@ -158,7 +136,7 @@ _TUNE = Shape(
         "best",
         dict[str, object],
         "What to change of the defaults, by llama.cpp's names; empty where nothing beats them.",
-        _best,
+        lambda run: found.changes(found.best) if (found := result_of(run)).best else {},
     ),
     of(TuneResult, "has_gain", result_of),
     expected(
@@ -167,7 +145,12 @@ _TUNE = Shape(
         lambda run: result_of(run).ratio,
         "ci95",
     ),
-    field("gain", by_name(_GAIN), "The same by depth.", lambda run: _by_depth(result_of(run).gain)),
+    field(
+        "gain",
+        by_name(_GAIN),
+        "The same by depth.",
+        lambda run: _by_depth(result_of(run).gain),
+    ),
     of(TuneResult, "finalist", result_of),
     field("candidates", many(_CANDIDATE), get=_candidates),
     of(TuneResult, "n_measured n_discarded noise unsteady?", result_of),
@@ -187,7 +170,10 @@ class TunePresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        return (race_figure(runs),)
+        """A curve for each candidate: speed over the defaults' after each round, with its standard error."""
+        curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
+        title = "speed over the defaults'"
+        return (Figure("race", title, "times", "round", "", tuple(curves), least_range=0.01),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         segments = [each for each in run.observations if isinstance(each, TuneSegment)]
@@ -221,10 +207,8 @@ class TunePresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         found = result_of(run)
-        parts: list[RenderableType] = []
-        finalist = found.candidate(found.finalist)
-        facts = [("", sanitize(verdict(run)))]
-        if finalist is not None:
+        facts = [("answer", sanitize(verdict(run)))]
+        if found.finalist is not None:
             before = {each.n_depth: each for each in found.candidates[0].at}
             facts += [
                 (f"depth {format_count(each.n_depth)}", _gain_line(each, before[each.n_depth])) for each in found.gain
@@ -234,52 +218,53 @@ class TunePresenter(Presenter):
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
             ("unsteady", sanitize(found.unsteady)),
         ]
-        parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
+        parts: list[RenderableType] = [facts_table("Best settings", facts)]
         if found.n_measured:
             parts.append(_candidates_table(found))
-        lines = tuned_lines(run)
-        if lines:
-            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {sanitize(line)}") for line in lines)))
-            commands = tuned_commands(run)
-            if commands is not None and commands.notes:
+        if tuned := tuned_commands(run):
+            line, commands = tuned
+            lines = (Text(f"  {sanitize(each)}") for each in (line, *commands_lines(commands)))
+            parts.append(Group(Text("Commands", style="bold"), *lines))
+            if commands.notes:
                 parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         found = [result_of(run) for run in runs]
         labels = row_labels([run.subject for run in runs])
+        said = []
+        for run, each in zip(runs, found, strict=True):
+            gains = "; ".join(f"{_gain_text(gain)} at depth {format_count(gain.n_depth)}" for gain in each.gain)
+            said.append(f"{verdict(run)}: {gains}" if each.has_gain else verdict(run) or run.reason)
         return fitted_table(
             [
                 names("quant", labels),
                 right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
-                notes(
-                    f"{sanitize(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}"
-                    or sanitize(run.reason)
-                    for run, each in zip(runs, found, strict=True)
-                ),
+                notes(said),
             ],
             labels=labels,
             width=width,
         )
 
 
-def race_figure(runs: Sequence[PlottedRun]) -> Figure:
-    """Return a curve for each candidate: the geometric mean so far, with its standard error."""
-    curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
-    return Figure("race", "speed over the defaults'", "times", "round", "", tuple(curves), least_range=0.01)
-
-
 def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
-    names, race = _names(run), _race(run)
+    names, race, result = _names(run), _race(run), run.result
     dropped = {each.candidate for each in run.observations if isinstance(each, TuneDropped)}
-    found = []
-    for candidate, (rounds, scores) in _scores(run).items():
+    found: dict[int, tuple[list[int], list[float]]] = {}  # rounds and scores, those of the proof too
+    for segment in run.observations:
+        if isinstance(segment, TuneSegment) and segment.is_kept:
+            for candidate, score in scores_of(segment.timings):
+                if candidate != BASELINE:
+                    rounds, scores = found.setdefault(candidate, ([], []))
+                    rounds.append(segment.round)
+                    scores.append(sum(score) / len(score))
+    curves = []
+    for candidate, (rounds, scores) in found.items():
         means, errors = _running(scores)
-        result = run.result
         is_finalist = isinstance(result, TuneResult) and result.finalist == candidate
         ratio = result.ratio if isinstance(result, TuneResult) and is_finalist else race.ratio(candidate)
         name = names.get(candidate, format_count(candidate))
-        found.append(
+        curves.append(
             Curve(
                 f"{run.name}: {name}" if has_name else name,
                 np.asarray(rounds, np.int64),
@@ -290,24 +275,11 @@ def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
                 run=index,
             )
         )
-    return found
-
-
-def _scores(run: PlottedRun) -> dict[int, tuple[list[int], list[float]]]:
-    """Rounds and scores of each candidate; those of the proof too."""
-    found: dict[int, tuple[list[int], list[float]]] = {}
-    for segment in run.observations:
-        if isinstance(segment, TuneSegment) and segment.is_kept:
-            for candidate, score in scores_of(segment.timings):
-                if candidate != BASELINE:
-                    rounds, scores = found.setdefault(candidate, ([], []))
-                    rounds.append(segment.round)
-                    scores.append(sum(score) / len(score))
-    return found
+    return curves
 
 
 def _running(scores: Sequence[float]) -> tuple[Floats, Floats]:
-    """The geometric mean after each score, and its standard error; zero after the first."""
+    """Return the geometric mean after each score, and its standard error, which is zero after the first."""
     values = np.asarray(scores, np.float64)
     counts = np.arange(1, len(values) + 1)
     means = np.cumsum(values) / counts
@@ -349,19 +321,18 @@ def _gain_line(gain: Gain, before: Gain) -> str:
 
 def _candidates_table(found: TuneResult) -> RenderableType:
     rows = found.candidates
-    depths = [each.n_depth for each in rows[0].at]
+    settings = [sanitize(changes_text(found.changes(each))) for each in rows]
     losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
+    led = None if found.has_gain else found.finalist
     cells = [
-        names("settings", (sanitize(changes_text(found.changes(each))) for each in rows)),
+        names("settings", settings),
         right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
-        *(_depth_cells(rows, n_depth, index) for index, n_depth in enumerate(depths)),
+        *(_depth_cells(rows, each.n_depth, index) for index, each in enumerate(rows[0].at)),
         right("KLD", losses, "nats", 1),
         right("timed", (format_count(each.n_timed) for each in rows), "", 2),
-        left("", (sanitize(state_text(found, each)) for each in rows)),
+        left("", ("led the race" if each.number == led else each.state for each in rows)),
     ]
-    reasons = [
-        f"{sanitize(changes_text(found.changes(each)))}: {sanitize(each.reason)}" for each in rows if each.reason
-    ]
+    reasons = [f"{name}: {sanitize(each.reason)}" for name, each in zip(settings, rows, strict=True) if each.reason]
     return fitted_table(
         [each for each in cells if not each.is_empty],
         title="Candidates",
@@ -390,9 +361,9 @@ def verdict(run: Run) -> str:
         return f"{changes_text(found.changes(found.best))}: {ratio_text(found.ratio)} times the speed of the defaults"
     if finalist is not None and found.ratio is not None:
         name = f"{changes_text(found.changes(finalist))}, {ratio_text(found.ratio)} times their speed"
-        is_wide = found.ratio.high > 1 + _LITTLE
-        text = f"too noisy to tell whether anything beats the defaults: {name}" if is_wide else ""
-        return text or f"no setting beats the defaults; the best of the race was {name}"
+        if found.ratio.high > 1 + _LITTLE:
+            return f"too noisy to tell whether anything beats the defaults: {name}"
+        return f"no setting beats the defaults; the best of the race was {name}"
     if finalist is not None:
         return f"not proven: {changes_text(found.changes(finalist))} led the race"
     if found.unsteady:
@@ -400,22 +371,10 @@ def verdict(run: Run) -> str:
     return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
 
 
-def gain_text(gain: Gain) -> str:
-    parts = []
-    if gain.decode is not None:
-        parts.append(f"decode {ratio_text(gain.decode)}")
-    if gain.prefill is not None:
-        parts.append(f"prefill {ratio_text(gain.prefill)}")
-    return ", ".join(parts)
-
-
-def gains_line(gains: Sequence[Gain]) -> str:
-    """Return `1.00 ±0.01 at depth 0, 2.83 ±0.04 at depth 4,096`."""
-    return "; ".join(f"{gain_text(each)} at depth {format_count(each.n_depth)}" for each in gains)
-
-
-def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
-    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
+def _gain_text(gain: Gain) -> str:
+    """Return `decode 2.83 ±0.04, prefill 1.00 ±0.01`."""
+    parts = (("decode", gain.decode), ("prefill", gain.prefill))
+    return ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in parts if ratio is not None)
 
 
 PRESENTER = TunePresenter()

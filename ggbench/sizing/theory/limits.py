@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.theory.hardware import Hardware
+from ggbench.machine.gpus import KnownGpu, gpu_bandwidth, recognize_gpu
+from ggbench.machine.records import Gpu
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.units import GIB
 
 DECODE_POSITIONS = (1024, 8192, 32768)
 """1k, 8k and 32k, with K as 1024 tokens."""
@@ -268,3 +271,56 @@ def decode_latency_ms(
         return read_ms
     flop = batch_size * (2 * weights.parameters.active + kv.attention_flop(n))
     return max(read_ms, flop / compute_flop_per_s * 1e3)
+
+
+GIGA, TERA = GIB, 1 << 40
+MEANING = (
+    "GB/s is 2^30 bytes/s, TFLOPS 2^40 flop/s, B 2^30 parameters; compute is the GPU's FP16 rate without tensor cores; "
+    "in prefill each token reads all KV before it"
+)
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """Memory, bandwidth and compute rate of a machine, each with its source; None is unknown."""
+
+    name: str
+    memory_bytes: int | None = None
+    memory_source: str = ""
+    bandwidth_bytes_per_s: float | None = None
+    bandwidth_source: str = ""
+    compute_flop_per_s: float | None = None
+    compute_source: str = ""
+
+
+def known_hardware(gpu: KnownGpu) -> Hardware:
+    """Return the figures of a GPU of the shipped table.
+
+    The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
+    every GPU, and the tensor rate if it is unknown.
+    """
+    tflops, rate, source = gpu.fp16_tensor_tflops, "FP16 tensor cores, dense", gpu.fp16_tensor_source
+    if gpu.fp16_tflops is not None:
+        tflops, rate, source = gpu.fp16_tflops, "FP16 without tensor cores", gpu.fp16_source
+    return Hardware(
+        name=gpu.name,
+        memory_bytes=round(gpu.memory_gib * GIB),
+        memory_source=gpu.memory_source,
+        bandwidth_bytes_per_s=gpu.bandwidth_gb_s * GIGA,
+        bandwidth_source=gpu.bandwidth_source,
+        compute_flop_per_s=tflops * TERA,
+        compute_source=f"{rate}; {source}",
+    )
+
+
+def driver_hardware(gpu: Gpu) -> Hardware:
+    """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
+    known = recognize_gpu(gpu.name, gpu.total_bytes)
+    hardware = Hardware(gpu.name)
+    if known is not None:
+        hardware = replace(known_hardware(known), name=gpu.name)
+    if gpu.total_bytes:
+        hardware = replace(hardware, memory_bytes=gpu.total_bytes, memory_source="NVML")
+    if reported := gpu_bandwidth(gpu):
+        rate = reported.bytes_per_s / 1e9 * GIGA
+        hardware = replace(hardware, bandwidth_bytes_per_s=rate, bandwidth_source=reported.source)
+    return hardware

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.transformers.architectures import read_layout
 from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.config_json import Config, read_layout
 from ggbench.engines.transformers.storage import METHODS, Stored
 from ggbench.errors import BadFile, GgbenchError, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors

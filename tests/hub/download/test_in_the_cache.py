@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.hub.hf_cache import cached_paths, repo_folder
-from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, repo_folder
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS, put_part
 

@@ -15,8 +15,7 @@ from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.hub.hf_cache import cached_paths
-from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has_its_name, part_of, put_part
 

@@ -10,9 +10,8 @@ import msgspec.structs
 from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import PrefillLimit, decode_line, n_ctx_that_fits
+from ggbench.sizing.theory.limits import PrefillLimit, decode_line, known_hardware, n_ctx_that_fits
 from ggbench.sizing.theory.weights import Parameters, count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 

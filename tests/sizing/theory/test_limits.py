@@ -7,15 +7,16 @@ from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import Hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import (
     Bound,
+    Hardware,
     PrefillLimit,
     decode_latency_ms,
     decode_limit,
     decode_line,
     decode_read_ms,
+    known_hardware,
     model_limits,
     n_ctx_that_fits,
 )
