@@ -5,20 +5,18 @@ It has to be fast, so it sends no network request and reads no header.
 
 from __future__ import annotations
 
+import click
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
-
-import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
-
-from ggbench.errors import GgbenchError
+from click.shell_completion import (BashComplete, CompletionItem, add_completion_class, split_arg_string)
+from collections.abc import (Callable, Iterable, Iterator, Sequence)
+from ggbench.errors import (GgbenchError)
+from typing import (Any, ClassVar, TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from ggbench.models.local_files import (LocalVariant)
+    from pathlib import (Path)
 
-    from ggbench.models.local_files import LocalVariant
 
 
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
@@ -104,7 +102,7 @@ def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
     from ggbench.text import sanitize
 
     for run in recent_runs(_MOST_RUNS):
@@ -112,7 +110,7 @@ def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 
