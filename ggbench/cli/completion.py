@@ -5,18 +5,20 @@ It has to be fast, so it sends no network request and reads no header.
 
 from __future__ import annotations
 
-import click
 import os
 import re
-from click.shell_completion import (BashComplete, CompletionItem, add_completion_class, split_arg_string)
-from collections.abc import (Callable, Iterable, Iterator, Sequence)
-from ggbench.errors import (GgbenchError)
-from typing import (Any, ClassVar, TYPE_CHECKING, TypeAlias)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+
+from ggbench.errors import GgbenchError
 
 if TYPE_CHECKING:
-    from ggbench.models.local_files import (LocalVariant)
-    from pathlib import (Path)
+    from pathlib import Path
 
+    from ggbench.models.local_files import LocalVariant
 
 
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
