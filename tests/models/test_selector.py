@@ -199,7 +199,7 @@ def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> Non
 
 
 def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
-    """Its quant selects it, or else its name, even for a broken file without a quant; a plan's row has the same words."""
+    """Its quant selects it, or else its name, even for a broken file without a quant."""
     for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
         make_file(f"models/{name}", 40)
     targets = resolve(parse_model("models"))
