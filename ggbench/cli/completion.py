@@ -106,7 +106,7 @@ def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
     from ggbench.text import sanitize
 
     for run in recent_runs(_MOST_RUNS):
@@ -114,7 +114,7 @@ def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 

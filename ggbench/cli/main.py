@@ -19,7 +19,7 @@ from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.host import address_space_limit
+from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 
@@ -221,7 +221,7 @@ def _check_address_space() -> None:
     OpenBLAS reserves some for each thread, and where it can start none it exits, or sends SIGINT to this process.
     Source: OpenBLAS's driver/others/blas_server.c and memory.c.
     """
-    limit = address_space_limit()
+    limit = limit_bytes()
     if limit is None:
         return
     if limit < _LEAST_ADDRESS_SPACE:
@@ -236,7 +236,7 @@ def _lacks_memory(error: BaseException) -> bool:
     """Whether memory ran out: under a limit the loader of a library and the interpreter itself report it oddly."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    return isinstance(error, (ImportError, SystemError)) and address_space_limit() is not None
+    return isinstance(error, (ImportError, SystemError)) and limit_bytes() is not None
 
 
 def _fail(what: str, hint: str, code: int) -> int:

@@ -100,11 +100,9 @@ class SourceFile(msgspec.Struct, frozen=True):
     content: bytes
     sha256: str
     path: Path | None = None
-    """None for standard input."""
 
     @property
     def text(self) -> str:
-        """Return the content as text; invalid UTF-8 becomes U+FFFD."""
         return self.content.decode("utf-8-sig", "replace")
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.llama_bench import TOOL, BenchRow, measured_row
+from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
@@ -36,7 +36,6 @@ _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 class ExportOptions(msgspec.Struct, frozen=True):
     depths: tuple[int, ...] = DEPTHS
     n_gen: int = WINDOW
-    """Tokens of a window."""
     build: str = ""
     """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
@@ -105,7 +104,6 @@ def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], 
 
 
 def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
-    """Return what the run knows of llama-bench's fields, besides the test and its figures."""
     subject, described = run.subject, recording.last(ModelDescribed)
     file_name = subject.file if options.with_paths else PurePath(subject.file).name
     fields: dict[str, Cell | None] = {
@@ -140,7 +138,7 @@ def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
     setup = LlamaConfig.of(config)
     overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
     overrides = overrides or ";".join(setup.override_tensor)
-    fixed = {name: BenchRow({}).whole[name] for name in _NOT_SET}
+    fixed = {name: FIELDS[name] for name in _NOT_SET}
     return fixed | {
         "n_batch": setup.n_batch,
         "n_ubatch": setup.n_ubatch,

@@ -238,7 +238,7 @@ def _setup(row: BenchRow) -> LlamaConfig:
         threads=row.integer("n_threads") or None,
         mmap=mapped,
         mlock="mlock" in load_mode,
-        kv_offload=not row.flag("no_kv_offload"),
+        kv_offload=not row.fields.get("no_kv_offload"),
     )
 
 

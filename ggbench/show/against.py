@@ -79,7 +79,6 @@ def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], st
 
 
 def against_tables(summaries: Sequence[QuantSummary], *, width: int | None = None) -> RenderableType:
-    """Return a table for each quant; a sentence for one that nobody measured."""
     return spaced([_speed_table(summary, nearest_to(summary), width) for summary in summaries])
 
 
@@ -175,7 +174,6 @@ class PublishedSize(msgspec.Struct, frozen=True):
 
 
 def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
-    """Return the published rows of the same model, system and quant that state a size without a long prompt."""
     model = published_model(row.subject)
     wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
     found: dict[object, PublishedSize] = {}

@@ -43,7 +43,6 @@ class Axis(msgspec.Struct, frozen=True):
         return np.minimum(bins, count - 1)
 
     def ticks(self, count: int) -> list[float]:
-        """Return round numbers within the axis, about `count` of them."""
         if not self.is_log:
             return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -215,8 +214,6 @@ _DIGITS = 5
 
 
 class CurveData(msgspec.Struct, frozen=True):
-    """The rows of one figure; each has `s`, the index of its run."""
-
     x: Axis
     y: Axis
     bins: list[dict[str, Any]]
@@ -226,7 +223,6 @@ class CurveData(msgspec.Struct, frozen=True):
     slow: list[dict[str, Any]]
     """Bins with a step beyond the top: `x`, and its latency `v`."""
     ends: list[dict[str, Any]]
-    """Where the letter of each curve stands."""
 
 
 def curve_data(figure: Figure) -> CurveData:

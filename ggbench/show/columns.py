@@ -44,7 +44,6 @@ Value: TypeAlias = "str | int | float | bool | None"
 
 class Column(msgspec.Struct, frozen=True):
     key: str
-    """Name in CSV files and in options."""
     header: str
     unit: str
     """Shown below the header; empty if each text has its own unit."""
@@ -139,7 +138,6 @@ def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[
 def estimate_columns(
     key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], Estimate | None]
 ) -> tuple[Column, Column]:
-    """Return the columns of an estimate and of its standard error, for CSV."""
     doc = f"{what[0].upper()}{what[1:]}, with its standard error."
     mean = reader("mean", estimate)
     value = Column(key, header, unit, doc, mean, lambda s: estimate_text(estimate(s)), priority=4)
@@ -346,7 +344,6 @@ def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
-    """Return a GitHub table of the columns' texts."""
     columns = [all_columns()[key] for key in keys]
     lines = [
         [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],

@@ -163,7 +163,6 @@ def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
 
 
 _VALUE_WIDTH = 72
-"""Characters of a metadata value; a chat template has thousands."""
 _LIST_ENDS = 8
 
 
@@ -297,7 +296,6 @@ def types_table(model_file: ModelFile) -> Table:
 
 
 def _range(values: tuple[int, ...]) -> str:
-    """Return `16`, or `2 to 16` if layers differ."""
     if not values:
         return UNKNOWN
     low, high = min(values), max(values)

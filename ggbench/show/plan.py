@@ -87,7 +87,6 @@ def _left_text(left_bytes: int) -> str:
 
 
 def fit_text(row: PlanRow) -> str:
-    """Return `✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash if unknown."""
     return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
 
 

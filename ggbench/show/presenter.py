@@ -31,9 +31,7 @@ class Presenter(abc.ABC):
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
-    """What it is called beside the name of a quant; empty for a plain measurement."""
     documents: ClassVar[RunDocuments]
-    """What --json prints."""
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, for which a live view shows speed, W and B."""
@@ -43,7 +41,6 @@ class Presenter(abc.ABC):
     """Whether runs have timed steps to plot, export and compare with published ones."""
 
     columns: ClassVar[tuple[Column, ...]] = ()
-    """Columns that it adds to tables and CSV."""
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
     """What its runs may differ in besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
@@ -51,7 +48,6 @@ class Presenter(abc.ABC):
 
     @property
     def has_figures(self) -> bool:
-        """Return whether its runs may have anything to draw."""
         return self.has_samples or bool(self.plotted)
 
     @abc.abstractmethod
@@ -173,7 +169,6 @@ def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list
 
 
 def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
-    """Return what runs of these kinds may differ in, by topic. Raises StoreError."""
     found: dict[str, tuple[Property, ...]] = {}
     for kind in dict.fromkeys(kinds):
         found |= presenter_of(kind).differences
@@ -181,7 +176,6 @@ def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
 
 
 def presenter_of(kind: str) -> Presenter:
-    """Return the presenter of a kind. Raises StoreError for an unknown one."""
     found: Presenter = load_plugin("ggbench.experiments", kind, "show", "presenter").PRESENTER
     return found
 

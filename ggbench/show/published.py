@@ -75,7 +75,6 @@ def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
-    """Return the rows grouped by the table that they come from, with its software versions."""
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
@@ -136,7 +135,6 @@ def _model(row: PublishedRow) -> str:
 
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
-    """Return each distinct setting and remark with the number of rows that have it."""
     counted: dict[str, int] = {}
     for row in rows:
         setting = f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note

@@ -132,7 +132,6 @@ def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
 
 
 def _limit_text(limit_bytes: int, memory: Memory) -> str:
-    """Return the limit, and why the peak below may exceed it."""
     if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
         return format_bytes(limit_bytes)
     return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
@@ -257,7 +256,6 @@ _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
-    """Return the columns `keys` of every quant; one that did not complete is dim, and its note says why."""
     is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],

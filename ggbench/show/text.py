@@ -17,7 +17,6 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that starts with one for a formula."""
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
@@ -86,7 +85,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def on_off(is_on: bool | None) -> str:
-    """Return `on`, `off`, or an em dash."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 

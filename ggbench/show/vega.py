@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from ggbench.errors import DoesNotFit
-from ggbench.machine import host
+from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
@@ -61,7 +61,6 @@ _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 """Leaves out the runs that the reader switched off."""
 _LABEL = "labels[datum.value]"
-"""Replaces a run's index by its name."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -89,7 +88,6 @@ PAGE = Look(
 class Drawing(msgspec.Struct, frozen=True):
     look: Look
     names: Sequence[str]
-    """Names of all runs of the report. Printable."""
     is_interactive: bool
     """Whether the page around it has the legend, title and tooltips."""
     source: str = ""
@@ -128,14 +126,12 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
 
 
 def title_of(chart: Chart) -> str:
-    """Return the title of a chart: `latency of one token [ms]`."""
     if isinstance(chart, Figure):
         return chart.y_title[:1].upper() + chart.y_title[1:]
     return f"{chart.title} [{chart.unit}]" if isinstance(chart, (BarChart, StackChart)) else chart.title
 
 
 def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return the label of each series by its index: letter, name and, for a curve, its note."""
     labels = {}
     for index in series_of(chart):
         curve = chart.curves[index] if isinstance(chart, Figure) else None
@@ -182,7 +178,6 @@ def _curves(figure: Figure, drawing: Drawing) -> Spec:
 
 
 def _bars(chart: BarChart, drawing: Drawing) -> Spec:
-    """Return horizontal bars with their intervals; the limit is a dashed line across each."""
     rows = [
         {"s": bar.run, "v": bar.value, "lo": bar.low, "hi": bar.high, "limit": bar.limit, "t": bar.text}
         for bar in chart.bars
@@ -240,7 +235,6 @@ def _bar_length(title: str, most: float) -> Spec:
 
 
 def _points(chart: PointChart, drawing: Drawing) -> Spec:
-    """Return points with their intervals; groups differ by shape."""
     rows = []
     for point in chart.points:
         (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
@@ -276,7 +270,6 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
 
 
 def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *, whole: bool = False) -> Spec:
-    """Return an axis from one end to the other."""
     axis: Spec = {"tickCount": _TICKS_ACROSS if field == "x" else ticks, "grid": field == "y"}
     if whole:
         axis |= {"format": ",d", "tickMinStep": 1, "labelOverlap": True}
@@ -285,7 +278,6 @@ def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *
 
 
 def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
-    """Return a colour for each run and, in a picture, a legend."""
     series = series_of(chart)
     scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
@@ -362,7 +354,6 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
     vega: dict[str, Any] = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 
@@ -378,8 +369,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = host.address_space_limit()
-    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = address_space.limit_bytes()
+    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",

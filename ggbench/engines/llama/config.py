@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
-
 import msgspec
-from msgspec.structs import replace
+import re
+from collections.abc import (Mapping)
+from ggbench.engines.contract import (EngineConfig, ON_OFF, Request, Stage, check_given)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE, TOKENS, joined)
+from ggbench.units import (KV_CELLS, format_number)
+from msgspec.structs import (replace)
+from typing import (Annotated, ClassVar, Literal, Self)
 
-from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
-from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -110,7 +109,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 def _kv_types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+        raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     return types
 
 
