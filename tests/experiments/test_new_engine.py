@@ -1,6 +1,7 @@
 """The test of the design: an engine is one folder, here outside the package, and no other line names it.
 
-Its MODEL, its options and its runs go through the command line, the store, the results, a comparison, a report and the TUI.
+Its MODEL, its options and its runs go through the command line, the store, the results, a comparison, a report and
+the TUI.
 """
 
 from __future__ import annotations
