@@ -1,12 +1,11 @@
 """`plan`, `inspect` and `limits` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
 
 import json
-from pathlib import Path
-
 import pytest
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.checkpoints import (GPTQ, QWEN2_TINY, write_checkpoint)
 
-from tests.cli.conftest import Run
-from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 
@@ -77,11 +76,11 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     [
         (["plan", "transformers-twin:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
         (["plan", "transformers-twin:nope"], 2, "no model named 'nope'", "ggbench models"),
-        (["plan", "transformers-twin:mixtral-8x7b"], 5, "is a mixture of experts", "twin:mixtral-8x7b"),
+        (["plan", "transformers-twin:mixtral-8x7b"], 5, "of this mixture of experts", "twin:mixtral-8x7b"),
         (["plan", "transformers-twin:qwen1.5-7b", "--type-k", "q8_0"], 2, "--type-k is llama.cpp's", "omit it"),
         (["plan", "transformers-twin:qwen1.5-7b", "--n-cpu-moe", "4"], 2, "--n-cpu-moe is llama.cpp's", "omit it"),
-        (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
-        (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
+        (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
+        (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
         (["inspect", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
         (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this command needs a GGUF file", "transformers:"),
