@@ -37,8 +37,6 @@ class ExitCode(enum.IntEnum):
 
 
 class GgbenchError(Exception):
-    """An error with a hint on what to do about it."""
-
     exit_code = ExitCode.UNEXPECTED
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -56,7 +54,7 @@ class UsageError(GgbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest, else all, or says where many are listed."""
+    """A name that does not exist; the hint lists the nearest, else all, or the command that lists them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +15,11 @@ _dirs = platformdirs.PlatformDirs("ggbench", appauthor=False)
 
 
 def results_file() -> Path:
-    """Return the SQLite file with all runs."""
     return _folder("data") / "results.sqlite"
 
 
 def twins_dir() -> Path:
-    """Return the folder of twins made for `twin:` and `twin:` models; safe to delete."""
+    """Return the folder of twins made for `twin:` models; safe to delete."""
     return _folder("cache") / "twins"
 
 
@@ -44,7 +44,7 @@ def forecasts_dir() -> Path:
 
 
 def logits_dir() -> Path:
-    """Return the folder of logits of models that others are compared with; safe to delete."""
+    """Return the folder of the base models' logits; safe to delete."""
     return _folder("cache") / "logits"
 
 
@@ -54,7 +54,7 @@ def caches_dir() -> Path:
 
 
 def machine_cache_file() -> Path:
-    """Return the cache of measurements of this machine, such as its memory bandwidth."""
+    """Return the cached measurements of this machine, e.g. its memory bandwidth."""
     return _folder("cache") / "machine.json"
 
 
@@ -70,12 +70,10 @@ def added_places_file() -> Path:
 
 def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     """Return the user's folder for data, caches or config. Raises UsageError without a home folder."""
-    try:
+    with suppress(RuntimeError):
         folder = Path(getattr(_dirs, f"user_{kind}_dir"))
-    except RuntimeError:
-        folder = Path("~")
-    if folder.is_absolute():  # older platformdirs leave a `~` that has no home
-        return folder
+        if folder.is_absolute():  # older platformdirs leave a `~` that has no home
+            return folder
     raise UsageError("this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME")
 
 
@@ -88,5 +86,4 @@ def path_exists(text: str) -> bool:
 
 
 def expand_path(text: str) -> Path:
-    """Return the path with `~` expanded where somebody has that home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

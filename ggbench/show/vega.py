@@ -9,19 +9,18 @@ and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from typing import Any, Literal
-
 import msgspec
+import textwrap
+from collections.abc import (Sequence)
+from ggbench.errors import (DoesNotFit)
+from ggbench.machine import (address_space)
+from ggbench.show import (letter)
+from ggbench.show.axes import (TICKS, curve_data)
+from ggbench.show.figures import (BarChart, Chart, Figure, PointChart, StackChart, series_of)
+from ggbench.text import (sanitize)
+from ggbench.units import (GIB, format_bytes)
+from typing import (Any, Literal)
 
-from ggbench.errors import DoesNotFit
-from ggbench.machine import host
-from ggbench.show import letter
-from ggbench.show.axes import TICKS, curve_data
-from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
-from ggbench.text import sanitize
-from ggbench.units import GIB, format_bytes
 
 Spec = dict[str, Any]
 PictureForm = Literal["svg", "png"]
@@ -377,8 +376,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = host.address_space_limit()
-    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = address_space.limit_bytes()
+    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",
