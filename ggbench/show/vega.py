@@ -9,18 +9,19 @@ and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 
 from __future__ import annotations
 
-import msgspec
 import textwrap
-from collections.abc import (Sequence)
-from ggbench.errors import (DoesNotFit)
-from ggbench.machine import (address_space)
-from ggbench.show import (letter)
-from ggbench.show.axes import (TICKS, curve_data)
-from ggbench.show.figures import (BarChart, Chart, Figure, PointChart, StackChart, series_of)
-from ggbench.text import (sanitize)
-from ggbench.units import (GIB, format_bytes)
-from typing import (Any, Literal)
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import msgspec
+
+from ggbench.errors import DoesNotFit
+from ggbench.machine import address_space
+from ggbench.show import letter
+from ggbench.show.axes import TICKS, curve_data
+from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
+from ggbench.text import sanitize
+from ggbench.units import GIB, format_bytes
 
 Spec = dict[str, Any]
 PictureForm = Literal["svg", "png"]
