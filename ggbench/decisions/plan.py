@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.models.targets import Target
-from ggbench.runs.store.health import recent_runs
+from ggbench.runs.store.connection import recent_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow

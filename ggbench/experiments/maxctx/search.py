@@ -325,9 +325,9 @@ class ContextProber:
         self._proof: ContextProven | None = None
         self._is_foreseen = False
         self.allocated = Allocated(())
-        """Of the load and the last context."""
+        """Buffers of the model and the last context."""
         self.memory = Memory()
-        """Of the last context that was made."""
+        """What the last context took."""
         self.left_bytes: int | None = None
         """What the last load or context left to take; None where llama.cpp has no limit, or no worker reported it."""
 

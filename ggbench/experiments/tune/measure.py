@@ -146,7 +146,7 @@ def _row(
 
 
 def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
-    """By depth, from measurements and from the ratios in the order of the times of one; of the baseline without any."""
+    """Return gains by depth from measurements, and from ratios in the order of one measurement's times, or none."""
     left, gains = iter(parts), []
     for index, at in enumerate(timings[0].at if timings else ()):
         steps = [each.at[index].step_ns for each in timings]
@@ -193,7 +193,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
 
 
 def _found(run: Run, stale: tuple[str, ...] = ()) -> FoundSetup:
-    """As `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
+    """Its text is `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
     result = run.result
     assert isinstance(result, TuneResult)
     if result.best is None:
