@@ -1,27 +1,28 @@
 """Twins: planned sizes against the published table, the cache, and whether llama.cpp decodes what was made."""
 
 import ctypes
-import gguf
 import math
-import msgspec.structs
-import numpy as np
 import os
-import pytest
 import subprocess
 import sys
 import threading
-from ggbench.files import (PART_SUFFIX)
-from ggbench.gguf_file import (quantizer)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.hyperparameters import (Hyperparameters, build_model)
-from ggbench.gguf_file.quantizer import (_dry_run)
-from ggbench.gguf_file.twin import (cached_twin, plan_twin, remove_left_twins, twin_of)
-from ggbench.gguf_file.twin_writer import (group_twins, write_twin)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.published import (load_published)
-from pathlib import (Path)
-from tests.conftest import (TINY)
+from pathlib import Path
 
+import gguf
+import msgspec.structs
+import numpy as np
+import pytest
+
+from ggbench.files import PART_SUFFIX
+from ggbench.gguf_file import quantizer
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.quantizer import _dry_run
+from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
+from ggbench.gguf_file.twin_writer import group_twins, write_twin
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published import load_published
+from tests.conftest import TINY
 
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 
