@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import add_place
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.services import Services
+from ggbench.tui.host import Services
 from tests.fakes.driving import normalised, words_of
 
 FOLDER = Path(__file__).parent.parent / ".readme"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
+import importlib.util
 import os
 import re
 import tempfile
@@ -18,7 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ggbench.errors import EngineFailed, Unsupported, UsageError
+import msgspec
+
+from ggbench import paths
+from ggbench.errors import EngineFailed, Unsupported
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
 from ggbench.gguf_file.header import encode_header, write_sparse_file
@@ -33,7 +39,6 @@ _TENSOR = re.compile(
     r"+size = +[\d.]+ MiB(?: +-> +[\d.]+ MiB \((?P<after>\w+)\))?"
 )
 _TOTAL = re.compile(r"quant size += +(?P<mib>[\d.]+) MiB")
-_NEEDS_IMATRIX = "will require an imatrix"
 _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
 _UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
@@ -50,14 +55,38 @@ def choose_types(
     """Return for each quant the tensors with the type and the bytes that llama.cpp's quantizer gives them.
 
     `tensors` are those of the model before it is quantized; `ftypes` maps a quant's name to llama.cpp's number for it.
-    llama.cpp reads a sparse file with no data after the header, so the tensors take no space on disk.
-    Raises UsageError for a quant that needs an importance matrix, EngineFailed where llama.cpp refuses.
+    llama.cpp reads a sparse file with no data after the header, so the tensors take no space on disk. What it chose is
+    cached for each model and build. A quant that needs an importance matrix has the types that it gets without one.
+    Raises EngineFailed if llama.cpp refuses.
     """
-    header = encode_header(metadata, tensors)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-        path = write_sparse_file(Path(folder) / "model.gguf", header.data, header.file_bytes)
-        logs = {quant: _dry_run(os.fsencode(path), quant, ftype) for quant, ftype in ftypes.items()}
-    return {quant: _retyped(quant, tensors, log) for quant, log in logs.items()}
+    listed = tuple(tensors)
+    header = encode_header(metadata, listed)
+    cache = paths.caches_dir() / "quant_types" / f"{hashlib.sha256(header.data + _build()).hexdigest()}.json"
+    chosen = _cached(cache, len(listed))
+    missing = {quant: ftype for quant, ftype in ftypes.items() if quant not in chosen}
+    if missing:
+        with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+            path = write_sparse_file(Path(folder) / "model.gguf", header.data, header.file_bytes)
+            for quant, ftype in missing.items():
+                chosen[quant] = _chosen(quant, listed, _dry_run(os.fsencode(path), quant, ftype))
+        put_cached(cache, msgspec.json.encode(chosen))
+    return {quant: tuple(map(_retyped, listed, chosen[quant])) for quant in ftypes}
+
+
+def _build() -> bytes:
+    """Return what differs between builds of llama.cpp, without loading it: its libraries' sizes and times."""
+    spec = importlib.util.find_spec("llama_cpp")
+    folders = (spec and spec.submodule_search_locations) or ()
+    files = sorted(file for folder in folders for file in Path(folder, "lib").glob("lib*"))
+    return repr([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]).encode()
+
+
+def _cached(path: Path, n_tensors: int) -> dict[str, list[str]]:
+    """Return the types that each quant's tensors have by an earlier dry run; empty without one."""
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(get_cached(path) or b"{}", type=dict[str, list[str]])
+        return {quant: types for quant, types in found.items() if len(types) == n_tensors}
+    return {}
 
 
 def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
@@ -122,24 +151,23 @@ def _captured_log() -> Iterator[list[bytes]]:
             lib.llama_log_set(before, user_data)
 
 
-def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[TensorInfo, ...]:
-    if _NEEDS_IMATRIX in log:
-        raise UsageError(
-            f"{quant} needs an importance matrix, and a model with no trained weights has none",
-            "take a quant that does without, such as q2_k or iq4_xs",
-        )
-    chosen = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
-    missing = [tensor.name for tensor in tensors if tensor.name not in chosen]
+def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
+    """Return the type of each tensor, as a dry run has logged it."""
+    by_name = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
+    missing = [tensor.name for tensor in tensors if tensor.name not in by_name]
     if missing:
         raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
-    types = ((tensor, chosen[tensor.name]) for tensor in tensors)
-    retyped = tuple(TensorInfo(each.name, each.shape, name, tensor_bytes(name, each.shape)) for each, name in types)
+    types = [by_name[tensor.name] for tensor in tensors]
     total = _TOTAL.search(log)
-    added_up = sum(tensor.n_bytes or 0 for tensor in retyped) / MIB
+    added_up = sum(_retyped(tensor, name).n_bytes or 0 for tensor, name in zip(tensors, types, strict=True)) / MIB
     if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
         reported = f"{total['mib']} MiB" if total else "no size"
         raise EngineFailed(
             f"llama.cpp's quantizer reports {reported} for {quant}, its types add up to {added_up:.2f} MiB",
             _UNREADABLE_HINT,
         )
-    return retyped
+    return types
+
+
+def _retyped(tensor: TensorInfo, type_name: str) -> TensorInfo:
+    return TensorInfo(tensor.name, tensor.shape, type_name, tensor_bytes(type_name, tensor.shape))

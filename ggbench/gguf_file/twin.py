@@ -46,7 +46,7 @@ def plan_twin(
 
     `name` is the model's name, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
     model. The types are those that the installed llama.cpp gives a model of this depth without an importance matrix.
-    Raises UnknownName for a quant, UsageError for one that needs such a matrix, EngineFailed.
+    Raises UnknownName for a quant, EngineFailed.
     """
     if n_layer is not None:
         if n_layer > hyper.n_layer:

@@ -26,7 +26,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.files import replace_file
 from ggbench.machine.host import Cpu, Ram, describe_cpu, describe_ram
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB, MIB
+from ggbench.units import GIB, MIB, counted
 
 _ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
@@ -47,7 +47,8 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     if known is not None and not known.busy:
         return Bandwidth(known.bytes_per_s, known.source)
     rate = _probe(threads, cpu, ram)
-    entry = _Entry(rate.bytes_per_s, _source(rate), rate.busy)
+    source = f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
+    entry = _Entry(rate.bytes_per_s, source + (_BUSY if rate.busy else ""), rate.busy)
     if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
         entry = known
     else:
@@ -57,13 +58,12 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
 
 
 def known_bandwidth(threads: int) -> Bandwidth | None:
-    """Return the bandwidth as `cached_bandwidth` has cached it; None where it has not been measured."""
     known = _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
     return None if known is None else Bandwidth(known.bytes_per_s, known.source)
 
 
 def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
-    """Return whether a cached bandwidth was taken while other programs ran, and so may be too low."""
+    """Return whether a cached bandwidth was measured while other programs ran, and so may be too low."""
     return bandwidth.source.endswith(_BUSY)
 
 
@@ -91,20 +91,12 @@ def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
         ) from error
 
 
-def _source(rate: ReadRate) -> str:
-    threads = "1 thread" if rate.threads == 1 else f"{rate.threads} threads"
-    busy = _BUSY if rate.busy else ""
-    return f"measured {datetime.date.today().isoformat()} with {threads} ({rate.kernel}){busy}"
-
-
 def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
     cache_mib = (cpu.last_level_cache_bytes or 0) // MIB
     return f"{cpu.name}, {cpu.n_cores} cores, {cache_mib} MiB cache, {ram.total_bytes / GIB:.0f} GiB, {threads} threads"
 
 
 def _read(file: Path) -> dict[str, _Entry]:
-    import msgspec
-
     try:
         entries = msgspec.convert(_read_document(file).get(_SECTION, {}), dict[str, _Entry])
     except msgspec.ValidationError:
@@ -113,8 +105,6 @@ def _read(file: Path) -> dict[str, _Entry]:
 
 
 def _read_document(file: Path) -> dict[str, Any]:
-    import msgspec
-
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, RecursionError):
@@ -122,9 +112,6 @@ def _read_document(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, key: str, entry: _Entry) -> None:
-    """Add one entry atomically and keep the rest of the file, so that readers never see a partial file."""
-    import msgspec
-
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
     replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
 
@@ -149,8 +136,6 @@ _MIN_CORE_SHARE = 0.9
 
 
 class ReadRate(msgspec.Struct, frozen=True):
-    """The best window of a probe."""
-
     bytes_per_s: float
     threads: int
     kernel: str
@@ -179,35 +164,25 @@ def probe_reads(
         # Each thread touches its own region, so that its pages are on the thread's NUMA node.
         regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
         cursors = [0] * threads
-        candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
-        windows: list[tuple[_Window, int, str]] = []
+        # A few cores may saturate memory, and more only interfere.
+        counts = sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
+        candidates = [(n_readers, name) for n_readers in counts for name in _KERNELS]
+        windows: list[tuple[float, bool, int, str]] = []
         end = time.perf_counter() + budget_s
         while True:
             first = len(windows)
             for n_readers, name in candidates:
                 for window_s in _WINDOWS_S:
-                    window = _read_together(pool, n_readers, _KERNELS[name], regions, cursors, window_s)
-                    windows.append((window, n_readers, name))
-            best, n_readers, name = max(windows, key=lambda entry: entry[0].bytes_per_s)
+                    rate, is_starved = _read_together(pool, n_readers, _KERNELS[name], regions, cursors, window_s)
+                    windows.append((rate, is_starved, n_readers, name))
+            best, _, n_readers, name = max(windows)
             if time.perf_counter() > end:
-                starved = [window.starved for window, n, _ in windows if n == threads]
-                return ReadRate(best.bytes_per_s, n_readers, name, busy=sum(starved) * 2 > len(starved))
-            bar = _REPEAT_SHARE * best.bytes_per_s
+                starved = [is_starved for _, is_starved, n, _ in windows if n == threads]
+                return ReadRate(best, n_readers, name, busy=sum(starved) * 2 > len(starved))
             promising = {
-                (n, name) for window, n, name in windows[first:] if window.bytes_per_s >= bar or window.starved
+                (n, name) for rate, starved, n, name in windows[first:] if rate >= _REPEAT_SHARE * best or starved
             }
             candidates = [candidate for candidate in candidates if candidate in promising] or candidates
-
-
-class _Window(msgspec.Struct, frozen=True):
-    bytes_per_s: float
-    starved: bool
-    """Whether its readers held their cores for less than nine tenths of the time."""
-
-
-def _thread_counts(threads: int) -> list[int]:
-    """Return all threads, and fewer, since a few cores may saturate memory and more only interfere."""
-    return sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
 
 
 def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event) -> list[Chunk]:
@@ -244,10 +219,11 @@ def _read_together(
     regions: Sequence[Sequence[Chunk]],
     cursors: list[int],
     window_s: float,
-) -> _Window:
+) -> tuple[float, bool]:
     """Run all readers for one window; each continues in its own regions where it stopped.
 
-    Time runs from the first reader's start to the last one's end, so a reader without a core lowers the rate.
+    Return bytes/s from the first reader's start to the last one's end, so that a reader without a core lowers it, and
+    whether the readers held their cores for less than nine tenths of that time.
     """
     barrier = Barrier(n_readers)
 
@@ -274,7 +250,7 @@ def _read_together(
         barrier.abort()  # else a Ctrl-C before the last reader is submitted leaves the others waiting for it
         raise
     elapsed = max(stops) - min(starts)
-    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers)
+    return sum(n_bytes) / elapsed, sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers
 
 
 def _compare_halves(chunk: Chunk) -> bool:

@@ -9,12 +9,11 @@ import re
 import resource
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 import ggbench
-from ggbench.machine.gpus import Nvml, describe_gpu, list_gpus, nvml_problem, open_nvml, visible_gpus
+from ggbench.machine.gpus import describe_gpu, list_gpus, nvml_problem, open_nvml, visible_gpus
 from ggbench.machine.host import (
     PROC,
     SYSFS,
@@ -30,7 +29,7 @@ from ggbench.machine.records import Environment, Gpu, GpuProcess
 
 
 class CpuState(msgspec.Struct, frozen=True):
-    """The CPU, and what slows it; None where the system does not say."""
+    """The CPU, and what slows it; None is unknown."""
 
     name: str
     n_cores: int
@@ -42,7 +41,7 @@ class CpuState(msgspec.Struct, frozen=True):
     instructions: frozenset[str]
     """Instruction sets by the kernel's names, such as `avx512f`; empty where unknown."""
     governors: tuple[str, ...] = ()
-    """Of the frequency scaling, each once."""
+    """Governors of the frequency scaling, each once."""
     scaling_driver: str | None = None
     energy_preference: str | None = None
     busy_share: float | None = None
@@ -51,11 +50,11 @@ class CpuState(msgspec.Struct, frozen=True):
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """Main memory and what limits it, bytes; None is no limit, or unknown."""
+    """Main memory and its limits; None is no limit, or unknown."""
 
     total_bytes: int
     available_bytes: int
-    """That can be allocated without swapping, within the container's limit."""
+    """Memory that can be allocated without swapping, within the container's limit."""
     container_limit_bytes: int | None
     swap_total_bytes: int
     swap_used_bytes: int
@@ -70,19 +69,15 @@ class MemoryState(msgspec.Struct, frozen=True):
 
 
 class GpuState(msgspec.Struct, frozen=True):
-    """A GPU that NVIDIA's driver reports."""
-
     gpu: Gpu
     compute_capability: tuple[int, int] | None
-    """Such as (8, 9); None where the driver does not say."""
+    """E.g. (8, 9); None where the driver does not say."""
     processes: tuple[GpuProcess, ...] | None
     throttle: tuple[str, ...] | None
     """Why its clocks are held down, by nvidia-smi's names."""
 
 
 class GpuDriver(msgspec.Struct, frozen=True):
-    """NVIDIA's driver and the GPUs behind it."""
-
     version: str | None = None
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""
@@ -96,7 +91,7 @@ class GpuDriver(msgspec.Struct, frozen=True):
 _CHOSEN = re.compile(r"\[(\w+)\]")
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
-"""Of PCI devices: display controllers, 3D controllers without an output included."""
+"""The class of PCI display controllers, including 3D controllers without an output."""
 
 
 def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float = 0.5) -> CpuState:
@@ -122,12 +117,12 @@ def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float
 
 
 def describe_memory_state(proc: Path = PROC, sysfs: Path = SYSFS) -> MemoryState:
-    """Return main memory and its limits."""
     import psutil
 
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     limits = [each.limit_bytes for each in memory_limits(proc, sysfs) if each.limit_bytes < memory.total]
-    address_space, locked = _process_limits()
+    soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)]
+    address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
     chosen = _CHOSEN.search(read_text(sysfs / "kernel/mm/transparent_hugepage/enabled") or "")
     return MemoryState(
         total_bytes=memory.total,
@@ -143,7 +138,7 @@ def describe_memory_state(proc: Path = PROC, sysfs: Path = SYSFS) -> MemoryState
 
 
 def describe_gpu_driver(sysfs: Path = SYSFS, environ: Mapping[str, str] = os.environ) -> GpuDriver:
-    """Return NVIDIA's driver with its GPUs; by the bus, whether one is here without a driver."""
+    """Return NVIDIA's driver with its GPUs, and the problem if the PCI bus has a card and NVML does not answer."""
     nvml = open_nvml()
     if nvml is None:
         return GpuDriver(problem=nvml_problem() if _has_nvidia_card(sysfs) else "")
@@ -158,9 +153,11 @@ def describe_gpu_driver(sysfs: Path = SYSFS, environ: Mapping[str, str] = os.env
             )
             for index, handle in nvml.devices()
         )
+        cuda = nvml.query("nvmlSystemGetCudaDriverVersion_v2")
         return GpuDriver(
             version=nvml.query("nvmlSystemGetDriverVersion"),
-            cuda_version=_cuda_version(nvml),
+            # NVML writes 12.8 as 12080.
+            cuda_version=(int(cuda) // 1000, int(cuda) % 1000 // 10) if cuda else None,
             gpus=states,
             n_visible=len(visible_gpus(environ)),
         )
@@ -175,13 +172,6 @@ def _instructions(proc: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _process_limits() -> tuple[int | None, int | None]:
-    """Return the limits of address space and of locked memory in bytes; None is none."""
-    soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)]
-    address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
-    return address_space, locked
-
-
 def _has_nvidia_card(sysfs: Path) -> bool:
     devices = (sysfs / "bus/pci/devices").glob("*")
     return any(
@@ -190,14 +180,8 @@ def _has_nvidia_card(sysfs: Path) -> bool:
     )
 
 
-def _cuda_version(nvml: Nvml) -> tuple[int, int] | None:
-    """Return the newest CUDA that the driver runs; NVML writes 12.8 as 12080."""
-    number: Any = nvml.query("nvmlSystemGetCudaDriverVersion_v2")
-    return None if not number else (int(number) // 1000, int(number) % 1000 // 10)
-
-
 def environment(versions: Mapping[str, str]) -> Environment:
-    """Describe where and with what a run is measured; `versions` are those that its engine reports."""
+    """Return the environment of a run; `versions` are those that its engine reports."""
     cpu = describe_cpu()
     return Environment(
         ggbench=ggbench.__version__,
@@ -235,13 +219,13 @@ class DataFolder(msgspec.Struct, frozen=True):
     """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
     path: str
     used_bytes: int | None
-    """Of the files in it; None where that is unknown, 0 where it does not exist yet."""
+    """Bytes of the files in it; None where unknown, 0 if it does not exist yet."""
     free_bytes: int | None
-    """On its disk, for this user."""
+    """Free on its disk, for this user."""
     disk: int | None
     """The same number for folders on the same disk."""
     file_system: str | None
-    """Such as `ext4` or `nfs4`."""
+    """E.g. `ext4` or `nfs4`."""
     is_writable: bool
     is_disposable: bool
     """Whether ggbench can make its content again."""
@@ -250,10 +234,7 @@ class DataFolder(msgspec.Struct, frozen=True):
 def describe_place(
     name: str, variable: str, folder: Path, *, is_disposable: bool = False, counts: bool = True
 ) -> DataFolder:
-    """Describe a folder, which need not exist: then its disk is that of the nearest folder above that does.
-
-    `variable` is the environment variable that moves it; `counts` adds up the files in it.
-    """
+    """Describe a folder; if it does not exist, its disk is that of the nearest folder above. `counts` adds up files."""
     import psutil
 
     nearest = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
@@ -300,7 +281,6 @@ def _used_bytes(folder: Path) -> int | None:
 
 
 def _file_system(folder: Path) -> str | None:
-    """Return the type of the file system that a folder is on."""
     import psutil
 
     target = folder.resolve()

@@ -38,7 +38,6 @@ class Nvml:
             return None
 
     def identity(self, index: int, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the fields by which a GPU is known."""
         pci = self.query("nvmlDeviceGetPciInfo", handle)
         return {
             "index": index,
@@ -55,7 +54,6 @@ class Nvml:
                 yield index, handle
 
     def constant(self, name: str) -> int:
-        """Return a constant of pynvml."""
         return int(getattr(self._pynvml, name))
 
     def close(self) -> None:
@@ -77,7 +75,7 @@ def open_nvml() -> Nvml | None:
 
 
 def nvml_problem() -> str:
-    """Return why NVML cannot be opened, in its own words, such as `Driver/library version mismatch`; empty if it can.
+    """Return why NVML cannot be opened, e.g. `Driver/library version mismatch`; empty if it can.
 
     NVML's library is part of the driver, so without one it is `NVML Shared Library Not Found`.
     """
@@ -153,7 +151,7 @@ def _has_id(gpu: Gpu, device_id: str) -> bool:
 
 
 def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
-    """Return the GPU of a CUDA_VISIBLE_DEVICES entry; None where it matches none or several."""
+    """Return the GPU of a CUDA_VISIBLE_DEVICES entry; None if it matches none or several."""
     if name.isdecimal():
         return gpus[int(name)] if int(name) < len(gpus) else None
     if not name.upper().startswith("GPU-"):
@@ -185,7 +183,6 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
 
 
 def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
-    """Return a GPU by its handle; what the driver does not say is None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return Gpu(
         **nvml.identity(index, handle),
@@ -200,11 +197,11 @@ def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
 _OPTIONAL_WORDS = {"rtx"}
-"""So that `4090` and `a6000` are accepted; GPUs that differ in more words are ambiguous."""
+"""Words that may be left out, as in `4090` and `a6000`; GPUs that differ in more words are ambiguous."""
 
 
 class KnownGpu(msgspec.Struct, frozen=True):
-    """A GPU of `gpus.toml`, each figure with its source."""
+    """A GPU of `gpus.toml`, with a source for each figure."""
 
     id: str
     """`rtx-4090`; `--gpu` also accepts other spellings."""
@@ -225,7 +222,6 @@ class KnownGpu(msgspec.Struct, frozen=True):
 
 @functools.cache
 def known_gpus() -> tuple[KnownGpu, ...]:
-    """Return every GPU of the shipped table, in order."""
     import tomllib
     from importlib.resources import files
 
@@ -271,7 +267,6 @@ def _words(text: str) -> set[str]:
 
 def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:
     def figure(name: str) -> tuple[Any, str]:
-        """Return the value and where it comes from; None where the table lacks it."""
         if name not in entry:
             return None, ""
         value, source = entry[name][:2]

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def read_text(file: Path) -> str | None:
 
 
 def read_number(file: Path) -> int | None:
-    """Return the integer in the file; None where there is none, as in a limit of `max`."""
+    """Return the integer in the file; None if there is no number (cgroup `max`)."""
     text = read_text(file)
     return int(text) if text is not None and text.isdecimal() else None
 
@@ -40,8 +38,6 @@ _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
 class MemoryLimit(msgspec.Struct, frozen=True):
-    """Memory limit of one level, bytes."""
-
     limit_bytes: int
     used_bytes: int
     """Current usage without reclaimable file cache."""
@@ -53,10 +49,7 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
     for group in _groups("cpu", proc, sysfs):
         words = (read_text(group / "cpu.max") or "").split()
         if len(words) != 2:
-            words = [
-                read_text(group / "cpu.cfs_quota_us") or "max",
-                read_text(group / "cpu.cfs_period_us") or "max",
-            ]
+            words = [read_text(group / f"cpu.cfs_{name}_us") or "max" for name in ("quota", "period")]
         quota, period = (int(word) if word.isdigit() else 0 for word in words)
         if quota and period:
             quotas.append(quota / period)
@@ -64,7 +57,6 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
 
 
 def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
-    """Return the memory limit of every level that has one."""
     limits = []
     for group in _groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
@@ -89,17 +81,14 @@ def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
         else:
             continue
         inner = Path(path.lstrip("/"))
-        if ".." in inner.parts:
-            inner = Path()
-        yield root / inner
-        if inner.parts:
-            yield from (root / parent for parent in inner.parents)
+        levels = (inner, *inner.parents) if ".." not in inner.parts else (Path(),)
+        yield from (root / level for level in levels)
 
 
 def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
-    """Kills in this process's memory cgroup and its ancestors; of the whole machine where no cgroup counts them.
+    """Return the OOM kills in this process's memory cgroup and its ancestors, else those of the whole machine.
 
-    Compare two counts: one that rose says that something here was killed meanwhile. None where nothing is counted.
+    Compare two counts: if it rose, something here was killed meanwhile. None where nothing is counted.
     Source: `memory.events` and `memory.oom_control` of the kernel's cgroup documentation, `/proc/vmstat`.
     """
     counts = [
@@ -145,10 +134,7 @@ def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
 
 
 def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
-    """Return the peak resident memory of a running process, mapped files included.
-
-    None when the process has ended (also before it is reaped), or the system records no peak.
-    """
+    """Return the peak resident memory of a running process, mapped files included; None if it has ended."""
     match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(proc / str(pid) / "status") or "", re.MULTILINE)
     return int(match[1]) << 10 if match else None
 
@@ -160,13 +146,13 @@ class Cpu(msgspec.Struct, frozen=True):
     n_cores: int
     """Physical cores within the affinity and the cgroup quota."""
     n_performance_cores: int
-    """Cores without efficiency cores; equal to n_cores where all are alike."""
+    """`n_cores` without efficiency cores."""
     last_level_cache_bytes: int | None
     """Total of the last-level caches of the available cores; None when the kernel does not report it."""
 
 
 def affinity() -> Collection[int]:
-    """Return the logical CPUs that this process may use: without those that were switched off meanwhile."""
+    """Return the logical CPUs that this process may use."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
@@ -196,7 +182,7 @@ def default_threads(cpu: Cpu | None = None) -> int:
 
 
 def logical_cpus() -> int:
-    """Return how many threads run at once, those that share a core counted each, within affinity and cgroup quota."""
+    """Return how many threads can run at once, within affinity and cgroup quota; threads of one core count each."""
     n_cpus = len(affinity())
     quota = cpu_quota(PROC, SYSFS)
     return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
@@ -241,23 +227,3 @@ def _parse_cpu_list(text: str | None) -> set[int]:
     for match in re.finditer(r"(\d+)(?:-(\d+))?", text or ""):
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return cpus
-
-
-CAN_LIMIT = sys.platform == "linux"
-
-
-def used_bytes() -> int:
-    """Return the size of what is mapped, which Python and the libraries have filled before any model; on Linux only."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-
-
-def limit_bytes() -> int | None:
-    """Return the limit; None without one."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return limit if CAN_LIMIT and limit != resource.RLIM_INFINITY else None
-
-
-def set_limit(n_bytes: int) -> None:
-    """Set the limit, or the highest that this process may set where that is lower."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))

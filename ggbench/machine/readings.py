@@ -107,29 +107,27 @@ def processes_by_pid(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None
 def name_processes(processes: Sequence[GpuProcess]) -> str:
     """Format the largest three: `python3.11 (pid 4242, 6.00 GiB), an unnamed process (pid 911, 300.0 MiB)`."""
     by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
-    names = [
-        f"{program_name(process.name)} (pid {process.pid}"
-        f"{'' if process.used_bytes is None else f', {format_bytes(process.used_bytes)}'})"
-        for process in by_size[:_MAX_NAMED]
-    ]
+    names = []
+    for process in by_size[:_MAX_NAMED]:
+        size = "" if process.used_bytes is None else f", {format_bytes(process.used_bytes)}"
+        names.append(f"{program_name(process.name)} (pid {process.pid}{size})")
     n_more = len(by_size) - len(names)
     return ", ".join(names) + (f" and {format_count(n_more)} more" if n_more else "")
 
 
 def program_name(name: str | None) -> str:
-    """Return the file name: of a Windows path, which may contain spaces, or of a command line."""
+    """Return the file name in a Windows path, which may contain spaces, or in a command line."""
     path = name or ""
     file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
     return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
 def read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
-    """Read every GPU; none without NVML."""
     return () if nvml is None else tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
-    """Read one GPU; values that a chip does not report, or reports as 0 for that, are None."""
+    """Read one GPU; a value that the chip does not report, or reports as 0, is None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)
     return GpuReading(
@@ -189,27 +187,22 @@ def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: AN
 
 
 _MOST_BETWEEN_NS = 10_000_000
-"""Between two readings of one clock, else another is not of the same moment."""
+"""Longest time between two readings of one clock; after more, a reading in between is not of the same moment."""
 
 if sys.platform == "linux":
-
-    def elapsed_ns() -> int:
-        """Return nanoseconds since some moment, those among them for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-    def awake_ns() -> int:
-        """Return nanoseconds since the same moment without those for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
+    _ELAPSED, _AWAKE = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
 else:
+    _ELAPSED, _AWAKE = time.CLOCK_MONOTONIC, time.CLOCK_UPTIME_RAW
 
-    def elapsed_ns() -> int:
-        """Return nanoseconds since some moment, those among them for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
-    def awake_ns() -> int:
-        """Return nanoseconds since the same moment without those for which the machine was suspended."""
-        return time.clock_gettime_ns(time.CLOCK_UPTIME_RAW)
+def elapsed_ns() -> int:
+    """Return nanoseconds since some moment, including time for which the machine was suspended."""
+    return time.clock_gettime_ns(_ELAPSED)
+
+
+def awake_ns() -> int:
+    """Return nanoseconds since the same moment without time for which the machine was suspended."""
+    return time.clock_gettime_ns(_AWAKE)
 
 
 _EPOCH_NS = time.time_ns() - elapsed_ns()
@@ -225,7 +218,7 @@ def moment_ns() -> int:
 
 
 def suspended_ns() -> int:
-    """Return for how long the machine was suspended so far; only differences mean anything."""
+    """Return for how long the machine was suspended so far; only differences are meaningful."""
     while True:
         before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
         if after - before <= _MOST_BETWEEN_NS:
@@ -233,14 +226,12 @@ def suspended_ns() -> int:
 
 
 _LEAST_BYTES = 128 * MIB
-"""Of a program that is worth naming."""
+"""Memory from which a program is named."""
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program that holds memory, with all of its processes."""
-
     name: str
-    """Not sanitized."""
+    """Untrusted text."""
     pids: tuple[int, ...]
     held_bytes: int
 
@@ -268,11 +259,11 @@ def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Prog
 
 
 _LEAST_SHARE = 0.1
-"""Of one core, that is worth naming."""
+"""Share of one core from which a program is named."""
 
 
 class BusyPrograms:
-    """What every process had computed at one moment; those of ggbench itself are left out."""
+    """The CPU time of every other process when this was made."""
 
     def __init__(self) -> None:
         self._began, self._before = time.monotonic(), _cpu_seconds()
@@ -295,7 +286,7 @@ class BusyPrograms:
 
 
 def _cpu_seconds() -> dict[tuple[int, str], float]:
-    """Seconds that each process has computed, by its number and name."""
+    """Return the CPU time of each process outside ggbench, by its pid and name."""
     import psutil
 
     me = psutil.Process()

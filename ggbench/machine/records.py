@@ -25,11 +25,11 @@ class GpuProcess(msgspec.Struct, frozen=True):
     """A program that holds memory of a GPU."""
 
     pid: int
-    """As the driver counts them, which in a container need not be the container's own number."""
+    """The driver's number, which in a container may differ from the container's own."""
     name: str | None
     """Path or name of its program, as the driver reports it: untrusted text."""
     used_bytes: int | None
-    """None where the driver does not say, as on Windows."""
+    """None where the driver does not say."""
 
 
 class GpuReading(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class GpuReading(msgspec.Struct, frozen=True):
     """Why clocks are below what they could be, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
     them down, an idle GPU included."""
     processes: tuple[GpuProcess, ...] | None = None
-    """By rising pid."""
+    """In ascending order of pid."""
 
 
 class MachineReading(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class MachineReading(msgspec.Struct, frozen=True):
     cpu_share: float | None
     """Share of all processors' time that was used since the reading before, 0 to 1; None in the first."""
     used_bytes: int | None
-    """Of main memory within the container's limit, file cache left out."""
+    """Main memory in use within the container's limit, without file cache."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
     suspended_ns: int = 0
@@ -79,7 +79,7 @@ class Throttling(msgspec.Struct, frozen=True):
     """A reason for low clocks, and how often it was seen."""
 
     reason: str
-    """As in `GpuReading.throttle`."""
+    """One of `GpuReading.throttle`."""
     n_readings: int
 
 
@@ -144,13 +144,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """Where an imported run comes from. All texts are another's: untrusted."""
 
     tool: str
-    """That measured it: `llama-bench`, `ggbench 0.1.0`."""
+    """The program that measured it: `llama-bench`, `ggbench 0.1.0`."""
     file: str
     """Name of the file, without its folder."""
     file_sha256: str
-    """Of the file's bytes."""
+    """Hash of the file's bytes."""
     content_sha256: str
-    """Of what makes this run: equal for the same rows in any file, so that they are imported once."""
+    """Hash of this run's content: equal for the same rows in any file, so that they are imported once."""
     lacks: tuple[str, ...] = ()
     """What the file does not say, and what follows from it, for people."""
 

@@ -51,7 +51,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     run_id: int | None
     changes: dict[str, object]
-    """Of the defaults, by llama.cpp's names; empty where nothing beats them."""
+    """What to change of the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
     """In a line for people: the changes, and what they gain."""
     stale: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
-    """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
+    """Set by the memory that holds the weights; None if its bandwidth, or what a token reads, is unknown."""
     unsteady: str = ""
     """Why the samples should not be trusted; empty where the machine was steady."""
     serving: ServingFigures | None = None
@@ -84,11 +84,11 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
-    """By rising length; those that were timed."""
+    """Those that were timed, by rising length."""
     limit: DecodeLimit | None = None
-    """Of the memory that the weights lie in, for a decode; None where it is unknown."""
+    """A decode's limit, set by the memory that holds the weights; None if unknown."""
     serving: ServingFigures | None = None
-    """As in `DecodeTiming`."""
+    """How a server answered; None if an engine on this machine ran the model."""
 
 
 class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):

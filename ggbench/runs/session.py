@@ -45,8 +45,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.recorder import READING_INTERVAL_S, Recorder
-from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
+from ggbench.runs.recording import READING_INTERVAL_S, GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -359,7 +358,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> S
 
 
 def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
-    """Of both caches as they are typed; None where the KV is not counted from the header."""
+    """Return the bytes of both caches in their types; None if KV is not counted from the header."""
     if setup.cache_types is None:
         return None
     try:

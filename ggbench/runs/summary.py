@@ -25,7 +25,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     """At least one; the first gives subject, setup, memory, outcome and environment."""
     expected: PlannedForecast | None = None
-    """Of a quant that was to be decoded and was not, the speed that it would have; None also where it is not known."""
+    """Speed that a quant would have that was to be decoded and was not; None otherwise, and if unknown."""
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> QuantSummary:

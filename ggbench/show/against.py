@@ -18,7 +18,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
-from ggbench.show.tables import Cells, fitted_table, left, names, right, spaced
+from ggbench.show.tables import fitted_table, left, names, right, spaced
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms, format_number, format_share
@@ -41,17 +41,7 @@ class Beside(msgspec.Struct, frozen=True):
 
 def printed(name: str) -> Callable[[PublishedRow], str]:
     """Return a function that reads a figure of a row as it was printed."""
-
-    def text(row: PublishedRow) -> str:
-        figure: PublishedFigure | None = getattr(row, name)
-        return UNKNOWN if figure is None else figure.printed
-
-    return text
-
-
-def system_name(row: PublishedRow) -> str:
-    """Return `llama.cpp`: what rows of one model are called by."""
-    return row.system
+    return lambda row: _printed(getattr(row, name))
 
 
 def against_table(
@@ -62,7 +52,7 @@ def against_table(
     note: str,
     *,
     width: int | None,
-    name: Callable[[PublishedRow], str] = system_name,
+    name: Callable[[PublishedRow], str] = lambda row: row.system,
 ) -> RenderableType:
     """Return a table of a run's own figures and the nearest published rows, with every difference below it."""
     rows = [each.row for each in near]
@@ -89,7 +79,6 @@ def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], st
 
 
 def against_tables(summaries: Sequence[QuantSummary], *, width: int | None = None) -> RenderableType:
-    """Return a table for each quant; a sentence for one that nobody measured."""
     return spaced([_speed_table(summary, nearest_to(summary), width) for summary in summaries])
 
 
@@ -185,7 +174,6 @@ class PublishedSize(msgspec.Struct, frozen=True):
 
 
 def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
-    """Return the published rows of the same model, system and quant that state a size without a long prompt."""
     model = published_model(row.subject)
     wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
     found: dict[object, PublishedSize] = {}
@@ -197,25 +185,21 @@ def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
         sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
         repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
         if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column to compare with
-            size = PublishedSize(published, _file_share(published, row), _beside_weights(published, row))
-            found[sizes] = size
+            found[sizes] = _sized(published, row)
     return tuple(found.values())
 
 
-def _file_share(published: PublishedRow, row: PlanRow) -> float | None:
-    stated, own = _value(published.file_size_gb), row.file_bytes
-    if stated is None and (tensors := _value(published.model_size_gib)) is not None:
-        stated, own = tensors * GIB / 1e9, row.weight_bytes
-    return None if stated is None or not own else stated * 1e9 / own - 1
-
-
-def _beside_weights(published: PublishedRow, row: PlanRow) -> int | None:
-    stated = _value(published.memory_gb)
-    return None if stated is None or row.weight_bytes is None else round(stated * GIB) - row.weight_bytes
-
-
-def _value(figure: PublishedFigure | None) -> float | None:
-    return None if figure is None else figure.value
+def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
+    figures = published.file_size_gb, published.model_size_gib, published.memory_gb
+    file_gb, tensors_gib, memory_gb = (figure.value if figure else None for figure in figures)
+    own, weight_bytes = row.file_bytes, row.weight_bytes
+    if file_gb is None and tensors_gib is not None:
+        file_gb, own = tensors_gib * GIB / 1e9, weight_bytes
+    return PublishedSize(
+        published,
+        None if file_gb is None or not own else file_gb * 1e9 / own - 1,
+        None if memory_gb is None or weight_bytes is None else round(memory_gb * GIB) - weight_bytes,
+    )
 
 
 _CAPTION = (
@@ -228,30 +212,19 @@ def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableT
     found = [(row, size) for row in rows for size in published_sizes(row)]
     if not found:
         return Padding(Text("No published row states a size of these quants.", style="dim"), (1, 0, 0, 0))
-    table = fitted_table(
-        [
-            names("quant", (row.quant for row, _ in found)),
-            right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
-            right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
-            right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
-            right("off by", (format_share(size.file_share) for _, size in found)),
-            *_memory(found),
-            left("published", (f"{size.row.source} {size.row.table}" for _, size in found)),
-        ],
-        title="Beside published sizes",
-        width=width,
-        caption=_CAPTION,
-    )
-    return Padding(table, (1, 0, 0, 0))
-
-
-def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
-    if not any(size.row.memory_gb for _, size in found):
-        return []
-    return [
-        right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True),
-        right("beyond weights", (format_bytes(size.beside_weights_bytes) for _, size in found), "as GiB"),
+    cells = [
+        names("quant", (row.quant for row, _ in found)),
+        right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
+        right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
+        right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
+        right("off by", (format_share(size.file_share) for _, size in found)),
     ]
+    if any(size.row.memory_gb for _, size in found):
+        cells.append(right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True))
+        beyond = (format_bytes(size.beside_weights_bytes) for _, size in found)
+        cells.append(right("beyond weights", beyond, "as GiB"))
+    cells.append(left("published", (f"{size.row.source} {size.row.table}" for _, size in found)))
+    return Padding(fitted_table(cells, title="Beside published sizes", width=width, caption=_CAPTION), (1, 0, 0, 0))
 
 
 def _printed(figure: PublishedFigure | None) -> str:

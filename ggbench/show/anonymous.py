@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.models.subject import Subject
 from ggbench.plugins import plugin_names
 
 if TYPE_CHECKING:
@@ -66,9 +65,12 @@ def anonymous_run(one: SavedRun) -> SavedRun:
     from ggbench.runs.summary import QuantSummary
 
     run = one.summary.run
+    subject = _anonymous_record(run.head.subject)
+    if subject.model != run.head.subject.model:  # it was named by its folder
+        subject = replace(subject, model=name_without_quant(subject.file or "") or subject.model)
     head = replace(
         run.head,
-        subject=anonymous_subject(run.head.subject),
+        subject=subject,
         setup=_anonymous_record(run.head.setup),
         settings=_anonymous_record(run.head.settings),
         environment=_anonymous_record(run.head.environment),
@@ -85,14 +87,6 @@ def anonymous_run(one: SavedRun) -> SavedRun:
     return replace(one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)])
 
 
-def anonymous_subject(subject: Subject) -> Subject:
-    """Return a model without its folder; one that was named by its folder gets the name of its file."""
-    bare = _anonymous_record(subject)
-    if bare.model == subject.model:
-        return bare
-    return replace(bare, model=name_without_quant(bare.file or "") or bare.model)
-
-
 def _anonymous_record(record: _Record) -> _Record:
     return msgspec.convert(anonymous(msgspec.to_builtins(record)), type(record))
 
@@ -104,14 +98,15 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, list | tuple):
         return [anonymous(each) for each in value]
     if isinstance(value, dict):
-        return {name: _anonymous_field(name, each) for name, each in value.items()}
+        return {
+            name: None
+            if name in _IDENTIFYING
+            else each
+            if isinstance(each, str) and name in _bytes_fields()
+            else anonymous(each)
+            for name, each in value.items()
+        }
     return value
-
-
-def _anonymous_field(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
-    if name in _IDENTIFYING:
-        return None
-    return value if name in _bytes_fields() and isinstance(value, str) else anonymous(value)
 
 
 @functools.cache

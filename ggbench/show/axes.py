@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine
+from ggbench.show.figures import Curve, Figure, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
@@ -43,7 +43,6 @@ class Axis(msgspec.Struct, frozen=True):
         return np.minimum(bins, count - 1)
 
     def ticks(self, count: int) -> list[float]:
-        """Return round numbers within the axis, about `count` of them."""
         if not self.is_log:
             return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -215,8 +214,6 @@ _DIGITS = 5
 
 
 class CurveData(msgspec.Struct, frozen=True):
-    """The rows of one figure; each has `s`, the index of its run."""
-
     x: Axis
     y: Axis
     bins: list[dict[str, Any]]
@@ -226,7 +223,6 @@ class CurveData(msgspec.Struct, frozen=True):
     slow: list[dict[str, Any]]
     """Bins with a step beyond the top: `x`, and its latency `v`."""
     ends: list[dict[str, Any]]
-    """Where the letter of each curve stands."""
 
 
 def curve_data(figure: Figure) -> CurveData:
@@ -241,21 +237,18 @@ def curve_data(figure: Figure) -> CurveData:
     y = from_a_tick(y_axis(curves, whole, figure.least_range, figure.y_low), TICKS[1])
     data = CurveData(x, y, [], [], [], [])
     for index, curve in enumerate(figure.curves):
-        if len(curve.x):
-            _add(data, index, curve, whole)
+        if not len(curve.x):
+            continue
+        rows = list(_bins(index, curve, whole))
+        data.bins.extend(rows)
+        if curve.error is None:
+            data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > y.high)
+        for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
+            if line is not None:
+                for end in (float(curve.x.min()), float(curve.x.max())):
+                    data.lines.append({"s": index, "k": kind, "x": round(end), "y": _short(float(line.ms(end)))})
+        data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
     return data
-
-
-def _add(data: CurveData, index: int, curve: Curve, whole: Axis) -> None:
-    rows = list(_bins(index, curve, whole))
-    data.bins.extend(rows)
-    if curve.error is None:
-        data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > data.y.high)
-    first, last = float(curve.x.min()), float(curve.x.max())
-    for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
-        if line is not None:
-            data.lines.extend(_ends(index, kind, line, (first, last)))
-    data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
 
 
 def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
@@ -263,19 +256,12 @@ def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
         for x, y, error in zip(curve.x.tolist(), curve.y.tolist(), curve.error.tolist(), strict=True):
             yield {"s": index, "x": x, "y": _short(y), "lo": _short(y - error), "hi": _short(y + error)}
         return
-    n_bins = BINS if len(curve.x) > BINS else max(1, int(whole.high - whole.low) + 1)
-    n_bins = min(n_bins, BINS)
+    n_bins = BINS if len(curve.x) > BINS else min(BINS, int(whole.high - whole.low) + 1)
     band, typical = min_max_columns(curve, whole, n_bins), typical_columns(curve, whole, n_bins)
     middle = whole.low + (band.column + 0.5) / n_bins * (whole.high - whole.low)
     columns = (middle.tolist(), typical.least.tolist(), band.least.tolist(), band.largest.tolist())
     for x, y, low, high in zip(*columns, strict=True):
         yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
-
-
-def _ends(index: int, kind: str, line: LatencyLine, positions: Sequence[float]) -> list[dict[str, Any]]:
-    return [
-        {"s": index, "k": kind, "x": round(position), "y": _short(float(line.ms(position)))} for position in positions
-    ]
 
 
 def _short(value: float) -> float:

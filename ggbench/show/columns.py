@@ -44,7 +44,6 @@ Value: TypeAlias = "str | int | float | bool | None"
 
 class Column(msgspec.Struct, frozen=True):
     key: str
-    """Name in CSV files and in options."""
     header: str
     unit: str
     """Shown below the header; empty if each text has its own unit."""
@@ -62,13 +61,10 @@ def note(summary: QuantSummary) -> str:
     """Return what to know before trusting the row: why it did not complete, else what it lacks."""
     if summary.outcome is not Outcome.COMPLETED:
         return sanitize(summary.run.reason) or summary.outcome.text
+    parts = [imported_text(summary.environment), _too_few(summary)]
     lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
-    origin = imported_text(summary.environment)
-    return "; ".join(
-        filter(
-            None, [origin, *_too_few(summary), *(f"{what}: {sanitize(text)}" for what, text in lacks.items() if text)]
-        )
-    )
+    parts += [f"{what}: {sanitize(text)}" for what, text in lacks.items() if text]
+    return "; ".join(filter(None, parts))
 
 
 def imported_text(environment: Environment | None) -> str:
@@ -77,15 +73,15 @@ def imported_text(environment: Environment | None) -> str:
     return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
-def _too_few(summary: QuantSummary) -> list[str]:
+def _too_few(summary: QuantSummary) -> str:
     """Say that more tokens would give a W."""
     decode, fit = summary.decode, summary.fit
     if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
-        return []
+        return ""
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
+    return f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"
 
 
 def speed_text(summary: QuantSummary) -> str:
@@ -126,21 +122,22 @@ def _yes_no(is_so: bool | None) -> str:
     return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
 
 
-def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
-    ends, doc = reader(path), f"end of the 95 % interval of {name}"
+def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, ...]:
+    """Return the columns of the two ends of an interval, for CSV."""
+    ends, rest = reader(path), f"end of the 95 % interval of {name}"
+
+    def end(index: int) -> Callable[[QuantSummary], float | None]:
+        return lambda summary: found[index] if (found := ends(summary)) else None
+
     return (
-        column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
-        column(
-            f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
-            lambda s: (ends(s) or (None, None))[1], form,
-        ),
-    )  # fmt: skip
+        column(f"{key}_low", f"{name} from", unit, f"Lower {rest}.", end(0), form),
+        column(f"{key}_high", f"{name} to", unit, f"Upper {rest}; unknown is unbounded.", end(1), form),
+    )
 
 
 def estimate_columns(
     key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], Estimate | None]
 ) -> tuple[Column, Column]:
-    """Return the columns of an estimate and of its standard error, for CSV."""
     doc = f"{what[0].upper()}{what[1:]}, with its standard error."
     mean = reader("mean", estimate)
     value = Column(key, header, unit, doc, mean, lambda s: estimate_text(estimate(s)), priority=4)
@@ -338,12 +335,15 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
 
 def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
     """Return every column as CSV: unrounded values; an empty cell is unknown."""
-    cells = ([_csv_cell(column.value(summary)) for column in all_columns().values()] for summary in summaries)
-    return csv_text(list(all_columns()), cells)
+    columns = all_columns()
+
+    def cell(value: Value) -> Value:
+        return without_formula(value) if isinstance(value, str) else value
+
+    return csv_text(list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries))
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
-    """Return a GitHub table of the columns' texts."""
     columns = [all_columns()[key] for key in keys]
     lines = [
         [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
@@ -351,7 +351,3 @@ def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> 
         *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _csv_cell(value: Value) -> Value:
-    return without_formula(value) if isinstance(value, str) else value

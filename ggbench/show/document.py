@@ -69,7 +69,6 @@ class Shape:
         return tuple(each for each in self.fields if each.name not in names)
 
     def __or__(self, none: None) -> Nested:
-        """Return the type of a field that holds such an object or null."""
         return Nested(self, "one", or_null=True)
 
 
@@ -81,7 +80,6 @@ class Nested(msgspec.Struct, frozen=True):
     or_null: bool = False
 
     def __or__(self, none: None) -> Nested:
-        """Return the same type, or null."""
         return replace(self, or_null=True)
 
 
@@ -290,7 +288,6 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 
 
 def _hook(kind: type) -> Json:
-    """Return the schema of `object` and of the config of any engine."""
     if kind is object:
         return {"title": "anything"}  # msgspec takes none that is empty
     if kind is EngineConfig:
@@ -299,21 +296,16 @@ def _hook(kind: type) -> Json:
 
 
 def _references(schema: object, parts: Mapping[str, Json]) -> set[str]:
-    """Return the names of the parts that a schema refers to, directly or through others."""
     found: set[str] = set()
     todo = [schema]
     while todo:
-        each = todo.pop()
-        todo += each if isinstance(each, list) else each.values() if isinstance(each, dict) else []
-        name = str(each.get("$ref", "")).removeprefix("#/$defs/") if isinstance(each, dict) else ""
-        if name in parts and name not in found:
-            found.add(name)
-            todo.append(parts[name])
+        names = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(todo.pop()))) & (parts.keys() - found)
+        found |= names
+        todo += [parts[name] for name in names]
     return found
 
 
 def _described(schema: Json, record: type | None) -> Json:
-    """Return a record's schema with docstrings, and every field required, since documents have all of them."""
     if record is None or "properties" not in schema:
         return schema
     docs = field_docs(record)
@@ -341,7 +333,6 @@ def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _records(types: tuple[_Type, ...]) -> Iterator[type]:
-    """Yield every record that these types reach."""
     seen: set[Any] = set()
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
@@ -360,7 +351,6 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
 
 
 def _typed_member(record: type, name: str) -> tuple[_Type, str]:
-    """Return the type of a field or a property and its docstring."""
     getter = _getter(record, name)
     return _member_type(record, name), (inspect.getdoc(getter) if getter else field_docs(record).get(name)) or ""
 

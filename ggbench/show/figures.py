@@ -35,7 +35,6 @@ class LatencyLine(msgspec.Struct, frozen=True):
 
 class Curve(msgspec.Struct, frozen=True):
     name: str
-    """Shown in the legend; may hold any text."""
     x: Integers
     """Positions from 1 on, where repetitions follow each other, or numbers of chunks."""
     y: Floats
@@ -60,7 +59,6 @@ class Mark(msgspec.Struct, frozen=True):
     index: int | None = None
     """Index of the curve whose colour it has; None for the colour of text."""
     label: str = ""
-    """Shown in the legend. Printable."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -68,7 +66,6 @@ class Figure(msgspec.Struct, frozen=True):
     """Unique among all figures and charts; part of a file's name."""
     y_name: str
     y_unit: str
-    """Empty for a number without one."""
     x_name: str
     x_unit: str
     """Empty if the name says it."""
@@ -81,7 +78,6 @@ class Figure(msgspec.Struct, frozen=True):
     """The y axis begins here or lower; None for the least value."""
     marks: tuple[Mark, ...] = ()
     caption: str = ""
-    """Printed above the legend: what the marks mean. Printable."""
     is_log: bool = False
     """Whether both axes are logarithmic."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
@@ -104,7 +100,6 @@ class Figure(msgspec.Struct, frozen=True):
 
 class PlottedRun(msgspec.Struct, frozen=True):
     name: str
-    """Distinguishes it from the others in the plot."""
     positions: Integers
     """Position of every timed step, from 1."""
     step_ns: Integers
@@ -124,24 +119,23 @@ class PlottedRun(msgspec.Struct, frozen=True):
 
 
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
-    """Return latency against position of every timed step of a batch size. An imported run has no steps, but means of
-    windows that another tool timed as a whole.
+    """Return latency against position of every timed step of a batch size.
+
+    An imported run has no steps, but means of windows that another tool timed as a whole.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
-    key, name = ("latency", "latency of one token")
-    if n_seqs > 1:
-        key, name = f"latency-b{n_seqs}", f"latency of one step, batch {format_count(n_seqs)}"
-    return Figure(key, name, "ms", "position", "tokens", curves, end)
+    if n_seqs == 1:
+        return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+    name = f"latency of one step, batch {format_count(n_seqs)}"
+    return Figure(f"latency-b{n_seqs}", name, "ms", "position", "tokens", curves, end)
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
-    """Return the batch sizes of the steps whose series are known, in ascending order."""
     return tuple(sorted({_batch_size(name) for name in set(run.series)}))
 
 
 def _batch_size(series: str) -> int:
-    """Return the number of sequences from the name of a series such as `decode/p25/b1/r0`."""
     found = re.search(r"/b(\d{1,9})(?:/|$)", series)
     return int(found[1]) if found else 1
 
@@ -155,20 +149,14 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
-    return Curve(
-        name=run.name,
-        x=x,
-        y=y,
-        error=error,
-        fit=fitted_line(run.fit),
-        limit=limit_line(run.limit),
-        note="" if run.fit is None else _fit_text(run.fit),
-        dimmed=run.dimmed,
-    )
+    fit, limit, note = run.fit, run.limit, ""
+    if fit is not None:
+        note = f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
+    limit_line = None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
+    return Curve(run.name, x, y, error, fitted_line(fit), limit_line, note, run.dimmed)
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
-    """Return the middle of each window, its mean latency in ms, and the standard error of that over repetitions."""
     found: dict[int, list[float]] = {}
     for window in windows:
         found.setdefault(round(window.mean_position), []).append(window.step_ms)
@@ -187,11 +175,6 @@ def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
 
 
-def limit_line(limit: DecodeLimit | None) -> LatencyLine | None:
-    """Return the line of a limit on decode latency."""
-    return None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
-
-
 def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
     """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
     lines: list[str] = []
@@ -201,10 +184,6 @@ def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
         else:
             lines += textwrap.wrap(part, width) or [""]
     return lines
-
-
-def _fit_text(fit: LineFit) -> str:
-    return f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -236,7 +215,6 @@ class ChartPoint(msgspec.Struct, frozen=True):
     group: str = ""
     """Points of one group have one shape; empty without groups."""
     x_ends: tuple[float, float] | None = None
-    """Ends of the interval."""
     y_ends: tuple[float, float] | None = None
 
 
@@ -248,24 +226,13 @@ class BarChart(msgspec.Struct, frozen=True):
     bars: tuple[Bar, ...]
     is_less_better: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.bars
-
 
 class StackChart(msgspec.Struct, frozen=True):
-    """A bar for each run, made of parts that add up."""
-
     key: str
     title: str
     unit: str
     parts: tuple[StackPart, ...]
     totals: tuple[Bar, ...]
-    """One for each run with parts."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.parts
 
 
 class PointChart(msgspec.Struct, frozen=True):
@@ -278,10 +245,6 @@ class PointChart(msgspec.Struct, frozen=True):
     """Whether each point is labelled with its run's name."""
     counts: bool = False
     """Whether the x axis counts, so that it has only whole numbers."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.points
 
 
 Chart = BarChart | StackChart | PointChart | Figure
@@ -297,14 +260,16 @@ def runs_of(chart: Chart) -> tuple[int, ...]:
 
 def series_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices that have a colour of their own, ascending: a figure's curves, else the runs."""
-    if isinstance(chart, Figure):
-        return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
-    shown: Sequence[Bar | StackPart | ChartPoint]
-    if isinstance(chart, BarChart):
-        shown = chart.bars
-    else:
-        shown = chart.parts if isinstance(chart, StackChart) else chart.points
-    return tuple(sorted({each.run for each in shown}))
+    match chart:
+        case Figure():
+            return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
+        case BarChart():
+            runs = {bar.run for bar in chart.bars}
+        case StackChart():
+            runs = {part.run for part in chart.parts}
+        case PointChart():
+            runs = {point.run for point in chart.points}
+    return tuple(sorted(runs))
 
 
 OUTSIDE = "outside buffers"
@@ -334,26 +299,26 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
 
 def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
     """Return the memory of each run by weights, KV cache, compute and output buffers, and the rest."""
-    found: dict[int, tuple[tuple[str, int | None], ...]] = {}
+    held: dict[int, dict[str, int]] = {}
     for index, memory in enumerate(summary.memory for summary in summaries):
         if memory.buffers and memory.n_ctx is not None:
-            found[index] = (
-                ("weights", memory.weight_bytes),
-                ("KV cache", memory.kv_bytes),
-                ("compute", memory.compute_bytes),
-                ("output", sum(each.output_bytes for each in memory.buffers)),
-                (OUTSIDE, memory.other_bytes),
-            )
-    totals = {index: sum(n_bytes or 0 for _, n_bytes in parts) for index, parts in found.items()}
+            output = sum(each.output_bytes for each in memory.buffers)
+            parts = {"weights": memory.weight_bytes, "KV cache": memory.kv_bytes, "compute": memory.compute_bytes,
+                     "output": output, OUTSIDE: memory.other_bytes}  # fmt: skip
+            held[index] = {name: n_bytes for name, n_bytes in parts.items() if n_bytes}
+    totals = {index: sum(parts.values()) for index, parts in held.items()}
     unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
-    parts = [
-        StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
-        for index, held in found.items()
-        for name, n_bytes in held
-        if n_bytes
-    ]
-    bars = [Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()]
-    return StackChart("memory", "Memory by what it holds", unit, tuple(parts), tuple(bars))
+    return StackChart(
+        "memory",
+        "Memory by what it holds",
+        unit,
+        tuple(
+            StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
+            for index, parts in held.items()
+            for name, n_bytes in parts.items()
+        ),
+        tuple(Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()),
+    )
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:
@@ -361,8 +326,7 @@ def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Fig
     curves = []
     for name, summary in zip(names, summaries, strict=True):
         found = [each for each in summary.prefills if not each.n_depth]
-        x = np.asarray([each.n_prompt for each in found], np.int64)
-        y = np.asarray([each.tok_s for each in found], np.float64)
+        x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
         note = f"{tok_s_text(found[-1])} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
         curves.append(Curve(name, x, y, np.zeros(len(y)), note=note))
     return Figure("prefill", "speed of reading a prompt", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)

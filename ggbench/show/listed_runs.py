@@ -57,7 +57,6 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return `completed`, `out of memory`, `running`. Printable."""
         return sanitize(self.stored.state.replace("_", " "))
 
     @property
@@ -76,7 +75,6 @@ class ListedRun(msgspec.Struct, frozen=True):
         return self.stored.state == Outcome.COMPLETED
 
     def text(self, key: str) -> str:
-        """Return the text of a column of `ggbench.show.columns`; an em dash if the run cannot be read."""
         summary = self.summary
         return UNKNOWN if summary is None else column_of(key).text(summary)
 
@@ -106,11 +104,9 @@ class SavedRun(msgspec.Struct, frozen=True):
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()
-    """Observations other than samples."""
 
     @classmethod
     def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
-        """Read what is stored of a summary's leading run. Raises StoreError and UnknownName."""
         assert summary.run.run_id is not None
         stored = store.load_run(summary.run.run_id)
         bodies = [each.body for each in read_recording(store, stored).observations]
@@ -118,7 +114,6 @@ class SavedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        """Read a stored run. Raises StoreError if this ggbench cannot read it."""
         return cls.of(store, QuantSummary.of([read_run(store, stored)]))
 
     @property

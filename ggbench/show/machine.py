@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
+from ggbench.machine.records import Environment, GpuUse, MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
@@ -22,20 +22,15 @@ from ggbench.units import counted, format_bytes, format_count, format_ms, format
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
 
-_Part = Callable[[GpuReading], float | None]
 _Format = Callable[[float], str]
 
 
-def _mhz(value: float) -> str:
-    return f"{format_count(round(value))} MHz"
-
-
-_OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
-    ("SM clock", lambda gpu: gpu.sm_clock_mhz, _mhz),
-    ("memory clock", lambda gpu: gpu.memory_clock_mhz, _mhz),
-    ("power", lambda gpu: gpu.power_w, lambda watts: f"{format_number(watts)} W"),
-    ("temperature", lambda gpu: gpu.temperature_c, lambda celsius: f"{format_number(celsius)} °C"),
-    ("memory", lambda gpu: gpu.used_bytes, format_bytes),
+_OF_GPU: tuple[tuple[str, str, _Format], ...] = (
+    ("SM clock", "sm_clock_mhz", lambda mhz: f"{format_count(round(mhz))} MHz"),
+    ("memory clock", "memory_clock_mhz", lambda mhz: f"{format_count(round(mhz))} MHz"),
+    ("power", "power_w", lambda watts: f"{format_number(watts)} W"),
+    ("temperature", "temperature_c", lambda celsius: f"{format_number(celsius)} °C"),
+    ("memory", "used_bytes", format_bytes),
 )
 
 
@@ -76,49 +71,33 @@ def environment_line(environment: Environment) -> str:
     software = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     cores = f"{environment.n_cores} cores" if environment.n_cores else ""
     ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
-    cpu = ", ".join(filter(None, (environment.cpu, cores, ram)))
-    parts = (software, environment.os, cpu, *gpus, *_imported(environment.imported), *environment.changes)
-    return sanitize("; ".join(filter(None, parts)))
-
-
-def _imported(imported: Imported | None) -> tuple[str, ...]:
-    if imported is None:
-        return ()
-    return f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks
+    parts = [software, environment.os, ", ".join(filter(None, (environment.cpu, cores, ram))), *gpus]
+    if imported := environment.imported:
+        parts += [f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks]
+    return sanitize("; ".join(filter(None, (*parts, *environment.changes))))
 
 
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
     """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU; None without readings."""
-    lines = [line for line in _lines(readings, use) if line[1]]
-    if not lines:
-        return None
-    n_readings = counted(len(readings), "reading")
-    columns = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
     rows = [
-        (
-            f"  {name}",
-            *map(text, (min(values), statistics.median(values), max(values))),
-            sparkline(values, _CURVE_WIDTH),
-        )
-        for name, values, text in lines
+        (f"  {name}", *map(text, (min(found), statistics.median(found), max(found))), sparkline(found, _CURVE_WIDTH))
+        for name, values, text in _lines(readings, use)
+        if (found := [value for value in values if value is not None])
     ]
-    return new_table("Machine", columns, rows)
+    columns = {"": "left", "min": "right", "median": "right", "max": "right", counted(len(readings), "reading"): "left"}
+    return new_table("Machine", columns, rows) if rows else None
 
 
-def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float], _Format]]:
-    yield "CPU", _known(each.cpu_share for each in readings), format_percent
-    yield "RAM", _known(each.used_bytes for each in readings), format_bytes
+def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float | None], _Format]]:
+    yield "CPU", [each.cpu_share for each in readings], format_percent
+    yield "RAM", [each.used_bytes for each in readings], format_bytes
     indices = sorted({gpu.index for each in readings for gpu in each.gpus})
     shown = indices if use is None else [index for index in indices if index in use.indices]
     for index in shown:
         gpus = [gpu for each in readings for gpu in each.gpus if gpu.index == index]
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
-        for name, part, text in _OF_GPU:
-            yield f"{gpu_name} {name}", _known(map(part, gpus)), text
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+        for name, field, text in _OF_GPU:
+            yield f"{gpu_name} {name}", [getattr(gpu, field) for gpu in gpus], text
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -147,7 +126,6 @@ _CLOCKS = {
 
 
 def serving_in(run: Run) -> ServingFigures | None:
-    """Return how a server answered; None for a run without one."""
     serving: ServingFigures | None = getattr(run.result, "serving", None)
     return serving
 
@@ -158,28 +136,21 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     if serving is None:
         return []
     url = f" at {setup.base_url}" if setup.base_url else ""
+    ttft = "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token"
     draft = ""
     if serving.n_drafted:
-        share = format_percent((serving.n_accepted or 0) / serving.n_drafted)
-        accepted = f"{format_count(serving.n_accepted)} of {format_count(serving.n_drafted)} drafted tokens"
-        draft = f"{accepted} accepted, {share}"
+        n_accepted = serving.n_accepted or 0
+        draft = f"{format_count(n_accepted)} of {format_count(serving.n_drafted)} drafted tokens accepted, "
+        draft += format_percent(n_accepted / serving.n_drafted)
     return [
         ("server", sanitize(f"{serving.server}{url}")),
-        ("clock", clock_text(serving)),
+        ("clock", _CLOCKS[serving.clock]),
         ("network", _network(serving)),
-        (
-            "TTFT",
-            "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token",
-        ),
+        ("TTFT", ttft),
         ("chunks", _chunks(serving)),
         ("speculation", draft),
-        *(("not as asked" if index == 0 else "", sanitize(each)) for index, each in enumerate(serving.remarks)),
+        *(("" if index else "not as asked", sanitize(each)) for index, each in enumerate(serving.remarks)),
     ]
-
-
-def clock_text(serving: ServingFigures) -> str:
-    """Return whose clock timed the tokens and what that includes."""
-    return _CLOCKS[serving.clock]
 
 
 def serving_caption(run: Run) -> str:
@@ -187,7 +158,7 @@ def serving_caption(run: Run) -> str:
     serving = serving_in(run)
     if serving is None:
         return ""
-    parts = [f"{serving.server}; clock of the tokens: {clock_text(serving)}", _network(serving), _chunks(serving)]
+    parts = [f"{serving.server}; clock of the tokens: {_CLOCKS[serving.clock]}", _network(serving), _chunks(serving)]
     parts += [f"not as asked: {each}" for each in serving.remarks]
     return sanitize("; ".join(filter(None, parts)))
 
@@ -208,35 +179,30 @@ def _chunks(serving: ServingFigures) -> str:
     return f"{count}, {what}"
 
 
-_DATE = len("2026-11-20")
-
-
 def source_line(summaries: Sequence[QuantSummary]) -> str:
     """Return `runs 1, 3 of 2026-11-20, Xeon, 2 cores, 24.0 GiB; ggbench 0.1.0, llama.cpp b7000`. Printable."""
     numbers = [str(summary.run.run_id) for summary in summaries if summary.run.run_id is not None]
-    dates = sorted({summary.run.head.started_at[:_DATE] for summary in summaries} - {""})
-    parts = []
-    if numbers:
-        days = f" of {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''}" if dates else ""
-        parts.append(f"run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}{days}")
+    dates = sorted({summary.run.head.started_at[: len("2026-11-20")] for summary in summaries} - {""})
+    days = f" of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else ""
+    runs = f"run{'s' * (len(numbers) > 1)} {', '.join(numbers)}{days}" if numbers else ""
     machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
-    parts += [text for text in machines if text]
-    return sanitize("; ".join(parts))
+    return sanitize("; ".join(filter(None, (runs, *machines))))
 
 
 def machine_text(environment: Environment | None) -> str:
     """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty if unknown. Printable."""
     if environment is None:
         return ""
-    cores = (
-        "" if environment.n_cores is None else f"{environment.n_cores} core{'' if environment.n_cores == 1 else 's'}"
-    )
-    ram = "" if environment.ram_bytes is None else format_bytes(environment.ram_bytes)
-    llama = f"llama.cpp {environment.llama_cpp}" if environment.llama_cpp else ""
-    ggbench = f"ggbench {environment.ggbench}" if environment.ggbench else ""
-    gpus = (gpu.name for gpu in environment.gpus)
-    torch = f"Transformers {environment.transformers}" if environment.transformers else ""
-    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
+    versions = {"ggbench": environment.ggbench, "llama.cpp": environment.llama_cpp,
+                "Transformers": environment.transformers}  # fmt: skip
+    parts = [
+        environment.cpu,
+        counted(environment.n_cores, "core") if environment.n_cores else "",
+        format_bytes(environment.ram_bytes) if environment.ram_bytes else "",
+        *(gpu.name for gpu in environment.gpus),
+        imported_text(environment),
+        *(f"{name} {version}" for name, version in versions.items() if version),
+    ]
     return sanitize(", ".join(filter(None, parts)))
 
 

@@ -19,7 +19,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, Column, reader
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Expected, Interval
+from ggbench.stats.intervals import Interval
 from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -73,11 +73,6 @@ class Property(msgspec.Struct, frozen=True):
     of: Callable[[QuantSummary], object] = lambda summary: summary
     """What the path starts from."""
 
-    def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
-        """Return whether it belongs to one engine's config and another engine ran one of these."""
-        root = self.path.partition(".")[0]
-        return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
-
     def text(self, summary: QuantSummary) -> str:
         value = reader(self.path, self.of)(summary)
         return "" if value is None else sanitize(self.form(value))
@@ -92,13 +87,7 @@ def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     return tuple(found.values())
 
 
-def column_metric(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return the metric of a column of `ggbench.show.columns`."""
-    return metric_of(COLUMNS[key], **more)
-
-
 def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return the metric of a column."""
 
     def value(summary: QuantSummary) -> float | None:
         known = column.value(summary)
@@ -121,7 +110,7 @@ def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float 
 
 def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
     """Return a column proportional to another metric or its inverse, with an interval that follows from it."""
-    column = column_metric(key, more_is_better=more_is_better, is_timed=base.is_timed)
+    column = metric_of(COLUMNS[key], more_is_better=more_is_better, is_timed=base.is_timed)
 
     def interval(summary: QuantSummary) -> Interval | None:
         ends, of, value = base.interval and base.interval(summary), base.value(summary), column.value(summary)
@@ -143,8 +132,8 @@ def _either(one: Metric, other: Metric) -> Metric:
         return one if one.text(summary) != UNKNOWN else other
 
     def interval(summary: QuantSummary) -> Interval | None:
-        found = of(summary)
-        return None if found.interval is None else found.interval(summary)
+        found = of(summary).interval
+        return None if found is None else found(summary)
 
     return replace(
         one,
@@ -165,18 +154,16 @@ def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
 
 
-def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Return the exact memory; None for a run that ended early or had several contexts."""
-    result, n_bytes = summary.run.result, summary.memory.total_bytes
-    if summary.outcome is not Outcome.COMPLETED or result is None or result.no_one_memory or n_bytes is None:
-        return None
-    return n_bytes, n_bytes
-
-
-def _no_memory_to_compare(summary: QuantSummary) -> str:
+def _why_no_memory(summary: QuantSummary) -> str:
     if summary.outcome is not Outcome.COMPLETED:
         return "not completed"
     return summary.run.result.no_one_memory if summary.run.result else NO_INTERVAL
+
+
+def _memory_interval(summary: QuantSummary) -> Interval | None:
+    """Return the exact memory; None for a run that ended early or had several contexts."""
+    n_bytes = summary.memory.total_bytes
+    return None if _why_no_memory(summary) or n_bytes is None else (n_bytes, n_bytes)
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
@@ -185,28 +172,42 @@ def decoded_lengths(summary: QuantSummary) -> object:
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
 
-def _prefill(n_prompt: int) -> Metric:
-    def speed(summary: QuantSummary) -> PrefillSpeed | None:
-        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
-
-    name = f"prefill {format_count(n_prompt)}"
+def _speed_metric(
+    key: str,
+    header: str,
+    topic: str,
+    text: Callable[[QuantSummary], str],
+    speed: Callable[[QuantSummary], tuple[float, tuple[float, float | None] | None] | None],
+) -> Metric:
+    """Return a metric of tokens/s; `speed` returns the value and the ends of its interval, as far as they exist."""
     metric = Metric(
-        f"prefill_{n_prompt}",
-        name,
+        key,
+        header,
         "tok/s",
-        text=lambda summary: tok_s_text(speed(summary)),
+        text=text,
         more_is_better=True,
-        value=lambda summary: found.tok_s if (found := speed(summary)) else None,
-        topic=name,
+        value=lambda summary: found[0] if (found := speed(summary)) else None,
+        topic=topic,
         is_timed=True,
         concern="speed",
     )
-    return estimated(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
+    return estimated(metric, lambda summary: found[1] if (found := speed(summary)) else None)
+
+
+def _prefill(n_prompt: int) -> Metric:
+    def prompt(summary: QuantSummary) -> PrefillSpeed | None:
+        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
+
+    def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None] | None] | None:
+        return (found.tok_s, found.tok_s_ci95) if (found := prompt(summary)) else None
+
+    name = f"prefill {format_count(n_prompt)}"
+    return _speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
 
 
 _SPEED = estimated(
-    column_metric(
-        "tok_s",
+    metric_of(
+        COLUMNS["tok_s"],
         more_is_better=True,
         topic="speed",
         basis=decoded_lengths,
@@ -218,10 +219,12 @@ _SPEED = estimated(
 )
 
 
-W = estimated(column_metric("w_tokens_per_ms", more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95"))
+W = estimated(
+    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
+)
 
 
-B = estimated(column_metric("b_ms", more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
+B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
 
 
 MEMORY = Metric(
@@ -232,7 +235,7 @@ MEMORY = Metric(
     more_is_better=False,
     value=lambda summary: summary.memory.total_bytes,
     interval=_memory_interval,
-    left_out=_no_memory_to_compare,
+    left_out=_why_no_memory,
     topic="memory",
     difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
     basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
@@ -250,7 +253,7 @@ _DECODE = (
     derived("b_w16_ms", B, more_is_better=False),
     MEMORY,
     *(
-        column_metric(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
+        metric_of(COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
         for key in ("p50_ms", "p99_ms")
     ),
 )
@@ -276,48 +279,30 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def reach_of(summary: QuantSummary) -> int | None:
-    """Return the last position with a measured or forecast latency; None without one."""
     found = _speed_of(summary)
     return None if found is None else found.reach
 
 
 def _speed_of(summary: QuantSummary) -> RunSpeed | None:
-    """Return the speeds of the first run that has latencies by position."""
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 
 
 def _at_depth(depth: int) -> Metric:
-    def speed(summary: QuantSummary) -> tuple[Expected, bool] | None:
-        """Tokens/s, and whether they lie beyond what was measured."""
+    def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None]] | None:
         curve = _speed_of(summary)
         if curve is None:
             return None
-        return inverse(interpolated(curve.step_ms, depth + 1)), curve.reach is None or depth >= curve.reach
+        found = inverse(interpolated(curve.step_ms, depth + 1))
+        return found.value, (found.low, found.high if math.isfinite(found.high) else None)
 
     def text(summary: QuantSummary) -> str:
-        found = speed(summary)
+        found, reach = speed(summary), reach_of(summary)
         if found is None:
             return UNKNOWN
-        (value, low, high), is_beyond = (found[0].value, found[0].low, found[0].high), found[1]
-        shown = format_interval(value, low, high) if math.isfinite(high) else f"> {format_number(low)}"
-        return f"~{shown}" if is_beyond else shown
+        value, (low, high) = found
+        shown = f"> {format_number(low)}" if high is None else format_interval(value, low, high)
+        return f"~{shown}" if reach is None or depth >= reach else shown
 
-    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
-        found = speed(summary)
-        if found is None:
-            return None
-        return found[0].low, found[0].high if math.isfinite(found[0].high) else None
-
-    metric = Metric(
-        f"tok_s_d{depth}",
-        format_count(depth),
-        "tok/s",
-        text=text,
-        more_is_better=True,
-        value=lambda summary: found[0].value if (found := speed(summary)) else None,
-        topic=f"speed at n_depth {format_count(depth)}",
-        is_timed=True,
-        concern="speed",
-    )
-    return estimated(metric, ends)
+    length = format_count(depth)
+    return _speed_metric(f"tok_s_d{depth}", length, f"speed at n_depth {length}", text, speed)

@@ -17,8 +17,6 @@ from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
 
-NO_REASON = "Why it cannot be counted; null where it can."
-
 
 def _provenance(is_twin: Get) -> tuple[Field, ...]:
     text = "A twin has the true shape, no trained weights."
@@ -29,23 +27,12 @@ def files_field(paths: Get) -> tuple[Field, ...]:
     return field("files", list[str], "Paths, the shards in order.", paths)
 
 
-def _kv_bytes_per_token(file: ModelFile) -> int | None:
+def _kv(file: ModelFile) -> tuple[int | None, str | None]:
+    """Return the KV bytes per token, or why they are unknown."""
     try:
-        return file.kv_bytes_per_token()
-    except Unsupported:
-        return None
-
-
-def _no_kv_reason(file: ModelFile) -> str | None:
-    try:
-        file.kv_bytes_per_token()
+        return file.kv_bytes_per_token(), None
     except Unsupported as error:
-        return error.message
-    return None
-
-
-def _state_bytes(file: ModelFile) -> int | None:
-    return None if _no_kv_reason(file) else sum(state.state_bytes for state in file.states)
+        return None, error.message
 
 
 def _metadata(file: ModelFile) -> dict[str, object]:
@@ -70,13 +57,18 @@ INSPECT = Document(
         "kv_bytes_per_token",
         int | None,
         "KV cache in f16 for one position over all layers, ignoring any window.",
-        _kv_bytes_per_token,
+        lambda file: _kv(file)[0],
     ),
-    field("no_kv_reason", str | None, "Why that is not counted from the header.", _no_kv_reason),
+    field("no_kv_reason", str | None, "Why that is not counted from the header.", lambda file: _kv(file)[1]),
     of(ModelFile, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
     of(ModelFile, "n_expert n_expert_used sliding_window"),
     field("n_windowed_layers", int, get=lambda file: sum(state.window is not None for state in file.states)),
-    field("state_bytes", int | None, "Of layers whose state does not grow with the context.", _state_bytes),
+    field(
+        "state_bytes",
+        int | None,
+        "Of layers whose state does not grow with the context.",
+        lambda file: None if _kv(file)[1] else sum(state.state_bytes for state in file.states),
+    ),
     field("n_tensors", int, get=lambda file: len(file.tensors)),
     field(
         "tensor_types",

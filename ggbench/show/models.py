@@ -35,7 +35,7 @@ from ggbench.show.tables import (
     spaced,
 )
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_number, format_params, format_percent
 
 if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
@@ -70,8 +70,9 @@ def catalog_table(
 
 
 def local_models_listing(models: Sequence[LocalModel], *, width: int | None = None) -> Text:
-    """Return store, quant, size, architecture, trained length, and MODEL as a shell takes it, as one text. rich is too
-    slow for a table of hundreds of lines, and a path folded into a column cannot be copied.
+    """Return store, quant, size, architecture, trained length, and MODEL as a shell takes it, as one text.
+
+    rich is too slow for a table of hundreds of lines, and a path folded into a column cannot be copied.
     """
     columns = {
         "store": [model.store for model in models],
@@ -81,9 +82,14 @@ def local_models_listing(models: Sequence[LocalModel], *, width: int | None = No
     if width is None or width >= _WIDE:
         columns["architecture"] = [model.architecture or UNKNOWN for model in models]
         columns["trained to"] = [format_count(model.n_ctx_train) for model in models]
-    padded = [_padded([header, *texts], right=header in _RIGHT) for header, texts in columns.items()]
-    header, *lines = map((" " * GAP).join, zip(*padded, ["model", *map(_model_text, models)], strict=True))
-    text = Text.assemble((f"{header}\n", "bold"), "─" * cell_len(header))
+    padded = []
+    for header, texts in columns.items():
+        lengths = [cell_len(text) for text in (header, *texts)]
+        blanks = [" " * (max(lengths) - length) for length in lengths]
+        pairs = zip((header, *texts), blanks, strict=True)
+        padded.append([blank + text if header in _RIGHT else text + blank for text, blank in pairs])
+    first, *lines = map((" " * GAP).join, zip(*padded, ["model", *map(_model_text, models)], strict=True))
+    text = Text.assemble((f"{first}\n", "bold"), "─" * cell_len(first))
     for model, line in zip(models, lines, strict=True):
         text.append(f"\n{line}", "dim" if model.reason else None)
     if any(model.is_twin for model in models):
@@ -93,27 +99,17 @@ def local_models_listing(models: Sequence[LocalModel], *, width: int | None = No
 
 def local_models_total(models: Sequence[LocalModel]) -> str:
     n_files = sum(bool(model.paths) for model in models)
-    return f"{n_files} {'model' if n_files == 1 else 'models'}, {format_bytes(sum(m.file_bytes or 0 for m in models))}"
+    return f"{counted(n_files, 'model')}, {format_bytes(sum(model.file_bytes or 0 for model in models))}"
 
 
 def _model_text(model: LocalModel) -> str:
     """Return what to type, after a name that is in no path, such as Ollama's, and before what is wrong."""
-    typed = sanitize(_quoted(model.model)) if model.paths else ""
-    tells_all = typed and (not model.is_named_by_path or model.name in typed)
-    shown = typed if tells_all else f"{sanitize(model.name)}  {typed}".rstrip()
+    path = model.model
+    quoted = f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)  # no shell expands a quoted ~
+    typed = sanitize(quoted) if model.paths else ""
+    has_name = typed and (not model.is_named_by_path or model.name in typed)
+    shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
     return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown
-
-
-def _quoted(model: str) -> str:
-    """Quote for a POSIX shell, which expands `~` only outside quotes."""
-    return f"~/{shlex.quote(model[2:])}" if model.startswith("~/") else shlex.quote(model)
-
-
-def _padded(texts: Sequence[str], *, right: bool) -> list[str]:
-    lengths = list(map(cell_len, texts))
-    widest = max(lengths)
-    blanks = [" " * (widest - length) for length in lengths]
-    return [blank + text if right else text + blank for text, blank in zip(texts, blanks, strict=True)]
 
 
 def repo_report(
@@ -121,23 +117,28 @@ def repo_report(
 ) -> RenderableType:
     """Return the repo's facts and its variants; `here` has complete ones on this disk, `here_bytes` bytes of any."""
     variants = listing.variants
-    sidecars = [f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars]
-    commit = listing.commit if listing.revision == listing.commit else f"{listing.commit} ({listing.revision})"
     facts = [
-        ("commit", commit),
+        ("commit", " ".join(dict.fromkeys((listing.commit, listing.revision)))),
         ("listed", listing.listed_at),
-        ("in all", f"{format_bytes(listing.total_bytes)} in {len(variants)} variant{'s' if len(variants) > 1 else ''}"),
-        ("sidecars", ", ".join(sidecars)),
+        ("in all", f"{format_bytes(listing.total_bytes)} in {counted(len(variants), 'variant')}"),
+        ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
         ("other files", format_count(listing.n_other_files)),
     ]
+
+    def share(variant: RepoVariant) -> str:
+        if variant.name in here:
+            return "yes"
+        n_bytes = here_bytes.get(variant.name, 0)
+        return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
+
     table = fitted_table(
         [
             names("quant", (each.quant or UNKNOWN for each in variants)),
             right("size", (format_bytes(each.file_bytes) for each in variants)),
             right("files", (format_count(len(each.files)) for each in variants), priority=2),
-            left("here", (_here(each, here, here_bytes) for each in variants), priority=1),
+            left("here", map(share, variants), priority=1),
             names("name", (each.name for each in variants), 3),
-            notes(_missing(each.missing) for each in variants),
+            notes(f"missing: {', '.join(each.missing)}" if each.missing else "" for each in variants),
         ],
         labels=[sanitize(each.quant or each.name) for each in variants],
         dim=[bool(each.missing) for each in variants],
@@ -161,20 +162,7 @@ def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
     )
 
 
-def _here(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]) -> str:
-    if variant.name in here:
-        return "yes"
-    n_bytes = here_bytes.get(variant.name, 0)
-    return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
-
-
-def _missing(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"missing: {paths[0]}{more}" if paths else ""
-
-
 _VALUE_WIDTH = 72
-"""Characters of a metadata value; a chat template has thousands."""
 _LIST_ENDS = 8
 
 
@@ -184,25 +172,24 @@ def header_details(model_file: ModelFile) -> RenderableType:
     if model_file.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
     if model_file.truncation:
-        heading.append(
-            f"\ntruncated: {model_file.truncation}, as of a download that stopped; it cannot be loaded, and what "
-            "follows is from its header, which is whole",
-            style="bold red",
-        )
+        text = f"\ntruncated: {model_file.truncation}; it cannot be loaded, but its header below is complete"
+        heading.append(text, style="bold red")
     if model_file.unknown_types:
-        names = ", ".join(map(sanitize, model_file.unknown_types))
-        heading.append(
-            f"\ntensor types unknown to this ggbench: {names}; so size in memory and BPW are too", style="yellow"
-        )
-    parts = (
-        heading,
-        facts_table("File", _file(model_file)),
-        facts_table("Shape", shape_facts(model_file)),
-        facts_table("Memory", _memory(model_file)),
-        types_table(model_file),
-        facts_table("Metadata", [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]),
+        types = ", ".join(map(sanitize, model_file.unknown_types))
+        text = f"\nunknown tensor types: {types}; so size in memory and BPW are unknown, too"
+        heading.append(text, style="yellow")
+    return spaced(
+        [
+            heading,
+            facts_table("File", _file(model_file)),
+            facts_table("Shape", shape_facts(model_file)),
+            facts_table("Memory", _memory(model_file)),
+            types_table(model_file),
+            facts_table(
+                "Metadata", [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
+            ),
+        ]
     )
-    return spaced(parts)
 
 
 def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) -> Table:
@@ -225,15 +212,15 @@ def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) ->
 
 
 def tensors_table(model_file: ModelFile) -> Table:
-    columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
+    columns = {"name": "left", "shape": "right", "type": "left", "size": "right", "shard": "right"}
     rows = [
-        [sanitize(each.name), " × ".join(map(str, each.shape)), sanitize(each.type_name), format_bytes(each.n_bytes)]
+        [sanitize(each.name), " × ".join(map(str, each.shape)), sanitize(each.type_name), format_bytes(each.n_bytes),
+         str(each.shard + 1)]
         for each in model_file.tensors
-    ]
-    if len(model_file.paths) > 1:
-        columns["shard"] = "right"
-        for row, tensor in zip(rows, model_file.tensors, strict=True):
-            row.append(str(tensor.shard + 1))
+    ]  # fmt: skip
+    if len(model_file.paths) < 2:
+        del columns["shard"]
+        rows = [row[:-1] for row in rows]
     return new_table("Tensors", columns, rows)
 
 
@@ -254,6 +241,11 @@ def shape_facts(model_file: ModelFile) -> Facts:
     heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
     dims = {model_file.head_dim_k, model_file.head_dim_v}
     width = f"{model_file.head_dim_k}" if len(dims) == 1 else f"K {model_file.head_dim_k}, V {model_file.head_dim_v}"
+    window = ""
+    if model_file.sliding_window is not None:
+        n_windowed = sum(state.window is not None for state in model_file.states)
+        layers = f"{format_count(n_windowed)} of {format_count(model_file.n_layer)} layers"
+        window = f"{format_count(model_file.sliding_window)} tokens in {layers}"
     return [
         ("architecture", model_file.architecture),
         ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
@@ -263,16 +255,8 @@ def shape_facts(model_file: ModelFile) -> Facts:
         ("experts", experts),
         ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
         ("trained to", "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens"),
-        ("window", _window(model_file)),
+        ("window", window),
     ]
-
-
-def _window(model_file: ModelFile) -> str:
-    if model_file.sliding_window is None:
-        return ""
-    n_windowed = sum(state.window is not None for state in model_file.states)
-    layers = f"{format_count(n_windowed)} of {format_count(model_file.n_layer)} layers"
-    return f"{format_count(model_file.sliding_window)} tokens in {layers}"
 
 
 def _memory(model_file: ModelFile) -> Facts:
@@ -295,25 +279,23 @@ def types_table(model_file: ModelFile) -> Table:
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
     for tensor in model_file.tensors:
         groups[tensor.type_name].append(tensor)
-    known_bytes = sum(tensor.n_bytes or 0 for tensor in model_file.tensors)
-    rows = []
-    for name, tensors in sorted(groups.items(), key=lambda group: (-_bytes(group[1]), group[0])):
-        n_params, n_bytes = sum(tensor.n_elements for tensor in tensors), _bytes(tensors)
+
+    def known_bytes(tensors: Iterable[TensorInfo]) -> int:
+        return sum(tensor.n_bytes or 0 for tensor in tensors)
+
+    all_bytes, rows = known_bytes(model_file.tensors), []
+    for name, tensors in sorted(groups.items(), key=lambda group: (-known_bytes(group[1]), group[0])):
+        n_params, n_bytes = sum(tensor.n_elements for tensor in tensors), known_bytes(tensors)
         sizes = [UNKNOWN] * 3
-        if known_bytes and n_params and all(tensor.n_bytes is not None for tensor in tensors):
-            share, bpw = n_bytes / known_bytes, n_bytes * 8 / n_params
+        if all_bytes and n_params and all(tensor.n_bytes is not None for tensor in tensors):
+            share, bpw = n_bytes / all_bytes, n_bytes * 8 / n_params
             sizes = [format_bytes(n_bytes), format_percent(share), format_number(bpw)]
         rows.append([f"  {sanitize(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
     columns = {"  type": "left"} | dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
     return new_table("Tensor types", columns, rows)
 
 
-def _bytes(tensors: Iterable[TensorInfo]) -> int:
-    return sum(tensor.n_bytes or 0 for tensor in tensors)
-
-
 def _range(values: tuple[int, ...]) -> str:
-    """Return `16`, or `2 to 16` if layers differ."""
     if not values:
         return UNKNOWN
     low, high = min(values), max(values)

@@ -6,7 +6,7 @@ called by its name without the quant, so that the quants of one model in a folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,6 @@ def file_name(subject: Subject) -> str:
 
 
 def quant_name(subject: Subject) -> str:
-    """Return `qwen1.5-7b q4_k_m`. Printable."""
     return f"{model_name(subject)} {sanitize(subject.quant)}"
 
 
@@ -66,7 +65,6 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return model and quant of each. Printable."""
     return tuple(
         f"{model} {sanitize(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
@@ -97,28 +95,26 @@ def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def models_title(subjects: Sequence[Subject]) -> str:
-    """Return `qwen1.5-7b` or `4 models`. Printable."""
     models = list(dict.fromkeys(model_names(subjects)))
     return ", ".join(models) if len(models) <= _NAMED_MODELS else f"{len(models)} models"
 
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the shortest form that distinguishes all: quant, model, both, or both with the run's number. Printable.
-    The quant alone only if the model is the same, so that no model goes without its name.
+    """Return the shortest form that distinguishes all: quant, model or both; repeated ones with the run's number.
+
+    The quant alone only if the model is the same, so that no model goes without its name. Printable.
     """
     subjects = [summary.subject for summary in summaries]
-    models, both = model_names(subjects), quant_names(subjects)
+    models, names = model_names(subjects), quant_names(subjects)
     quants = tuple(sanitize(subject.quant) for subject in subjects)
-    if len(summaries) == 1:
-        return both
-    forms = ((len(set(models)) == 1, quants), (len(set(quants)) == 1, models), (True, both))
-    shortest = (form for is_whole, form in forms if is_whole and len(set(form)) == len(form))
-    return next(shortest, tuple(map(_numbered, both, summaries)))
-
-
-def _numbered(name: str, summary: QuantSummary) -> str:
-    run_id = summary.run.run_id
-    return name + ("" if run_id is None else f" (run {run_id})")
+    if len(set(models)) == 1 and len(set(quants)) > 1:
+        names = quants
+    elif len(set(quants)) == 1 and len(set(models)) > 1:
+        names = models
+    return tuple(
+        name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
+        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
+    )
 
 
 def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
@@ -134,19 +130,14 @@ def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
     return True
 
 
-def _longer_names(subject: Subject) -> Iterator[str]:
-    """Yield longer and longer names, the same number of them for every subject."""
-    file, is_path = PurePath(subject.file), _is_path(subject)
-    for n_folders in range(1, _MOST_FOLDERS + 1):
-        for name, n_above in ((_name_in_folder(file), n_folders), (file.name, n_folders - 1)):
-            yield sanitize(_below(file.parent, n_above, name) if is_path else f"{subject.model} {file.name}".rstrip())
-    yield sanitize(subject.file if is_path and subject.file else subject.model)
-
-
-def _below(folder: PurePath, n_folders: int, name: str) -> str:
-    """Return `b/c/name` for two of the folders of `/a/b/c`."""
-    parts = [part for part in folder.parts if part != folder.anchor]
-    return "/".join((*(parts[-n_folders:] if n_folders else ()), name))
+def _longer_names(subject: Subject) -> list[str]:
+    """Return longer and longer names, the same number of them for every subject."""
+    file = PurePath(subject.file)
+    if not _is_path(subject):
+        return [sanitize(f"{subject.model} {file.name}".rstrip())] * (_MOST_FOLDERS + 1)
+    name, folders = _name_in_folder(file), [part for part in file.parent.parts if part != file.anchor]
+    longer = ("/".join((*folders[-count:], name)) for count in range(1, _MOST_FOLDERS + 1))
+    return [*map(sanitize, longer), sanitize(subject.file or subject.model)]
 
 
 def _name_in_folder(path: PurePath) -> str:

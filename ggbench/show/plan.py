@@ -24,7 +24,7 @@ from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
-from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -34,12 +34,7 @@ _MOST_SOURCES = 4
 
 
 def plan_report(
-    budget: Budget,
-    config: LlamaConfig | None,
-    sources: Mapping[str, str],
-    rows: Sequence[PlanRow],
-    *,
-    width: int,
+    budget: Budget, config: LlamaConfig | None, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
     """Return facts, the table, and what would help if a quant does not fit. `config` is None for a checkpoint, which is
     not llama.cpp's.
@@ -87,13 +82,11 @@ def _devices_table(row: PlanRow, width: int) -> RenderableType:
 
 
 def _left_text(left_bytes: int) -> str:
-    return f"{FITS if left_bytes >= 0 else FITS_NOT} {format_bytes(abs(left_bytes))} " + (
-        "left" if left_bytes >= 0 else "missing"
-    )
+    mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "missing")
+    return f"{mark} {format_bytes(abs(left_bytes))} {word}"
 
 
 def fit_text(row: PlanRow) -> str:
-    """Return `✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash if unknown."""
     return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
 
 
@@ -127,7 +120,6 @@ def _facts(
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
-    flash = {row.flash_attn for row in rows if row.flash_attn is not None}
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
     if config is None:
         return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
@@ -135,8 +127,8 @@ def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
     windows = dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx)))
     parts += [f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}"]
-    if flash:
-        parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
+    if flash := sorted({row.flash_attn for row in rows if row.flash_attn is not None}, reverse=True):
+        parts.append(f"flash attention {' or '.join('on' if is_on else 'off' for is_on in flash)}")
     return ", ".join(parts)
 
 
@@ -174,7 +166,9 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
         if asked != {speed.n}:
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
             cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
-    return [*cells, notes(_note(row, shared) for row in rows)]
+    own = ("; ".join(text for note in row.notes if (text := sanitize(note)) not in shared) for row in rows)
+    reasons = (None if row.outcome is Outcome.COMPLETED else sanitize(row.reason) for row in rows)
+    return [*cells, notes(text if reason is None else reason for text, reason in zip(own, reasons, strict=True))]
 
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
@@ -182,29 +176,11 @@ def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
     return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
-def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
-    """Return where the expected speeds are from, a line for each kind of basis."""
-    sources: dict[str, dict[str, None]] = {}
-    for each in expected:
-        sources.setdefault(each.speed_basis, {})[each.basis] = None
-    lines = []
-    for basis, found in sources.items():
-        named, n_more = list(found)[:_MOST_SOURCES], len(found) - _MOST_SOURCES
-        lines.append(f"expected, {basis}: {', '.join(named)}{f' and {n_more} more' if n_more > 0 else ''}")
-    return lines
-
-
 def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
     """Format speeds, with a mark after those of a context that does not fit."""
     marked = any(speed is not None and speed.fits is False for speed in speeds)
     marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
-
-
-def _note(row: PlanRow, shared: Sequence[str]) -> str:
-    if row.outcome is not Outcome.COMPLETED:
-        return sanitize(row.reason)
-    return "; ".join(text for note in row.notes if (text := sanitize(note)) not in shared)
 
 
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
@@ -216,8 +192,13 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
-    lines += _bases([row.expected for row in rows if row.expected])
-    if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
+    sources: dict[str, dict[str, None]] = {}
+    for expected in filter(None, (row.expected for row in rows)):
+        sources.setdefault(expected.speed_basis, {})[expected.basis] = None
+    for basis, found in sources.items():
+        more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
+        lines.append(f"expected, {basis}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
+    if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
 
@@ -241,19 +222,6 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
     return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
 
 
-def _cache_options(setup: LlamaConfig) -> str:
-    return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
-
-
-_OPTIONS: Mapping[ChangeKind, Callable[[LlamaConfig], str]] = {
-    "n_ubatch": lambda setup: f"-ub {setup.n_ubatch}",
-    "flash attention": lambda setup: f"-fa {setup.flash_attn}",
-    "KV q8_0": _cache_options,
-    "KV q4_0": _cache_options,
-    "n_cpu_moe": lambda setup: f"-ncmoe {setup.n_cpu_moe}",
-    "n_ctx": lambda setup: f"-c {setup.n_ctx}",
-    "n_gpu_layers": lambda setup: f"-ngl {setup.n_gpu_layers}",
-}
 COSTS: Mapping[ChangeKind, str] = {
     "close programs": "nothing of the model",
     "n_ubatch": "slower prompts",
@@ -269,7 +237,22 @@ COSTS: Mapping[ChangeKind, str] = {
 
 def change_options(change: Change) -> str:
     """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
-    return "" if change.setup is None else _OPTIONS[change.kind](change.setup)
+    setup = change.setup
+    if setup is None:
+        return ""
+    if change.kind in ("KV q8_0", "KV q4_0"):
+        return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
+    flag, field = _OPTIONS[change.kind]
+    return f"{flag} {getattr(setup, field)}"
+
+
+_OPTIONS: Mapping[ChangeKind, tuple[str, str]] = {
+    "n_ubatch": ("-ub", "n_ubatch"),
+    "flash attention": ("-fa", "flash_attn"),
+    "n_cpu_moe": ("-ncmoe", "n_cpu_moe"),
+    "n_ctx": ("-c", "n_ctx"),
+    "n_gpu_layers": ("-ngl", "n_gpu_layers"),
+}
 
 
 def change_text(change: Change) -> str:
@@ -302,7 +285,13 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
     def of_link(text: Callable[[Link], str]) -> list[str]:
         return texts(lambda probe: UNKNOWN if probe.link is None else text(probe.link))
 
-    has_links = any(probe.link for probe in probes)
+    def rates(name: str, part: str) -> list[str]:
+        def text(link: Link) -> str:
+            rate: Percentiles | None = getattr(link, name)
+            return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))
+
+        return of_link(text)
+
     return fitted_table(
         [
             names("server", texts(lambda probe: probe.server)),
@@ -312,16 +301,16 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
             right("total", of_device(lambda device: format_bytes(device.total_bytes)), priority=2),
             right("round trip", of_link(lambda link: format_ms(link.round_trip_ns.p50 / 1e6)), "ms"),
             right("p95", of_link(lambda link: format_ms(link.round_trip_ns.p95 / 1e6)), "ms", 3),
-            right("up", of_link(lambda link: _rate(link.up_bytes_per_s, "p50"))),
-            right("up p95", of_link(lambda link: _rate(link.up_bytes_per_s, "p95")), priority=4),
-            right("down", of_link(lambda link: _rate(link.down_bytes_per_s, "p50"))),
-            right("down p95", of_link(lambda link: _rate(link.down_bytes_per_s, "p95")), priority=4),
+            right("up", rates("up_bytes_per_s", "p50")),
+            right("up p95", rates("up_bytes_per_s", "p95"), priority=4),
+            right("down", rates("down_bytes_per_s", "p50")),
+            right("down p95", rates("down_bytes_per_s", "p95"), priority=4),
             notes(texts(lambda probe: probe.reason)),
         ],
         labels=[probe.server for probe, _, _ in lines],
         dim=[not probe.is_usable for probe, _, _ in lines],
         width=width,
-        caption=_CAPTION if has_links else "",
+        caption=_CAPTION if any(probe.link for probe in probes) else "",
     )
 
 
@@ -329,58 +318,44 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
     title = f"{sanitize(plan.model)} {sanitize(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
     if plan.best is None:
         return Text(f"{title}: none, it does not fit")
-    counts = plan.best.n_layers
+    counts, at_n_ctx = plan.best.n_layers, f"at {format_length(plan.n_ctx)}"
+    kv = (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds)
     by_device = fitted_table(
         [
             names("device", (speed.device for speed in plan.speeds)),
             right("layers", map(str, counts), stays=True),
             right("layer", (format_ms(speed.layer_ms) for speed in plan.speeds), "ms", stays=True),
-            right(
-                "its KV", (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds),
-                f"ms at {format_length(plan.n_ctx)}", 2, stays=True,
-            ),
+            right("its KV", kv, f"ms {at_n_ctx}", 2, stays=True),
             right("output", (format_ms(speed.output_ms) for speed in plan.speeds), "ms, as last", 1, stays=True),
             right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
         ],
         dim=[not count for count in counts],
         title=title,
         width=width,
-    )  # fmt: skip
-    choices: list[tuple[str, ClusterSplit | None]] = [("all of use", plan.best)]
-    choices += [(f"without {machine}", split) for machine, split in plan.without]
+    )
+    choices = {"all of use": plan.best} | {f"without {machine}": split for machine, split in plan.without}
+    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
+
+    def advice(name: str, split: ClusterSplit | None) -> str:
+        if split is None:
+            return "does not fit"
+        return "no loss: leave it out" if plan.best == split and name in servers else ""
+
+    first = (format_number(1e3 / split.b_ms if split else None) for split in choices.values())
+    later = (format_number(1e3 / split.at_n_ctx_ms if split else None) for split in choices.values())
     by_machine = fitted_table(
         [
-            names("machines", (name for name, _ in choices)),
-            right("tok/s", (_tok_s(split, "b_ms") for _, split in choices), "first", stays=True),
-            right(
-                "tok/s", (_tok_s(split, "at_n_ctx_ms") for _, split in choices), f"at {format_length(plan.n_ctx)}",
-                stays=True,
-            ),
-            notes(_advice(plan, name, split) for name, split in choices),
+            names("machines", choices),
+            right("tok/s", first, "first", stays=True),
+            right("tok/s", later, at_n_ctx, stays=True),
+            notes(advice(name, split) for name, split in choices.items()),
         ],
         width=width,
-    )  # fmt: skip
-    lines = [line for line in (plan.llama_server, plan.command) if line]
-    return Group(
-        by_device,
-        Padding(by_machine, (1, 0)),
-        *(Text(sanitize(line), no_wrap=True, overflow="ignore") for line in lines),
     )
-
-
-def _tok_s(split: ClusterSplit | None, field: str) -> str:
-    return UNKNOWN if split is None else format_number(1e3 / getattr(split, field))
-
-
-def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
-    if split is None:
-        return "does not fit"
-    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
-    return "no loss: leave it out" if plan.best == split and name in servers else ""
-
-
-def _rate(rate: Percentiles | None, part: str) -> str:
-    return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))
+    lines = [
+        Text(sanitize(line), no_wrap=True, overflow="ignore") for line in (plan.llama_server, plan.command) if line
+    ]
+    return Group(by_device, Padding(by_machine, (1, 0)), *lines)
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
@@ -426,12 +401,7 @@ PLAN = Document(
     ),
     field("sources", dict[str, str], "Where each kind of figure comes from."),
     of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
-    field(
-        "moved_bytes",
-        int | None,
-        "Downloaded for this plan: headers alone.",
-        lambda read: read and read[1],
-    ),
+    field("moved_bytes", int | None, "Downloaded for this plan: headers alone.", lambda read: read and read[1]),
     of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
     field("rows", many(PLAN_ROW)),
     field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
@@ -446,10 +416,7 @@ CLUSTER_SERVE = Document(
 )
 """Made from an `RpcServerReady`."""
 CLUSTER_PROBE = Document(
-    "cluster.probe",
-    "cluster probe HOST:PORT...",
-    "RPC servers that were asked.",
-    field("servers", list[ServerProbe]),
+    "cluster.probe", "cluster probe HOST:PORT...", "RPC servers that were asked.", field("servers", list[ServerProbe])
 )
 CLUSTER_PLAN = Document(
     "cluster.plan",

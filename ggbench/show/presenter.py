@@ -11,7 +11,7 @@ from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
-from ggbench.show.figures import Figure, PlottedRun, latency_figure
+from ggbench.show.figures import Figure, PlottedRun, latency_figure, series_of
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
@@ -31,9 +31,7 @@ class Presenter(abc.ABC):
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
-    """What it is called beside the name of a quant; empty for a plain measurement."""
     documents: ClassVar[RunDocuments]
-    """What --json prints."""
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, for which a live view shows speed, W and B."""
@@ -43,7 +41,6 @@ class Presenter(abc.ABC):
     """Whether runs have timed steps to plot, export and compare with published ones."""
 
     columns: ClassVar[tuple[Column, ...]] = ()
-    """Columns that it adds to tables and CSV."""
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
     """What its runs may differ in besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
@@ -51,7 +48,6 @@ class Presenter(abc.ABC):
 
     @property
     def has_figures(self) -> bool:
-        """Return whether its runs may have anything to draw."""
         return self.has_samples or bool(self.plotted)
 
     @abc.abstractmethod
@@ -158,7 +154,7 @@ def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure
 def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
     """Return the charts of runs of these kinds that are not empty, each once. Raises StoreError."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
-    return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
+    return tuple({chart.key: chart for chart in found if series_of(chart)}.values())
 
 
 def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -173,7 +169,6 @@ def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list
 
 
 def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
-    """Return what runs of these kinds may differ in, by topic. Raises StoreError."""
     found: dict[str, tuple[Property, ...]] = {}
     for kind in dict.fromkeys(kinds):
         found |= presenter_of(kind).differences
@@ -181,7 +176,6 @@ def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
 
 
 def presenter_of(kind: str) -> Presenter:
-    """Return the presenter of a kind. Raises StoreError for an unknown one."""
     found: Presenter = load_plugin("ggbench.experiments", kind, "show", "presenter").PRESENTER
     return found
 

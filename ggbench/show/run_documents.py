@@ -100,7 +100,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     several: Document | None = None
     """What the command prints of several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
-    """Other documents with the runs as rows."""
     root: Callable[[Run], object] = lambda run: run
     """Returns what the shape is made from."""
     read: Callable[[Any], ReadRun | None] | None = None
@@ -113,7 +112,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return (self.one, *([self.several] if self.several else []), self.stored, *self.others)
 
     def value(self, run: Run, **given: object) -> dict[str, object]:
-        """Return the fields of a run; `given` has others."""
         return self.shape.value(self.root(run), **given)
 
 
@@ -138,19 +136,16 @@ def run_documents(
 
 
 def stored_document(name: str, shape: Shape) -> Document:
-    """Return what `results show` prints of runs of this shape."""
     repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
     about = f"{shape.about} As it is stored."
     return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
-    """Return the fields that only the document of a stored run has."""
     return _STORED.value(stored, readings=readings)
 
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
-    """Return the values of `SAMPLES` and the repetition of each step."""
     return {
         "repeat": samples.repeat.tolist(),
         "position": samples.position.tolist(),
@@ -202,7 +197,6 @@ DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 
 def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
-    """Return the documents of a kind whose runs are rows of `bench`."""
     return RunDocuments(
         shape=QUANT,
         one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
@@ -231,12 +225,7 @@ _LISTED = Shape(
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
     of(QuantSummary, "fit", lambda listed: listed.summary),
-    of(
-        LatencySummary,
-        "tok_s tok_s_ci95",
-        lambda listed: listed.summary and listed.summary.latency,
-        maybe=True,
-    ),
+    of(LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True),
     field(
         "reason",
         str | None,

@@ -26,7 +26,6 @@ _WRAPPED_WIDTH = 24
 """Characters that a wrapping column keeps if the terminal is narrow."""
 
 Facts = Sequence[tuple[str, str]]
-"""Names with their values; an empty value is left out."""
 
 
 class CaptionedTable(Table):
@@ -84,7 +83,6 @@ def facts_table(title: str, facts: Facts) -> Table:
 
 
 def spaced(parts: Sequence[RenderableType]) -> Group:
-    """Return the parts below each other with a blank line between."""
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
@@ -137,7 +135,6 @@ def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells
 
 
 def row_names(subjects: Sequence[Subject]) -> list[Cells]:
-    """Return the columns that distinguish rows: the quant, after the model unless all have the same."""
     models = model_names(subjects)
     quants = names("quant", (subject.quant for subject in subjects))
     return [quants] if len(set(models)) == 1 else [names("model", models), quants]
@@ -206,7 +203,6 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
 
 
 def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
-    """Return `all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
     facts = [
         each.texts[0] if each.is_name else f"{titles[id(each)]} {each.texts[0]}"
         for each in below

@@ -14,15 +14,9 @@ from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
-from ggbench.units import (
-    format_bytes,
-    format_count,
-    format_interval,
-    format_number,
-)
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that starts with one for a formula."""
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
@@ -91,7 +85,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def on_off(is_on: bool | None) -> str:
-    """Return `on`, `off`, or an em dash."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 

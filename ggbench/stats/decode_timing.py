@@ -17,7 +17,7 @@ import msgspec
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
-    """Memory bandwidth that a limit is computed from, with where it comes from."""
+    """Memory bandwidth with its provenance."""
 
     bytes_per_s: float
     source: str
@@ -53,7 +53,7 @@ class LineFit(msgspec.Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether there is a line, and it does not climb measurably."""
+        """Whether there is a line that does not climb measurably."""
         return self.w_tokens_per_ms is None and self.b_ci95 is not None and self.b_ci95[0] > 0
 
 
@@ -93,13 +93,13 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
     tok_s: float
     repeat: int
     tok_s_ci95: tuple[float, float | None] | None = None
-    """95 % interval of `tok_s`, as of a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""
+    """95 % interval of `tok_s`, as for a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""
     n_depth: int = 0
-    """Tokens in the cache before the prompt; 0 of every prompt that ggbench measures."""
+    """Tokens in the cache before the prompt; 0 for every prompt that ggbench measures."""
 
 
 class DecodeWindow(msgspec.Struct, frozen=True):
-    """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
+    """Consecutive steps that another tool timed together, in one repetition or as the mean of several."""
 
     n_depth: int
     """Tokens in the cache before the first step."""
@@ -115,12 +115,11 @@ class DecodeWindow(msgspec.Struct, frozen=True):
 
     @property
     def step_ms(self) -> float:
-        """Mean latency of a step."""
         return self.elapsed_ns / 1e6 / self.n_gen
 
 
 def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> ServingFigures | None:
-    """Return what the requests have in common; None of a run without a server, or without a request."""
+    """Summarize the requests; None for a run without a server, or without a request."""
     if server is None or not requests:
         return None
     decodes = [each for each in requests if each.series]
@@ -144,8 +143,7 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
 
 
 Clock = Literal["engine", "server", "client"]
-"""Whose clock timed a step: the process on this machine that computes, a server's own, or that of the program that
-asks a server, which sees tokens as they arrive."""
+"""Whose clock timed a step: the engine's on this machine, a server's own, or the client's, which sees tokens arrive."""
 
 
 class ServerFound(msgspec.Struct, frozen=True):
@@ -174,7 +172,7 @@ class TokenChunks(msgspec.Struct, frozen=True):
     elapsed_ns: tuple[int, ...]
     """Since the token before the chunk."""
     series: str = ""
-    """Of the steps that these lie between."""
+    """Name of the series of steps between which these lie."""
 
 
 class RequestTiming(msgspec.Struct, frozen=True):
@@ -189,22 +187,22 @@ class RequestTiming(msgspec.Struct, frozen=True):
     """Tokens that were asked for."""
     sent_ns: int
     clock: Clock = "client"
-    """Of its steps."""
+    """Whose clock timed its steps."""
     series: str = ""
-    """Of its steps; empty where only the prompt was timed."""
+    """Name of the series of its steps; empty if only the prompt was timed."""
     first_byte_ns: int | None = None
     first_token_ns: int | None = None
     last_token_ns: int | None = None
     n_prompt_counted: int | None = None
-    """As the server counted; None where it does not say."""
+    """The server's own count; None where it does not say."""
     n_cached: int | None = None
     """Prompt tokens that the server had from earlier requests; None where it does not say."""
     n_tokens: int = 0
-    """That came."""
+    """Tokens received."""
     n_tokens_together: int = 0
-    """Of these, tokens that came with others in one chunk."""
+    """Tokens that came with others in one chunk."""
     server_prompt_ns: int | None = None
-    """By the server's own clock, as the next; None where it has none."""
+    """Time on the server's own clock, like `server_gen_ns`; None where it has none."""
     server_gen_ns: int | None = None
     jitter_ns: float | None = None
     """Standard deviation of what arrival adds to a step of the server's own clock; None without such a clock."""
@@ -232,12 +230,12 @@ class ServingFigures(msgspec.Struct, frozen=True):
     server: str
     """Program and version."""
     clock: Clock
-    """Of the steps: the client's where it timed any."""
+    """Whose clock timed the steps: the client's if it timed any."""
     n_requests: int
     n_tokens: int
     """Tokens received, excluding prompt-only requests."""
     n_tokens_together: int
-    """Of these, tokens that came with others in one chunk."""
+    """Tokens that came with others in one chunk."""
     ttft_ms: float | None = None
     """Median time from sending a request of one sequence to its first token, the network included."""
     round_trip_ms: float | None = None
@@ -263,7 +261,7 @@ class TimedSeries(msgspec.Struct, frozen=True):
     """Tokens in the KV cache at each single step, the one being decoded included."""
     step_ns: Sequence[int]
     sample_ns: Sequence[int] = ()
-    """Of each single step; empty where the sampler was not timed."""
+    """Time of the sampler in each single step; empty if it was not timed."""
     chunks: Sequence[TokenChunks] = ()
 
 
@@ -272,7 +270,7 @@ class TokenTimes:
     """Times for a fit, and what they were made of."""
 
     position: list[float] = field(default_factory=list)
-    """Of a time of several tokens, the mean of their positions. A series ends where it does not rise."""
+    """The mean position of the tokens of each time. A series ends where it does not rise."""
     step_ns: list[float] = field(default_factory=list)
     """Per token."""
     sample_ns: list[int] = field(default_factory=list)
@@ -280,7 +278,7 @@ class TokenTimes:
     """All that were timed, alone or together."""
     n_together: int = 0
     elapsed_ns: int = 0
-    """Of all of them."""
+    """Total time of `n_tokens`."""
 
     @property
     def is_single(self) -> bool:
@@ -289,7 +287,6 @@ class TokenTimes:
 
     @classmethod
     def of(cls, parts: Sequence[TimedSeries]) -> TokenTimes:
-        """Join the times of several series, one after the other."""
         found = cls()
         for part in parts:
             together = sum(sum(each.n_tokens) for each in part.chunks)
@@ -309,7 +306,7 @@ class TokenTimes:
 
 
 def in_order(part: TimedSeries) -> list[tuple[int, int, int]]:
-    """Return first position, tokens and ns of all that was timed in a series, by rising position."""
+    """Return first position, tokens and ns of each single step and chunk, by rising position."""
     timed = [(first, 1, ns) for first, ns in zip(part.position, part.step_ns, strict=True)]
     for each in part.chunks:
         timed += zip(each.first_position, each.n_tokens, each.elapsed_ns, strict=True)
@@ -317,7 +314,7 @@ def in_order(part: TimedSeries) -> list[tuple[int, int, int]]:
 
 
 def _blocks(part: TimedSeries) -> Iterator[tuple[float, float]]:
-    """Mean position and time per token of consecutive tokens, at least 16 each; a shorter rest is left out."""
+    """Yield mean position and time per token of at least 16 consecutive tokens each; a shorter rest is left out."""
     begin, end, elapsed_ns = 0, 0, 0
     for first, n_tokens, ns in in_order(part):
         if first != end:

@@ -1,4 +1,4 @@
-"""Estimates with their intervals, and the intervals of ratios and differences of two."""
+"""Estimates with their intervals, and the intervals of ratios and differences of two estimates."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 Interval: TypeAlias = tuple[float, float]
-"""Lower and upper end; both are the value of something exact, and an end may be infinite."""
+"""Lower and upper end; equal for an exact value; an end may be infinite."""
 
 _LARGEST_EXPONENT = 700.0
-"""Of e, which is then near the largest float."""
+"""exp() of this is near the largest float."""
 
 
 def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interval) -> Interval:
@@ -27,7 +27,7 @@ def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interva
 
 
 def difference_interval(one: float, one_ci: Interval, other: float, other_ci: Interval) -> Interval:
-    """Return the interval of `one - other`, two independent estimates; source as of `ratio_interval`."""
+    """Return the interval of `one - other`, two independent estimates; same source as `ratio_interval`."""
     difference = one - other
     below = math.hypot(one - one_ci[0], other_ci[1] - other)
     above = math.hypot(one_ci[1] - one, other - other_ci[0])
@@ -44,7 +44,7 @@ def _exp(exponent: float) -> float:
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A value with the interval that it should lie in, with a probability of 95 %."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -63,5 +63,4 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """The 95 % interval of the mean."""
         return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error

@@ -58,7 +58,6 @@ class Moments(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, x: Floats, y: Floats) -> Moments:
-        """Return the moments of two arrays of equal length."""
         if not len(x):
             return cls()
         mean_x, mean_y = float(x.mean()), float(y.mean())
@@ -66,7 +65,6 @@ class Moments(msgspec.Struct, frozen=True):
         return cls(len(x), mean_x, mean_y, float(dx @ dx), float(dx @ dy), float(dy @ dy))
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of both sets of pairs together."""
         if not self.count or not other.count:
             return self if self.count else other
         count = self.count + other.count
@@ -88,7 +86,6 @@ class Moments(msgspec.Struct, frozen=True):
 
     @property
     def intercept(self) -> float:
-        """The line's value at x = 0."""
         return self.mean_y - self.slope * self.mean_x
 
     @property
@@ -98,10 +95,9 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class RunningFit:
-    """The fit of samples as they arrive, for a live view: the one that a table will show.
+    """The fit of samples as they arrive, for a live view; equal to the one that a table will show.
 
-    It is computed again once there are an eighth more samples, so that all fits of a run together cost as much as nine
-    of its last one.
+    It is recomputed at every eighth more samples, so that all fits of a run together cost as much as nine of the last.
     """
 
     def __init__(self) -> None:
@@ -109,7 +105,7 @@ class RunningFit:
         self._due_at = MIN_SAMPLES
 
     def of(self, position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
-        """Return the fit of all samples so far, or of most of them; None where they do not define a line."""
+        """Return the fit of all samples so far, or of most of them; None if they do not define a line."""
         n_samples = np.size(position)
         if n_samples >= self._due_at:
             fit = fit_line(position, step_ns)
@@ -261,14 +257,14 @@ def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | Non
 
 
 FEWEST = 3
-"""Timings; two define a line, and nothing that says how far it may be off."""
+"""Timings that `fit_windows` needs: two define a line, but not its error."""
 
 
 def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
     """Fit latency(n) = (n - 1) / W + B by least squares; None for fewer than 3 timings, or one depth alone.
 
     The 95 % intervals are the textbook's, of independent timings about a straight line, Student's t with two degrees of
-    freedom fewer than timings: what the stairs of 256 cells and a drift add is unknown. As of `fit_line`, W is None
+    freedom fewer than timings: what the stairs of 256 cells and a drift add is unknown. As in `fit_line`, W is None
     where its interval includes zero, and B without W or where its interval does.
     """
     x = np.array([window.mean_position - 1 for window in windows], np.float64)
@@ -299,7 +295,7 @@ def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
 def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
     """Return tokens per second over all windows, at least one, without percentiles, which take single steps.
 
-    Its interval is that of the repetitions' whole times; None where they are fewer than 3, or not as many everywhere.
+    Its interval is that of the repetitions' total times; None below 3 repetitions, or if depths have different numbers.
     """
     n_tokens, elapsed_ns = sum(each.n_gen for each in windows), sum(each.elapsed_ns for each in windows)
     by_depth: dict[int, list[DecodeWindow]] = {}

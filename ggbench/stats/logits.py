@@ -1,4 +1,4 @@
-"""What logits say of the true next token, and how far they are from another model's: one row of the vocabulary each.
+"""Score logits against the true next token and against another model's logits, one row of the vocabulary at a time.
 
 The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so that its figures and these can
 be compared. Rows are float32, as llama.cpp computes them; sums are float64.
@@ -17,16 +17,14 @@ Row: TypeAlias = NDArray[np.float32]
 
 LEAST_LOG_PROB = -16.0
 """A token that the base gives less than e^-16 adds nothing to the divergence: a base file holds no smaller ones."""
-
 _LEVELS = 65535
-"""Of the 16 bits that a base file has for each token."""
-
+"""Levels of the 16 bits that a base file has for each token."""
 N_HEADER_WORDS = 4
 """16-bit words before a row's levels: its scale and its least log-probability, as float32 each."""
 
 
 class TokenScore(msgspec.Struct, frozen=True):
-    """One position of a text; what compares with a base is nan without one."""
+    """One position of a text; comparisons with a base are nan without one."""
 
     nll: float
     """-ln p of the true next token."""
@@ -34,15 +32,15 @@ class TokenScore(msgspec.Struct, frozen=True):
     kld: float = float("nan")
     """KL divergence of the base's next-token distribution from the model's, in nats."""
     p_diff: float = float("nan")
-    """p of the true next token less the base's."""
+    """p of the true next token minus the base's."""
     same_top: bool = False
     """Whether both give the same token the highest probability."""
 
 
 class RowScorer:
-    """Scores rows of a vocabulary, one after the other, in arrays of its own; each thread needs one.
+    """Scores rows of a vocabulary one after the other in arrays of its own, one scorer for each thread.
 
-    Arrays that were made for every row would come from the kernel as fresh pages, which costs more than the arithmetic.
+    Fresh arrays for every row would come from the kernel as new pages, which costs more than the arithmetic.
     """
 
     def __init__(self, n_vocab: int) -> None:
@@ -50,11 +48,11 @@ class RowScorer:
         self._is_counted = np.empty(n_vocab, np.bool_)
 
     def nll(self, logits: Row, token: int) -> float:
-        """Return -ln p of a token, without the row of all."""
+        """Return -ln p of one token."""
         return float(self._log_total(logits) - logits[token])
 
     def log_probs(self, logits: Row, out: Row | None = None) -> Row:
-        """Return ln p of every token: logits less their log-sum-exp; without `out`, valid until the next call."""
+        """Return ln p of every token: logits minus their log-sum-exp; without `out`, valid until the next call."""
         row: Row = np.subtract(logits, self._log_total(logits), out=self._row if out is None else out)
         return row
 
@@ -83,7 +81,6 @@ class RowScorer:
         )
 
     def _log_total(self, logits: Row) -> np.float32:
-        """Logarithm of the sum of exponentials."""
         largest = logits.max()
         np.subtract(logits, largest, out=self._p)
         np.exp(self._p, out=self._p)

@@ -35,7 +35,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Repetition(NamedTuple):
-    """The finite samples of one decode, in the order they were taken."""
+    """The finite samples of one decode, in order."""
 
     position: Floats
     step_ms: Floats
@@ -74,7 +74,6 @@ class Groups(NamedTuple):
 
 
 def group_medians(labels: Integers, values: Floats) -> Groups:
-    """Return the median of the values of each label."""
     unique, counts = np.unique(labels, return_counts=True)
     ordered = values[np.lexsort((values, labels))]
     begins = np.cumsum(counts) - counts
@@ -176,25 +175,24 @@ ASSUMED_SIGMA = 0.02
 """Standard deviation of ln(value) between loads, before any repeat is known: decodes of 256 tokens of a 135M model on
 an otherwise idle machine of 2 cores differed by 0.5 to 1.5 % (2026-11-22), and by several % over a day."""
 DISTURBED_SIGMA = 0.1
-"""As above, of runs that were not steady."""
+"""The same for runs that were not steady."""
 ASSUMED_FREEDOM = 3
-"""Repeats that the assumption counts as."""
-
+"""Number of repeats that the assumption counts as."""
 
 _FAR_OUT = 10.0
-"""Standard deviations, by the median absolute deviation, from which on a run was disturbed: what else the machine did
-then may have taken most of its time, and one such run would hide every difference from then on."""
+"""Standard deviations, by the median absolute deviation, beyond which a run counts as disturbed: one such run would
+hide every difference from then on."""
 _FEWEST_FOR_OUTLIERS = 5
 _FEWEST_REPEATS = 4
 
 
 class LoadSpread(msgspec.Struct, frozen=True):
-    """The spread of one figure between loads; of no repeats, what is assumed."""
+    """The spread of one figure between loads; without repeats, the assumed one."""
 
     sigma: float = ASSUMED_SIGMA
     """Standard deviation of ln(value)."""
     freedom: int = ASSUMED_FREEDOM
-    """Degrees of freedom behind it."""
+    """Degrees of freedom of `sigma`."""
     n_repeats: int = 0
     """Runs beyond the first of each setting that it was learned from."""
 
@@ -210,7 +208,7 @@ class LoadSpread(msgspec.Struct, frozen=True):
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """One figure of one run, positive, with the interval of the noise within the run; None where it has none."""
+    """One positive figure of one run, with the interval of the noise within the run; None if unknown."""
 
     value: float
     ci95: Interval | None
@@ -219,10 +217,10 @@ class Repeat(msgspec.Struct, frozen=True):
 def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUMED_SIGMA) -> LoadSpread:
     """Return the spread between loads, from runs of the same settings in each group.
 
-    Runs that lie far from the others of their group were disturbed, and are left out; one of two cannot be. The noise
-    within runs is subtracted, as far as their intervals say it. Repeats that differ by less than is assumed are joined
-    with the assumption; if they differ by more, they stand alone, with the assumption's degrees of freedom at least,
-    since the t of one degree, 12.7, would hide every difference.
+    Runs that lie far from the others of their group are left out; one of two never is. The noise within runs is
+    subtracted, as far as their intervals give it. Repeats that differ by less than the assumption are joined with it;
+    others stand alone, with at least its degrees of freedom, since the t of one degree, 12.7, would hide every
+    difference.
     """
     squares, within, n_repeats = 0.0, 0.0, 0
     for group in _undisturbed(groups):
@@ -240,10 +238,9 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
 
 
 def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether a positive value lies far from its repeats, in the order of time, and alone there.
+    """Return whether a positive value lies far from its repeats, which are in the order of time, and alone there.
 
-    Where the run before or after it is as far away, the machine may have changed for good. Fewer than four repeats say
-    nothing.
+    If the run before or after it is as far away, the machine may have changed for good. False below four repeats.
     """
     others = [math.log(each) for each in (*earlier, *later)]
     if len(others) < _FEWEST_REPEATS:
@@ -255,12 +252,12 @@ def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float])
 
 
 def _limit(distances: Sequence[float]) -> float:
-    """Of ln(value): how far from the median a run that was not disturbed may lie."""
+    """Return how far from the median the ln(value) of an undisturbed run may lie."""
     return _FAR_OUT * max(1.4826 * statistics.median(distances), ASSUMED_SIGMA)
 
 
 def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
-    """The groups without runs that are far out, by the median absolute deviation of all groups together."""
+    """Return the groups without outliers, by the median absolute deviation of all groups together."""
     apart = []
     for group in groups:
         values = [math.log(each.value) for each in group]
@@ -277,7 +274,7 @@ def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
 
 
 def _variance_within(repeat: Repeat) -> float:
-    """Of ln(value), from the narrower side of the interval, so that no noise is subtracted that may not be there."""
+    """Return the variance of ln(value) from the narrower side of the interval, so as not to subtract too much noise."""
     if repeat.ci95 is None:
         return 0.0
     low, high = repeat.ci95

@@ -121,7 +121,7 @@ def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
 
 
 def _climb(position: Floats) -> Floats:
-    """Return the ramp and the stairs on which latency climbs, a column each, in stairs."""
+    """Return the ramp and the stairs on which latency climbs, one column each."""
     return np.column_stack([position / KV_CELLS, stair(position)])
 
 
@@ -157,7 +157,6 @@ _EDGES = 32
 _SMALLEST_CHANGE = 0.03
 _SMALLEST_GAP = 0.05
 """Between repetitions."""
-
 _STANDARD_ERRORS = 6.0
 """Significance threshold of a change: the largest of some 500 candidates, with noise that is not quite white."""
 
@@ -201,9 +200,7 @@ class _Blocks(NamedTuple):
     """A constant, a ramp, the stairs, and a ramp along the first stair alone, one column each."""
 
     def noise_ms(self) -> float:
-        """Return a block's standard deviation, from differences of neighbours, so that changes of level do not enter
-        it.
-        """
+        """Return a block's standard deviation, from differences of neighbours, so without changes of level."""
         basis = np.linalg.qr(self.steady)[0]
         differences = np.diff(self.step_ms - basis @ (basis.T @ self.step_ms))
         # 1.4826 scales a median absolute deviation to a standard deviation; a difference has twice the variance.
@@ -255,9 +252,7 @@ def _change_within(blocks: _Blocks | None) -> str:
 
 
 def _bend(blocks: _Blocks | None) -> str:
-    """Look for a second half that deviates from the line through the first (Chow's predictive test, Econometrica 28,
-    1960).
-    """
+    """Look for a second half off the line through the first. Source: Chow's predictive test, Econometrica 28, 1960."""
     if blocks is None:
         return ""
     half = len(blocks.step_ms) // 2

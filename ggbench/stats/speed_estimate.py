@@ -1,6 +1,6 @@
-"""Read a known speed at any position, and make one of what a run has measured.
+"""Estimate speed at any position from what runs have measured.
 
-Latencies grow by a line, so they are interpolated between the positions that are known, and continue by the last line.
+Latency grows linearly, so it is interpolated between known positions and extrapolated by the last line.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, Pr
 from ggbench.stats.intervals import Expected
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
-"""Of the tokens whose speed is forecast."""
-
+"""Positions of the tokens whose speed is forecast."""
 _FAR = 32768
 """Position up to which a measured line is given; a straight line continues from there."""
 
 Known = tuple[tuple[int, Expected], ...]
-"""By rising position or length."""
+"""Pairs of position or length and value, ascending."""
 
 
 def step_ms_at(known: SpeedEstimate, n: int) -> Expected:
-    """Return the latency [ms] of the n-th token; beyond the last position that is known, by the line through it."""
     return interpolated(known.step_ms, n)
 
 
 def tok_s_at(known: SpeedEstimate, n: int) -> Expected:
-    """Return the tokens/s at position n; the low end is 0 where the latency has no upper end."""
+    """Return tokens/s at position n; the low end is 0 if the latency has no upper end."""
     return inverse(step_ms_at(known, n))
 
 
 def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Expected | None:
-    """Return the time [ms] of a prompt, which an empty one does not take; None where none is known."""
+    """Return the time [ms] of a prompt, 0 for an empty one; None if no prompt was timed."""
     if not known.prefill_ms:
         return None
     nothing = Expected(0.0, 0.0, 0.0)
@@ -44,7 +42,7 @@ def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Expected | None:
 
 
 def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
-    """Return tokens/s of milliseconds, and back; an end of zero becomes infinite, an infinite one zero."""
+    """Convert milliseconds to tokens/s, and back; zero becomes infinite and infinity zero."""
     value, low, high = (
         numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
     )
@@ -85,7 +83,7 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
 
 
 def interpolated(known: Known, n: int) -> Expected:
-    """Return the value at `n`, on the line between the two nearest points or through the last two."""
+    """Return the value at `n`, on the line through the two nearest points, or the last two."""
     if len(known) == 1:
         return known[0][1]
     positions = [position for position, _ in known]
@@ -100,7 +98,7 @@ def interpolated(known: Known, n: int) -> Expected:
 
 
 def _level(latency: LatencySummary) -> Expected | None:
-    """The mean latency of a stretch; None where its interval is unknown, or has no upper end."""
+    """Return the mean latency of a stretch; None if its interval is unknown or has no upper end."""
     if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
         return None
     low, high = latency.tok_s_ci95
@@ -108,7 +106,7 @@ def _level(latency: LatencySummary) -> Expected | None:
 
 
 def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Expected | None:
-    """Milliseconds that each position adds; None where not even an upper end is known."""
+    """Return the milliseconds that each position adds; None if not even an upper end is known."""
     if fit is None or fit.w_ci95 is None or fit.w_ci95[0] <= 0:
         return None
     steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
@@ -119,7 +117,7 @@ def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Expected | None:
 
 
 def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Expected:
-    """The level `distance` positions away, at least `floor` [ms]."""
+    """Return the level `distance` positions away, at least `floor` [ms]."""
     value = max(level.value + distance * slope.value, floor)
     steeper, flatter = abs(distance) * (slope.high - slope.value), abs(distance) * (slope.value - slope.low)
     up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
@@ -128,29 +126,29 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
 
 
 SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
-"""From the surest: runs of this very quant; twins of its layers; the share of the bound that this machine's other runs
-reach; the memory's bandwidth alone."""
+"""From the most reliable: runs of this quant; twins of its layers; the share of the bound that this machine's other
+runs reach; memory bandwidth alone."""
 
 
 class SpeedEstimate(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
-    Of a `bound` the value is the least that is possible, and the interval is open: `high` is infinite.
+    With basis `bound` the value is the minimum, and `high` is infinite.
     """
 
     basis: SpeedBasis
     source: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
     step_ms: tuple[tuple[int, Expected], ...]
-    """By rising position; at least two."""
+    """Pairs of position and latency, ascending; at least two."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
-    """By rising length of a prompt that is read from an empty context; empty where unknown."""
+    """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
     """Whether the machine was while the steps were measured."""
 
 
 class RunSpeed(msgspec.Struct, frozen=True):
-    """What one run says of the speed of one sequence; as `SpeedEstimate`, but either part may be empty."""
+    """The speed of one sequence in one run; like `SpeedEstimate`, but either part may be empty."""
 
     basis: SpeedBasis
     source: str
@@ -159,13 +157,12 @@ class RunSpeed(msgspec.Struct, frozen=True):
     reach: int | None = None
     """The last position that was measured, or forecast; None where no step was."""
     is_steady: bool = True
-    """Whether the machine was, as far as the run could see."""
     rates: tuple[float, float] | None = None
     """Bytes/s at which weights and KV cache were read; None where its limit or its line is not known."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
-    """Return the bytes/s of weights and of KV cache that a line reaches; those of the weights where W is not known."""
+    """Return the bytes/s of weights and of KV cache that a line reaches; equal if W is unknown."""
     weights = limit.bandwidth_bytes_per_s * limit.b_ms / b_ms
     if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
         return weights, weights
@@ -180,7 +177,7 @@ def measured_speed(
     is_steady: bool = True,
     rates: tuple[float, float] | None = None,
 ) -> RunSpeed | None:
-    """Return what a run measured, up to the position `reach`; None where its steps show neither a line nor a rate."""
+    """Return what a run measured, up to the position `reach`; None if its steps show neither a line nor a rate."""
     if len(step_ms) > 1:
         return RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
     return RunSpeed("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

@@ -16,28 +16,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
-from ggbench.tui.host import (
-    MIN_HEIGHT,
-    MIN_WIDTH,
-    ModelsChanged,
-    PullRequested,
-    PullsChanged,
-    QueueChanged,
-    RunRequested,
-    RunStored,
-)
-from ggbench.tui.services import DEFAULT_N_GEN, Services
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
 from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
 if TYPE_CHECKING:
-    from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
+    from ggbench.tui.work_queue import PullQueue
 
 
 _SCREENS = {
@@ -46,12 +36,9 @@ _SCREENS = {
     "results": "ggbench.tui.screens.results:ResultsScreen",
     "pulls": "ggbench.tui.screens.pulls:PullsScreen",
 }
-"""The screen of each mode, by name: importing them all would delay the first frame."""
 
 
 class GgbenchApp(App[None]):
-    """The Library, Run, Results and Pulls screens."""
-
     TITLE = "ggbench"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "library"
@@ -64,13 +51,7 @@ class GgbenchApp(App[None]):
         Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
         Binding("3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"),
         Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
-        Binding(
-            "question_mark",
-            "show_help",
-            "Help",
-            key_display="?",
-            tooltip="Keys of this screen, and what the numbers mean",
-        ),
+        Binding("question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
     ]
 
@@ -78,7 +59,7 @@ class GgbenchApp(App[None]):
         self,
         services: Services,
         *,
-        n_gen: int = DEFAULT_N_GEN,
+        n_gen: int = 10_000,
         opens: Path | str | None = None,
         opens_quant: str | None = None,
     ) -> None:
@@ -89,28 +70,26 @@ class GgbenchApp(App[None]):
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
-        self._announced: set[int] = set()
-        """Ids of ended runs that the screens know of."""
+        self._n_announced = 0
+        """Ended runs that the screens know of."""
         for mode in _SCREENS:
             self.add_mode(mode, functools.partial(self._screen_of, mode))
 
     @functools.cached_property
     def run_queue(self) -> RunQueue:
-        """The queue of runs; made on first use."""
         from ggbench.tui.run_queue import RunQueue
 
-        return RunQueue(self.services, lambda: self._post(QueueChanged()))
+        services = self.services
+        return RunQueue(services.open_store, services.run_context, lambda: self._post(QueueChanged()))
 
     @functools.cached_property
     def pull_queue(self) -> PullQueue:
-        """The queue of downloads; made on first use."""
-        from ggbench.tui.pull_queue import PullQueue
+        from ggbench.tui.work_queue import PullQueue
 
         return PullQueue(lambda: self._post(PullsChanged()))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run or a download is in progress or waiting."""
         return any(queue.is_busy for queue in self._queues())
 
     def close_queues(self) -> None:
@@ -139,47 +118,39 @@ class GgbenchApp(App[None]):
                 yield SystemCommand(
                     binding.description,
                     f"{binding.tooltip} (key: {self.get_key_display(binding)})",
-                    functools.partial(self._run_bound, active.node, binding.action),
+                    functools.partial(self._run_binding, active),
                 )
-
-    @on(RunRequested)
-    def add_runs(self, message: RunRequested) -> None:
-        """Queue the runs and show the Run screen."""
-        self.run_queue.add(message.jobs)
-        self.switch_mode("run")
-
-    @on(PullRequested)
-    def add_pulls(self, message: PullRequested) -> None:
-        self.pull_queue.add(message.targets)
 
     @on(QueueChanged)
     def announce_ended_runs(self) -> None:
         """Notify the screens of runs that ended since the last call."""
-        over = {item.id for item in self.run_queue.items if item.state.is_over}
-        if over > self._announced:
-            self._announced = over
-            self._post_to_screens(RunStored)
-            self._post_to_screens(ModelsChanged)
+        n_over = sum(item.state.is_over for item in self.run_queue.items)
+        if n_over > self._n_announced:
+            self._n_announced = n_over
+            for screen in self._screens.values():
+                screen.post_message(RunStored())
+                screen.post_message(ModelsChanged())
         self._refresh_bars()
 
     @on(PullsChanged)
     def announce_pulls(self) -> None:
         """Update the Pulls screen and the bars; a completed download changes the models on this disk."""
-        if self.pull_queue.take_completed():
-            self._post_to_screens(ModelsChanged)
-        if (screen := self._screens.get("pulls")) is not None:
+        has_completed = self.pull_queue.take_completed()
+        for screen in self._screens.values():
             screen.post_message(PullsChanged())
+            if has_completed:
+                screen.post_message(ModelsChanged())
         self._refresh_bars()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the app's letter keys while an input has the focus; a dialog's leaves the footer below as it is."""
+        """Disable the app's letter keys while an input has the focus; a dialog's input leaves the footer as it is."""
         is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def on_key(self, event: events.Key) -> None:
-        """Type what was typed for a dialog before it was there: keys go to what had the focus as they came in.
+        """Type what was typed for a dialog before it opened: such keys go to what had the focus then.
 
-        An input takes its own keys, so one that comes up to here went elsewhere.
+        An input takes its own keys, so one that arrives here went elsewhere.
         """
         if not self.screen.is_modal:
             return
@@ -192,7 +163,6 @@ class GgbenchApp(App[None]):
             event.stop().prevent_default()
 
     async def action_quit(self) -> None:
-        """Quit; the action behind Textual's palette and its own key."""
         self.action_leave()
 
     def action_leave(self) -> None:
@@ -203,11 +173,7 @@ class GgbenchApp(App[None]):
             self.exit()
         elif not isinstance(self.screen, ConfirmScreen):
             question = "Stop all runs and downloads and quit? Samples and partial downloads are kept."
-            self.push_screen(ConfirmScreen(question, "Quit"), self._leave_if)
-
-    def _leave_if(self, confirmed: bool | None) -> None:
-        if confirmed:
-            self.exit()
+            self.push_screen(ConfirmScreen(question, "Quit"), lambda yes: self.exit() if yes else None)
 
     def action_show_help(self) -> None:
         from ggbench.tui.screens.dialogs import HelpScreen
@@ -228,14 +194,15 @@ class GgbenchApp(App[None]):
 
         self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
-    async def _run_bound(self, node: Any, action: str) -> None:  # noqa: ANN401 - Textual's DOM node
-        await self.run_action(action, node)
+    async def _run_binding(self, active: ActiveBinding) -> None:
+        await self.run_action(active.binding.action, active.node)
 
     def _queues(self) -> list[RunQueue | PullQueue]:
         made = [self.__dict__.get(name) for name in ("run_queue", "pull_queue")]
         return [queue for queue in made if queue is not None]
 
     def _screen_of(self, mode: str) -> Screen[Any]:
+        """Make the screen when it is first shown: importing them all would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
         screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)
@@ -244,10 +211,6 @@ class GgbenchApp(App[None]):
     def _post(self, message: QueueChanged | PullsChanged) -> None:
         if self.is_running:
             self.post_message(message)
-
-    def _post_to_screens(self, make: type[RunStored | ModelsChanged]) -> None:
-        for screen in self._screens.values():
-            screen.post_message(make())
 
     def _refresh_bars(self) -> None:
         for screen in self._screens.values():

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from ggbench.errors import UsageError
-from ggbench.tui.services import DEFAULT_N_GEN
 from ggbench.units import parse_tokens
 
 _EXAMPLES = """\b
@@ -26,7 +25,7 @@ Examples:
     "--n-gen",
     type=str,
     callback=lambda _ctx, _param, text: parse_tokens(text, most=1 << 24),
-    default=DEFAULT_N_GEN,
+    default=10_000,
     show_default=True,
     metavar="TOKENS",
     help="Number of tokens that each run decodes, e.g. 1k, which is 1024.",
@@ -59,7 +58,7 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
     """
     from ggbench.hub.access import HubAccess
     from ggbench.tui.app import GgbenchApp
-    from ggbench.tui.services import Services
+    from ggbench.tui.host import Services
 
     if not is_terminal():
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")

@@ -1,27 +1,105 @@
-"""What screens and widgets use of the app that shows them, and the messages between them; they never import it."""
+"""What screens use of the app, which they never import, and of the rest of ggbench; and the base of those that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+import msgspec
 from textual.message import Message
+from textual.screen import Screen
+from textual.worker import Worker, get_current_worker
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.hub.access import HubAccess
+from ggbench.machine.host import default_threads
+from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import MachineReading
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.reference import parse_model
+from ggbench.models.served_models import ServerOptions
+from ggbench.models.targets import Target, resolve
+from ggbench.sizing.budget import devices_budget, machine_budget
+from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.plan_record import Budget
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Job
-    from ggbench.tui.pull_queue import PullQueue
+    from ggbench.runs.experiment import Experiment
+    from ggbench.runs.session import RunContext
+    from ggbench.runs.store.database import Store
+    from ggbench.tui.planner import Planner
     from ggbench.tui.run_queue import RunQueue
-    from ggbench.tui.services import Services
+    from ggbench.tui.work_queue import PullQueue
 
+Result = TypeVar("Result")
 
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 """Columns and lines below which a screen shows a notice instead of its content."""
+
+_machine_reader = functools.cache(MachineReader)  # made on first use because it queries the drivers
+
+
+def _make_planner(services: Services) -> Planner:
+    from ggbench.tui.planner import Planner
+
+    return Planner(services.hub, api_key_env=services.api_key_env)
+
+
+def _open_store() -> Store:
+    from ggbench.runs.store.database import Store
+
+    return Store.open()
+
+
+def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
+    from ggbench.runs.session import run_context
+
+    return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
+
+
+def _machine_budget(setup: LlamaConfig) -> Budget:
+    if setup.rpc_servers and setup.n_gpu_layers:
+        return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
+    return machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=None,
+        limit_bytes=setup.memory_limit_bytes,
+    )
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
+
+    hub: HubAccess
+    api_key_env: str = ""
+    """Name of the environment variable with the API key of servers; empty for none."""
+    open_store: Callable[[], Store] = _open_store
+    """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
+    run_context: Callable[[Store | None, Experiment], RunContext] = _run_context
+    load_catalog: Callable[[], Catalog] = load_catalog
+    local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
+    """List the models of the places that the user added, then those of every program's store."""
+    make_planner: Callable[[Services], Planner] = _make_planner
+    machine_budget: Callable[[LlamaConfig], Budget] = _machine_budget
+    """Return the memory of this machine that is free for a model loaded with this setup."""
+    read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
+
+    def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
+        """Return what MODEL and QUANTS select, with this Hub and this key."""
+        return resolve(
+            parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
+        )
 
 
 class Host(Protocol):
@@ -45,25 +123,10 @@ def host_of(node: DOMNode) -> Host:
     return cast("Host", node.app)
 
 
-@dataclass
-class RunRequested(Message):
-    """Do these jobs one after another."""
-
-    jobs: Sequence[Job]
-
-
-@dataclass
-class PullRequested(Message):
-    """Download these targets in the background."""
-
-    targets: Sequence[Target]
-
-
 class _Coalesced(Message, bubble=False):
     """A newer one replaces an older one that is still unread: the reader looks at the whole queue."""
 
     def can_replace(self, message: Message) -> bool:
-        """Replace any older one of the same queue."""
         return type(message) is type(self)
 
 
@@ -81,3 +144,52 @@ class RunStored(Message, bubble=False):
 
 class ModelsChanged(Message, bubble=False):
     """The models on this disk changed: a twin was written, or a download ended."""
+
+
+class TaskScreen(Screen[None]):
+    """Does slow tasks in threads, by name: a newer one replaces the older, whose further results are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: dict[str, Worker[None]] = {}
+        self.problems: dict[str, GgbenchError] = {}
+        """Why the latest task of a name failed."""
+
+    def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
+        """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""
+
+        def answer(worker: Worker[None], take: Callable[[Any], object], result: object) -> None:
+            if self._latest.get(task) is worker:
+                take(result)
+
+        def in_thread() -> None:
+            worker = get_current_worker()
+            fail = functools.partial(self.fail, task)
+            try:
+                for result in work():
+                    if worker.is_cancelled:
+                        return
+                    self.call_later(answer, worker, show, result)
+            except GgbenchError as error:
+                self.call_later(answer, worker, fail, error)
+            except Exception as error:  # a bug must not end the app, as runs may be in progress
+                unexpected = GgbenchError(f"unexpected {type(error).__name__}: {error}", "please report it")
+                self.call_later(answer, worker, fail, unexpected)
+
+        self.problems.pop(task, None)
+        self._latest[task] = self.run_worker(in_thread, thread=True, exclusive=True, group=task)
+
+    def drop(self, task: str) -> None:
+        """Stop a task after its current result, and drop its results and its problem."""
+        self.problems.pop(task, None)
+        if (worker := self._latest.pop(task, None)) is not None:
+            worker.cancel()
+
+    def fail(self, task: str, error: GgbenchError) -> None:
+        """Keep why a task failed, and show it."""
+        self.problems[task] = error
+        self.show_failure(task, error)
+
+    @abstractmethod
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        """Show why a task failed."""

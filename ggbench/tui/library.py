@@ -1,18 +1,17 @@
-"""What the Library shows without drawing it: the quants of a model, planned and measured, and what is chosen of them.
+"""The state behind the Library screen: the quants of a model, planned and measured, and which are chosen.
 
-Columns stand in the order in which they answer the question, since a narrow table shows the first ones. A figure that
-was not measured carries a mark, and the legend explains the marks that are in view.
+The most important columns come first, since a narrow table shows no others. A figure that was not measured carries a
+mark, and the legend explains the marks that are in view.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-from msgspec import field
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
@@ -31,7 +30,6 @@ from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
-from ggbench.tui.forms import describe_config
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
 from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
-"""Models, each with its quants."""
+"""Models, each with the QUANT arguments to take."""
 _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
 
 
@@ -53,29 +51,29 @@ class QuantRow(msgspec.Struct, frozen=True):
     """The QUANT argument that selects it alone among the quants of its model."""
     plan: PlanRow
     is_here: bool = False
-    """Whether its file is on this disk, or a server has it: there is nothing to download."""
+    """Whether its file is on this disk, or a server has it."""
     is_twin: bool = False
-    """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
+    """Whether it is a twin, which ggbench writes itself."""
     measured: QuantSummary | None = None
     """The latest completed decode of the same quant, loaded as it is planned."""
     searched: QuantSummary | None = None
     """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
-    """What the table calls it where several quants have its name; printable."""
+    """Its name in the table if several quants share one; printable."""
 
     @property
     def title(self) -> str:
-        """What the table calls it: the label, else the quant; printable."""
+        """Its name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
 
     @property
     def fit(self) -> LineFit | None:
-        """W and B as measured, or their bounds."""
+        """The measured W and B, or their bounds."""
         return None if self.measured is None else self.measured.fit
 
     @property
     def line(self) -> LatencyLine | None:
-        """The line of W and B as measured; None where either is unknown, so that the bounds are shown."""
+        """The measured line; None if W or B is unknown, so that the bounds are shown."""
         return fitted_line(self.fit)
 
     @property
@@ -85,29 +83,23 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> float | None:
-        """Speed with the context filled to the planned n_ctx: by the measured W and B, else the bandwidth's bound."""
+        """Speed with the context filled to the planned n_ctx: from the measured W and B, else the bandwidth's bound."""
         n, line = self.plan.n_ctx, self.line
         return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
 
-    @property
-    def is_extrapolated(self) -> bool:
-        """Whether the planned n_ctx lies beyond the positions that were measured."""
-        decode = None if self.measured is None else self.measured.decode
-        return decode is not None and (self.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
-
-    @property
-    def is_unsteady(self) -> bool:
-        """Whether the decode that W and B are from was not steady."""
-        return self.measured is not None and bool(self.measured.unsteady)
-
     def is_called(self, name: str) -> bool:
-        """Return whether the name, in any case, is its argument, its quant or that of its file."""
+        """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
 
     def bound_at(self, n: int | None) -> float | None:
-        """Return the tokens/s that the memory's bandwidth allows at position n; None where that is not planned."""
+        """Return the tokens/s that the memory's bandwidth allows at position n; None if it was not planned."""
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
         return next((speed.tok_s for speed in speeds if speed.n == n), None)
+
+    def either(self, name: str) -> float | None:
+        """Return a field of the measured line, else of the bound."""
+        found: float | None = getattr(self.line or self.plan.limit, name, None)
+        return found
 
 
 def _verdict(row: QuantRow) -> str:
@@ -124,10 +116,11 @@ def _longest(row: QuantRow) -> str:
 
 
 def _speed(row: QuantRow) -> str:
-    if row.tok_s is None or row.line is None:
+    if row.tok_s is None or row.line is None or row.measured is None:
         return _bound(_AT_MOST, format_number(row.tok_s))
-    mark = f"{UNSTEADY} " if row.is_unsteady else ""
-    return f"{mark}{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
+    mark, decode = f"{UNSTEADY} " if row.measured.unsteady else "", row.measured.decode
+    is_extrapolated = decode is not None and (row.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
+    return f"{mark}{_EXTRAPOLATED if is_extrapolated else ''}{format_number(row.tok_s)}"
 
 
 def _bound(sign: str, text: str) -> str:
@@ -144,29 +137,21 @@ def _b(row: QuantRow) -> str:
     return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None)) if text == UNKNOWN else text
 
 
-def _device_weights(row: QuantRow) -> float | None:
-    return row.plan.device_weight_bytes
-
-
-def _decoded(row: QuantRow) -> str:
-    return UNKNOWN if row.measured is None else speed_text(row.measured)
-
-
-def _measured_tok_s(row: QuantRow) -> float | None:
-    return row.measured.latency.tok_s if row.measured and row.measured.latency else None
-
-
-def _expected_tok_s(row: QuantRow) -> float | None:
-    return row.plan.expected.tok_s if row.plan.expected else None
-
-
 def _size(row: QuantRow) -> str:
     text = format_bytes(row.plan.file_bytes)
     return text if row.is_here or row.is_twin or text == UNKNOWN else f"{_TO_DOWNLOAD} {text}"
 
 
-def _expected(row: QuantRow) -> str:
-    return planned_speed_text(row.plan.expected)
+def _bytes(key: str, header: str, name: str) -> TableColumn[QuantRow]:
+    """Return a column of a plan's field in bytes."""
+    return TableColumn(key, header, lambda v: format_bytes(getattr(v.plan, name)), lambda v: getattr(v.plan, name))
+
+
+def _bound_at(n: int) -> TableColumn[QuantRow]:
+    def text(row: QuantRow) -> str:
+        return _bound(_AT_MOST, format_number(row.bound_at(n)))
+
+    return TableColumn(f"at_{n}", f"tok/s\nat {format_length(n)}", text, lambda row: row.bound_at(n), descending=True)
 
 
 def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[TableColumn[QuantRow], ...]:
@@ -174,47 +159,38 @@ def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Tab
 
     `has_expected` is whether a speed is expected of any quant.
     """
-    expected = TableColumn("expected", "expected\ntok/s", _expected, _expected_tok_s, descending=True)
+    expected: TableColumn[QuantRow] = TableColumn(
+        "expected",
+        "expected\ntok/s",
+        lambda v: planned_speed_text(v.plan.expected),
+        lambda v: v.plan.expected.tok_s if v.plan.expected else None,
+        descending=True,
+    )
+    decoded: TableColumn[QuantRow] = TableColumn(
+        "tok_s",
+        "decoded\ntok/s",
+        lambda v: speed_text(v.measured) if v.measured else UNKNOWN,
+        lambda v: v.measured.latency.tok_s if v.measured and v.measured.latency else None,
+        descending=True,
+    )
     there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
     return (
         TableColumn("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
         TableColumn("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
-        TableColumn(
-            "memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes
-        ),
+        _bytes("memory", f"memory{there}", "needed_bytes"),
         TableColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
         TableColumn("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
         *([expected] if has_expected else []),
         TableColumn("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
-        TableColumn("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
-        TableColumn("b", "B\nms", _b, _either("b_ms")),
+        TableColumn("w", "W\ntok/ms", _w, lambda v: v.either("w_tokens_per_ms"), descending=True),
+        TableColumn("b", "B\nms", _b, lambda v: v.either("b_ms")),
         TableColumn("file", "size", _size, lambda v: v.plan.file_bytes),
-        TableColumn("tok_s", "decoded\ntok/s", _decoded, _measured_tok_s, descending=True),
-        TableColumn("weights", "weights", lambda v: format_bytes(v.plan.device_weight_bytes), _device_weights),
-        TableColumn(
-            "kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes
-        ),
-        TableColumn("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
+        decoded,
+        _bytes("weights", "weights", "device_weight_bytes"),
+        _bytes("kv", f"KV{there}", "device_kv_bytes"),
+        _bytes("compute", "compute", "compute_bytes"),
         *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
     )
-
-
-def _bound_at(n: int) -> TableColumn[QuantRow]:
-    def text(row: QuantRow) -> str:
-        return _bound(_AT_MOST, format_number(row.bound_at(n)))
-
-    header = f"tok/s\nat {format_length(n)}"
-    return TableColumn(f"at_{n}", header, text, lambda row: row.bound_at(n), descending=True)
-
-
-def _either(name: str) -> Callable[[QuantRow], float | None]:
-    """Return what reads a field of the measured line, else of the bound."""
-
-    def value(row: QuantRow) -> float | None:
-        found: float | None = getattr(row.line or row.plan.limit, name, None)
-        return found
-
-    return value
 
 
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
@@ -232,20 +208,17 @@ def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[t
 _Key = tuple[object, ...]
 
 
-class LatestResults(msgspec.Struct, frozen=True):
+class LatestResults:
     """The latest completed decode and search of each quant on this machine.
 
-    A run counts for a plan only where it was loaded as the plan is: another type of KV cache or another placement of
-    the layers is another speed and another memory.
+    A run counts for a plan only if it was loaded as the plan is: another type of KV cache or another placement of the
+    layers has another speed and needs other memory.
     """
 
-    _decodes: dict[_Key, QuantSummary] = field(default_factory=dict)
-    _searches: dict[_Key, QuantSummary] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, runs: Iterable[Run]) -> LatestResults:
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
         """Take them from `runs`, newest first, as the store lists them."""
-        found = cls({}, {})
+        self._decodes: dict[_Key, QuantSummary] = {}
+        self._searches: dict[_Key, QuantSummary] = {}
         for run in runs:
             if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
                 continue
@@ -254,21 +227,19 @@ class LatestResults(msgspec.Struct, frozen=True):
             for name in _names(subject.model, subject.quant, subject.file):
                 if summary.fit is not None:
                     loaded = _of_speed(setup)
-                    found._decodes.setdefault((name, loaded), summary)
-                    found._decodes.setdefault((name, replace(loaded, threads=None, threads_batch=None)), summary)
+                    self._decodes.setdefault((name, loaded), summary)
+                    self._decodes.setdefault((name, replace(loaded, threads=None, threads_batch=None)), summary)
                 if summary.max_n_ctx is not None:
-                    found._searches.setdefault((name, _of_memory(setup)), summary)
-        return found
+                    self._searches.setdefault((name, _of_memory(setup)), summary)
 
-    def decode(self, model: str, quant: str, file: str, setup: LlamaConfig) -> QuantSummary | None:
-        """Return the latest decode of a quant with this setup, by its file, else by model and quant."""
-        names = _names(model, quant, file)
-        return next((found for name in names if (found := self._decodes.get((name, _of_speed(setup))))), None)
-
-    def search(self, model: str, quant: str, file: str, setup: LlamaConfig) -> QuantSummary | None:
-        """Return the latest search of a quant for its largest context, with this setup and without a ceiling."""
-        names, wanted = _names(model, quant, file), _of_memory(replace(setup, n_ctx=None))
-        return next((found for name in names if (found := self._searches.get((name, wanted)))), None)
+    def find(
+        self, model: str, quant: str, file: str, setup: LlamaConfig
+    ) -> tuple[QuantSummary | None, QuantSummary | None]:
+        """Return the latest decode and the latest search without a ceiling, by the file, else by model and quant."""
+        names, speed, memory = _names(model, quant, file), _of_speed(setup), _of_memory(replace(setup, n_ctx=None))
+        decodes = (self._decodes.get((name, speed)) for name in names)
+        searches = (self._searches.get((name, memory)) for name in names)
+        return next(filter(None, decodes), None), next(filter(None, searches), None)
 
 
 def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
@@ -276,32 +247,32 @@ def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
 
 
 def _of_memory(setup: LlamaConfig) -> LlamaConfig:
-    """The setup without what changes no buffer; `n_ctx` is a search's ceiling."""
+    """Return the setup without what changes no buffer; `n_ctx` is a search's ceiling."""
     return replace(setup, threads=None, threads_batch=None, mmap=True, mlock=False)
 
 
 def _of_speed(setup: LlamaConfig) -> LlamaConfig:
-    """The setup without what a decode's speed does not depend on; a plan without threads takes a run with any."""
+    """Return the setup without what does not change a decode's speed; a plan without threads takes a run with any."""
     return replace(setup, n_ctx=None, n_batch=2048, n_ubatch=512, mmap=True, mlock=False, memory_limit_bytes=None)
 
 
 class Library:
-    """What is chosen: a model with the plans of its quants, how they are listed, a context, and marks of any model."""
+    """The chosen model with the plans of its quants, how they are listed, a context, and marks of any model."""
 
     def __init__(self) -> None:
         self.entry: ModelEntry | None = None
         self.rows: dict[str, QuantRow] = {}
         """Quants of the chosen model, by name, in the order in which they were planned."""
         self.n_ctx: int | None = None
-        """The planned context where the arrow keys changed it; None is that of the options."""
+        """The planned context if the arrow keys changed it; None is that of the options."""
         self.options = LlamaConfig()
         """How every model is loaded."""
         self.order: Order[QuantRow] = Order(quant_columns(None))
         self.words = ""
-        """Of the filter of the quants."""
+        """The filter of the quants."""
         self.is_fits_only = False
         self._marks: dict[str, dict[str, None]] = {}
-        """Names of quants by model, in the order in which they were marked."""
+        """Names of the marked quants by model, in the order in which they were marked."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
         self._results = LatestResults()
 
@@ -312,7 +283,6 @@ class Library:
 
     @property
     def marks(self) -> dict[str, None]:
-        """The marked quants of the chosen model."""
         return {} if self.entry is None else self._marks.setdefault(self.entry.model, {})
 
     @property
@@ -337,19 +307,17 @@ class Library:
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
 
     def set_results(self, results: LatestResults) -> None:
-        """Take in what was measured; nothing where another card is planned for."""
+        """Take in what was measured; nothing if another card is planned for."""
         self._results = results
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
 
     def toggle_mark(self, name: str) -> None:
-        """Mark or unmark a quant of the chosen model."""
         if name in self.marks:
             del self.marks[name]
         else:
             self.marks[name] = None
 
     def clear_marks(self) -> None:
-        """Unmark every quant of every model."""
         self._marks.clear()
 
     def selection(self, cursor: QuantRow | None) -> Selection:
@@ -365,7 +333,7 @@ class Library:
         return tuple(row.name for row in sorted(here, key=lambda row: -(row.plan.file_bytes or 0)))
 
     def planned_setup(self, selection: Selection) -> LlamaConfig:
-        """Return how a selection is planned to be loaded: the arrow keys' n_ctx is that of the chosen model alone."""
+        """Return how a selection is planned to be loaded; the n_ctx of the arrow keys is for the chosen model alone."""
         planned = {self.entry.model} if self.entry is not None else set()
         return self.setup if {model for model, _ in selection} <= planned else self.options
 
@@ -378,7 +346,7 @@ class Library:
 
     @property
     def hidden(self) -> list[str]:
-        """Counts of the quants that are not shown, a text for each reason."""
+        """How many quants are not shown, a text for each reason."""
         n_listed, n_matching = len(self.listed()), len(self._matching())
         counts = [(n_matching - n_listed, "that do not fit (f)"), (len(self.rows) - n_matching, "by the filter")]
         return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
@@ -428,7 +396,7 @@ class Library:
         return " · ".join(parts)
 
     def _matching(self) -> list[QuantRow]:
-        """The quants that have the filter's words, with labels where several have one quant, and of a server."""
+        """Return the quants that have the filter's words, with labels if several share a quant or a server has them."""
         times = Counter(row.plan.quant for row in self.rows.values())
         rows = []
         for row in self.rows.values():
@@ -441,11 +409,31 @@ class Library:
         if (entry := self.entry) is None:
             return row
         is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
-        known = entry.model, row.plan.quant, row.plan.file, self.setup
+        measured, searched = self._results.find(entry.model, row.plan.quant, row.plan.file, self.setup)
         return replace(
             row,
-            is_twin=entry.is_twin,
+            is_twin=entry.section is Section.TWINS,
             is_here=is_here or bool(row.plan.file),
-            measured=self._results.decode(*known),
-            searched=self._results.search(*known),
+            measured=measured,
+            searched=searched,
         )
+
+
+def describe_config(config: LlamaConfig) -> str:
+    """Return what is not the default, `KV q8_0, limit 12.0 GiB`; empty where nothing is."""
+    default = LlamaConfig()
+    same = config.type_k == config.type_v
+    parts = {
+        "type_k": f"KV {config.type_k}" if same else f"K {config.type_k}",
+        "type_v": "" if same else f"V {config.type_v}",
+        "memory_limit_bytes": f"limit {format_bytes(config.memory_limit_bytes)}",
+        "n_ctx": f"n_ctx {format_count(config.n_ctx)}",
+        "flash_attn": f"flash attention {config.flash_attn}",
+        "n_gpu_layers": f"{config.n_gpu_layers} layers on the GPU",
+        "n_cpu_moe": f"experts of {config.n_cpu_moe} layers on the CPU",
+        "threads": f"{config.threads} threads",
+        "swa_full": "full SWA cache",
+        "rpc_servers": f"devices of {' and '.join(config.rpc_servers)}",
+    }
+    texts = [text for name, text in parts.items() if getattr(config, name) != getattr(default, name)]
+    return ", ".join(filter(None, texts))

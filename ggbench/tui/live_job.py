@@ -1,7 +1,7 @@
 """What is known of one job so far: written by the queue's thread, read by the screen whenever it draws.
 
 A decode that is watched has to run as fast as one that is not. So a batch of samples costs the writer a copy into an
-array, and everything that is computed from them is computed by the reader, for what it draws and no more often.
+array; everything else is computed by the reader, for what it draws and no more often.
 """
 
 from __future__ import annotations
@@ -33,21 +33,12 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     """What the samples so far show. None is unknown."""
 
     n_done: int
-    n_total: int
     n_for_line: int
-    """Tokens that define a line."""
+    """Tokens needed to fit a line."""
     fit: LineFit | None
-    """Of the samples so far, as a table would show it; None while they are too few for a line."""
     latency: LatencySummary | None
     eta_s: float | None
-    """Of the decode; None while it is unknown how latency climbs."""
-
-
-class ProbeAnswer(msgspec.Struct, frozen=True):
-    """A probe, and the bracket that it leaves."""
-
-    probe: Probe
-    ends: BracketEnds
+    """Seconds until the decode ends."""
 
 
 class LiveJob:
@@ -58,32 +49,32 @@ class LiveJob:
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
-        """What takes a while at the moment; None once what follows it has begun."""
+        """The slow step in progress; None once what follows it has begun."""
         self.memory: Memory | None = None
-        """Of the last context that was made."""
+        """The memory of the last context that was made."""
         self.limit: DecodeLimit | None = None
         self.point = ""
-        """The last thing that was measured beside the samples, in one line."""
+        """The last measurement other than samples, in one line."""
         self.n_total = 0
         """Steps to time; 0 before the first."""
         self.text = ""
         """The last characters that were decoded, as the model gave them."""
-        self.answers: tuple[ProbeAnswer, ...] = ()
-        """Of a search, in the order in which they came."""
+        self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
+        """A search's probes, each with the bracket that it leaves."""
         self.observations: tuple[object, ...] = ()
-        """What was observed beside the samples and the answers of a search."""
+        """What was observed other than samples and probes."""
         self.question: Question | None = None
         """What a search is trying; None while nothing is."""
         self._doing: object = None
-        """What the last work was at that said so."""
         self._asked_at_s = self._counted_at_s = 0.0
         self._counted_from: tuple[float, float] | None = None
-        """When the work in progress began to be counted, and from which count on; None where it is not counted."""
+        """Time and count at which counting of the work in progress began; None if it is not counted."""
         self._n_counted: int | None = None
-        """Chunks and the like that the work in progress will come to; None where it is not counted."""
+        """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
         self._step_ns: Integers = np.empty(1024, np.int64)
-        self._n_done = 0
+        self.n_done = 0
+        """Timed steps so far."""
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
 
@@ -103,7 +94,7 @@ class LiveJob:
             case ModelReady():
                 self.memory, self.limit, self.working = record.memory, record.limit, None
             case PointMeasured(observation=Probe() as probe, context=BracketEnds() as ends):
-                self.question, self.answers = None, (*self.answers, ProbeAnswer(probe, ends))
+                self.question, self.answers = None, (*self.answers, (probe, ends))
             case PointMeasured(observation=ProofForeseen()):
                 pass  # the time left is drawn from `Working`, where it shrinks
             case PointMeasured():
@@ -117,7 +108,7 @@ class LiveJob:
 
     @property
     def share(self) -> float | None:
-        """How far what takes a while has come, 0 to 1; None where it cannot be counted."""
+        """The fraction of the work in progress that is done, 0 to 1; None if it cannot be counted."""
         working = self.working
         if working is None or working.done is None or not working.total:
             return None
@@ -125,7 +116,7 @@ class LiveJob:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that what takes a while still takes, by its own estimate or by its pace; None where unknown."""
+        """Seconds that the work in progress still takes, by its own estimate or its pace; None if unknown."""
         working = self.working
         if working is None or working.left_s is not None or working.done is None or self._counted_from is None:
             return None if working is None else working.left_s
@@ -144,17 +135,12 @@ class LiveJob:
 
     @property
     def asked_s(self) -> int | None:
-        """Whole seconds since the open question was asked; None while none is open."""
+        """Whole seconds since the open question was asked; None if there is none."""
         return None if self.question is None else int(time.monotonic() - self._asked_at_s)
 
-    @property
-    def n_done(self) -> int:
-        """Timed steps so far."""
-        return self._n_done
-
     def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
-        """Take in consecutive steps; the arrays that a reader holds stay as they are."""
-        start, end = self._n_done, self._n_done + len(step_ns)
+        """Add consecutive steps; the arrays that a reader holds stay as they are."""
+        start, end = self.n_done, self.n_done + len(step_ns)
         if end > len(self._positions):
             room = max(end, 2 * len(self._positions))
             self._positions, self._step_ns = (
@@ -164,61 +150,48 @@ class LiveJob:
         self._positions[start:end] = np.arange(first_position, first_position + len(step_ns))
         self._step_ns[start:end] = step_ns
         self.text = (self.text + text)[-_TEXT_TAIL:]
-        self._n_done = end  # last: a reader looks at this before it takes the arrays
-
-    @property
-    def positions(self) -> Integers:
-        """1-based, of every timed step so far."""
-        n_done = self._n_done
-        return self._positions[:n_done]
-
-    @property
-    def step_ns(self) -> Integers:
-        """Nanoseconds of every timed step so far; may be ahead of `positions` by a batch, where they are read apart."""
-        n_done = self._n_done
-        return self._step_ns[:n_done]
-
-    @property
-    def n_end(self) -> int:
-        """The last position there will be, where each repetition starts from the same."""
-        return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
+        self.n_done = end  # last: a reader looks at this before it takes the arrays
 
     def plotted(self, name: str, *, dimmed: bool = False) -> PlottedRun:
-        """For the plot, with the line through the samples so far; `name` is for the legend."""
-        positions = self.positions
+        """Return what to plot, with the line through the samples so far; `name` is for the legend."""
+        positions, step_ns = self._samples()
+        end = self._n_counted
+        if len(positions):  # the last position, as each repetition starts from the same
+            end = int(positions[0]) - 1 + self.n_total
         return PlottedRun(
             name=name,
             positions=positions,
-            step_ns=self.step_ns[: len(positions)],
-            fit=self._line(),
+            step_ns=step_ns,
+            fit=self._line(positions, step_ns),
             limit=self.limit,
             observations=self.observations,
             settings=self.settings,
             doing=self._doing,
-            end=self.n_end if self._n_done else self._n_counted,
+            end=end,
             dimmed=dimmed,
         )
 
     def numbers(self) -> LiveNumbers:
-        """Computed from all samples so far; of a decode that ended, those that it is stored with."""
-        positions, result = self.positions, self._result
+        """Compute the figures of all samples so far; those of a decode that ended are the stored ones."""
+        positions, step_ns = self._samples()
         n_done = len(positions)
         n_for_line = fewest_samples(int(positions[0])) if n_done else 0
-        fit = self._line()
-        latency = result.latency if result else summarize(positions, self.step_ns[:n_done])
+        fit = self._line(positions, step_ns)
+        latency = self._result.latency if self._result else summarize(positions, step_ns)
         eta_s = None
         if latency is not None and (fit is not None or self.n_total <= n_for_line):
-            eta_s = self._eta_s(n_done, latency, fit)
-        return LiveNumbers(n_done, self.n_total, n_for_line, fit, latency, eta_s)
+            # What is left takes the mean latency so far, plus what latency climbs by: from the middle of what was
+            # timed to the middle of what is left lie half of all tokens.
+            n_left = max(0, self.n_total - n_done)
+            w_tokens_per_ms = fit.w_tokens_per_ms if fit else None
+            climb_s = (n_done + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
+            eta_s = n_left * (1 / latency.tok_s + climb_s)
+        return LiveNumbers(n_done, n_for_line, fit, latency, eta_s)
 
-    def _line(self) -> LineFit | None:
-        positions = self.positions
-        return self._result.fit if self._result else self._fit.of(positions, self.step_ns[: len(positions)])
+    def _samples(self) -> tuple[Integers, Integers]:
+        """Return the 1-based positions and the nanoseconds of every timed step so far."""
+        n_done = self.n_done
+        return self._positions[:n_done], self._step_ns[:n_done]
 
-    def _eta_s(self, n_done: int, latency: LatencySummary, fit: LineFit | None) -> float:
-        """What is left at the mean latency so far, and longer where latency climbs."""
-        n_left = max(0, self.n_total - n_done)
-        w_tokens_per_ms = fit.w_tokens_per_ms if fit else None
-        # From the middle of what was timed to the middle of what is left lie half of all tokens.
-        climb_s = (n_done + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
-        return n_left * (1 / latency.tok_s + climb_s)
+    def _line(self, positions: Integers, step_ns: Integers) -> LineFit | None:
+        return self._result.fit if self._result else self._fit.of(positions, step_ns)

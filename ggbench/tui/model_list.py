@@ -1,6 +1,6 @@
 """The models that the Library lists, by section: added by hand, on this disk, twins, in the catalog, on the Hub.
 
-The quants of a model that lie in one folder are one model, whichever program put them there.
+The quants in one folder are one model, whichever program put them there.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class ModelEntry(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it cannot be measured, printable; empty if it can."""
     files: tuple[Path, ...] = ()
-    """Those on this disk, shards included; empty for a repo of the Hub and for twins."""
+    """Its files on this disk, including shards; empty for a repo of the Hub and for twins."""
     place: Path | None = None
-    """The folder or file that the user added, which has it."""
+    """The added folder or file that has it."""
 
     @property
     def server(self) -> str | None:
-        """The base URL of a server that the user added; None of anything else."""
+        """The base URL of an added server; None for anything else."""
         return self.model if self.section is Section.SERVERS else None
 
     @property
@@ -65,18 +65,13 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def heading(self) -> str:
-        """The line above it and its neighbours: the place that the user added, else the section."""
+        """The line above it and its neighbours: the added place, else the section."""
         return self.section.value if self.place is None else sanitize(path_argument(self.place))
 
     @property
     def needs_network(self) -> bool:
-        """Whether listing its quants asks the Hub or a server, so that they are listed only once it is chosen."""
+        """Whether listing its quants asks the Hub or a server; they are listed once it is chosen."""
         return self.section in (Section.HUB, Section.SERVERS)
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether ggbench writes its files itself."""
-        return self.section is Section.TWINS
 
     def matches(self, text: str) -> bool:
         """Return whether its name contains every word, in any case."""
@@ -84,7 +79,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
 
 def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
-    """List every model that can be found without a search of the Hub, and the servers that were added."""
+    """List every model that can be found without a search of the Hub, and the added servers."""
     twins = twins_by_model(local)
     entries = [ModelEntry(Section.SERVERS, url, sanitize(url).removeprefix("http://")) for url in servers]
     entries += _on_disk(local)
@@ -96,16 +91,17 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
     return tuple(entries)
 
 
-def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
+def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
     """List the results of a search of the Hub."""
-    return tuple(
-        ModelEntry(Section.HUB, repo.repo, sanitize(repo.repo), "gated" if repo.gated else _downloads(repo.downloads))
-        for repo in found
-    )
+    entries = []
+    for repo in found:
+        downloads = "" if repo.downloads is None else f"{format_count(repo.downloads)} a month"
+        entries.append(ModelEntry(Section.HUB, repo.repo, sanitize(repo.repo), "gated" if repo.gated else downloads))
+    return entries
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """Return the repo that the text names in full, `org/name`; None for any other text and for a path."""
+    """Return the repo that the text names, `org/name`; None for any other text and for a path."""
     if typed_path(text) is not None:
         return None
     name = text.strip().removeprefix("hf:")
@@ -125,7 +121,7 @@ def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
 
 
 def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
-    """Return the entries, those of one name in one section with the nearest folder in front that differs in all."""
+    """Return the entries; those that share a name in a section get the nearest folder that tells them apart."""
     same: dict[tuple[str, str], list[ModelEntry]] = {}
     for entry in entries:
         same.setdefault((entry.heading, entry.title), []).append(entry)
@@ -133,23 +129,21 @@ def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
     for group in same.values():
         above = zip_longest(*(reversed(entry.files[0].parent.parts) if entry.files else () for entry in group))
         folders = next((names for names in above if len(set(names)) == len(names)), ()) if len(group) > 1 else ()
-        titles |= {
-            entry.key: f"{sanitize(folder)}/{entry.title}"
-            for entry, folder in zip(group, folders, strict=False)
-            if folder
-        }
+        for entry, folder in zip(group, folders, strict=False):
+            if folder:
+                titles[entry.key] = f"{sanitize(folder)}/{entry.title}"
     return [replace(entry, title=titles.get(entry.key, entry.title)) for entry in entries]
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:
-    """Return what the quants of one model have in common: the repo, or the folder and the name but for the quant."""
+    """Return what the quants of one model share: the repo, or the folder and the name without the quant."""
     if not model.is_named_by_path:
         return (model.model or model.name,)
     return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()
 
 
 def _entry(group: Sequence[LocalModel]) -> ModelEntry:
-    """Return the entry for the quants of one model: of a folder by their files' names, alone by the file's path."""
+    """Return the entry for a model's quants: several files are chosen by name in their folder, one by its path."""
     first = group[0]
     model, title = first.model, first.name
     quants = tuple(each.quant for each in group if each.quant)
@@ -158,25 +152,17 @@ def _entry(group: Sequence[LocalModel]) -> ModelEntry:
         quants = names if len(group) > 1 else ()
         if quants:
             model, title = path_argument(first.paths[0].parent), sanitize(name_without_quant(names[0]) or first.name)
+    about = f"{format_count(len(group))} quants"
+    if len(group) == 1:  # the quant, unless the title has it
+        quant = first.quant or ""
+        about = "" if quant in title.lower() else quant
     return ModelEntry(
         Section.DISK if first.place is None else Section.ADDED,
         model,
         title,
-        sanitize(_about(group, title)),
+        sanitize(about),
         quants,
         first.reason if len(group) == 1 else "",
         tuple(path for each in group for path in each.paths),
         first.place,
     )
-
-
-def _about(group: Sequence[LocalModel], title: str) -> str:
-    """Return how many quants there are, or which the only one is where its title does not say so."""
-    if len(group) > 1:
-        return f"{format_count(len(group))} quants"
-    quant = group[0].quant or ""
-    return "" if quant in title.lower() else quant
-
-
-def _downloads(count: int | None) -> str:
-    return "" if count is None else f"{format_count(count)} a month"

@@ -1,4 +1,4 @@
-"""Plans for the Library, made again each time the chosen model, card or context changes.
+"""Plans for the Library, made again whenever the chosen model, card or context changes.
 
 Starting the worker and reading headers are slow, so both are cached. Only one plan is made at a time: close the current
 one before starting another.
@@ -49,14 +49,14 @@ class Planner:
     """Makes plans, row by row. Its methods may be called from any thread."""
 
     def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = "") -> None:
-        """Start no engine before the first plan; `start` starts one. `api_key_env` as `Services` has it."""
+        """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
         self._server = ServerOptions(api_key_env)
         self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaConfig | None = None
         self._models: dict[tuple[str, tuple[str, ...]], tuple[Target, ...]] = {}
-        """In order of use, the most recent last."""
+        """The models last planned, the most recent last."""
         self._is_closed = False
 
     def rows(
@@ -64,7 +64,7 @@ class Planner:
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
-        Headers are cached until `forget`. The models of a server are rows of which nothing can be planned. Raises
+        Headers are cached until `forget`. A server's models get rows with its own figures and no plan. Raises
         GgbenchError if no quant of the model can be planned.
         """
         if typed_server(model) is not None:
@@ -98,7 +98,6 @@ class Planner:
                 self._leave_servers(request.setup)
 
     def forget(self) -> None:
-        """Drop the cached headers and listings."""
         self._models.clear()
 
     def close(self) -> None:
@@ -126,7 +125,7 @@ class Planner:
         return self._allocator
 
     def _leave_servers(self, setup: LlamaConfig) -> None:
-        """End a worker that uses RPC servers, which answer nobody else meanwhile."""
+        """End a worker that uses RPC servers, as they serve nobody else meanwhile."""
         if setup.rpc_servers:
             self._end_worker()
 
@@ -137,7 +136,7 @@ class Planner:
 
 
 def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
-    """The models of a server, by its own figures. Raises GgbenchError."""
+    """Yield a row for each model of a server, with its own figures. Raises GgbenchError."""
     for target in resolve(parse_model(url), server=options):
         subject = target.subject
         row = PlanRow(

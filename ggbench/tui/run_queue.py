@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import field
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
@@ -26,13 +25,8 @@ from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
-if TYPE_CHECKING:
-    from ggbench.tui.services import Services
-
-
 _NOTIFY_EVERY_S = 1.0
-"""Between two notices of nothing but more tokens, or of more of the same work."""
-
+"""Minimum time between two notices of nothing but more tokens, or of more of the same work."""
 
 _STATES: dict[Stage, WorkState] = {
     "download": WorkState.PREPARING,
@@ -46,54 +40,55 @@ _STATES: dict[Stage, WorkState] = {
 
 
 class QueueItem(WorkItem, frozen=True):
-    """One job as it is now."""
+    """A snapshot of one job."""
 
     subject: Subject
     """As far as is known before its file is read."""
     kind: str
-    """Of its experiment; its presenter says how to show it."""
+    """The kind of its experiment."""
     run: Run | None = None
     """None until it has ended."""
     run_id: int | None = None
-    """Of the store; None before the run is in it, and where it is not kept."""
+    """None while the store does not have the run."""
     setup: EngineConfig = field(default_factory=LlamaConfig)
 
 
 class RunQueue(WorkQueue[QueueItem]):
-    """Takes jobs and does them."""
+    """Runs jobs one after another."""
 
-    def __init__(self, services: Services, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        run_context: Callable[[Store | None, Experiment], RunContext],
+        notify: Callable[[], None],
+    ) -> None:
+        """The first two are those of `Services`."""
         super().__init__(notify)
-        self._services = services
+        self._open_store, self._run_context = open_store, run_context
         self._jobs: dict[int, Job] = {}
         self._cancel = threading.Event()
-        """Of the running job; a new one for each."""
+        """Cancels the running job; a new one for each."""
         self._left_as = WorkState.CANCELLED
-        """What the running job is once the user has ended it."""
+        """The running job's state once the user has ended it."""
         self._context: RunContext | None = None
-        self._is_paused = False
+        self.is_paused = False
+        """Whether decoding is held and no job starts."""
         self._notified_at = 0.0
         self.live: LiveJob | None = None
         """The running job, or the last that ran."""
         self.plotted: tuple[LiveJob, ...] = ()
         """Every job that has something to plot, in the order in which they ran, the running one included."""
         self.store_error: StoreError | None = None
-        """Why the last run is not kept, or not whole; None when it is."""
+        """Why the last run is not stored, or only in part; None if it is."""
         self.revision = 0
         """Grows with each change."""
 
     @property
     def running(self) -> QueueItem | None:
-        """The job that is at work, or held."""
         return next((item for item in self.items if item.state.is_at_work), None)
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether decoding is held, and no job starts."""
-        return self._is_paused
-
     def add(self, jobs: Sequence[Job]) -> None:
-        """Put jobs at the end; the first starts at once where none runs."""
+        """Append jobs; the first starts at once if none is running."""
         with self._changed:
             for job in jobs:
                 item = QueueItem(job.target.subject, job.experiment.kind, setup=job.setup, id=len(self._items))
@@ -105,15 +100,14 @@ class RunQueue(WorkQueue[QueueItem]):
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Go on after a pause."""
         self._set_paused(False)
 
     def skip(self) -> None:
-        """End the running job, keeping what it has; the next one starts."""
+        """End the running job, keeping what it has, and start the next."""
         self._leave(WorkState.SKIPPED)
 
     def cancel(self) -> None:
-        """End the running job as `skip` does, and leave those that wait."""
+        """End the running job as `skip` does, and every job that waits."""
         with self._changed:
             for item in self._items.values():
                 if item.state is WorkState.WAITING:
@@ -128,7 +122,7 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _set_paused(self, is_paused: bool) -> None:
         with self._changed:
-            self._is_paused = is_paused
+            self.is_paused = is_paused
             if self._context is not None:
                 (self._context.hold.set if is_paused else self._context.hold.clear)()
             self._changed.notify_all()
@@ -141,35 +135,33 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._cancel.set()
 
     def _begin(self, waiting: QueueItem) -> QueueItem | None:
-        if self._is_paused:
+        if self.is_paused:
             return None
         self._cancel, self._left_as = threading.Event(), WorkState.CANCELLED
         return replace(waiting, state=WorkState.PREPARING)
 
     def _work_on(self, item: QueueItem) -> None:
+        """Run the job; if the store cannot be opened, it runs and is not stored."""
+        self.store_error = None
+        store: Store | None = None
         with contextlib.ExitStack() as stack:
             try:
-                self._run(item, self._open_store(stack))
+                store = stack.enter_context(self._open_store())
+            except StoreError as error:
+                self.store_error = error
+            try:
+                self._run(item, store)
             finally:
                 self._context = None
-
-    def _open_store(self, stack: contextlib.ExitStack) -> Store | None:
-        """The store, which belongs to the thread that opened it; without one the run goes on and is not kept."""
-        self.store_error = None
-        try:
-            return stack.enter_context(self._services.open_store())
-        except StoreError as error:
-            self.store_error = error
-            return None
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs[item.id]
         live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
         self._report()
-        context = replace(self._services.run_context(store, job.experiment), cancel=self._cancel)
+        context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
         with self._changed:
             self._context = context
-            if self._is_paused:
+            if self.is_paused:
                 context.hold.set()
         with contextlib.closing(run_job(context, job)) as progress:
             for record in progress:
@@ -195,7 +187,9 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._report()
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
-                state, run_id = self._state_after(run.outcome), run.run_id or self._items[item.id].run_id
+                left = self._left_as if run.outcome is Outcome.CANCELLED else WorkState.FAILED
+                state = WorkState.DONE if run.outcome is Outcome.COMPLETED else left
+                run_id = run.run_id or self._items[item.id].run_id
                 self._update(item.id, state=state, reason=run.reason, run=run, run_id=run_id)
 
     def _plot(self, live: LiveJob) -> None:
@@ -203,7 +197,7 @@ class RunQueue(WorkQueue[QueueItem]):
             self.plotted = (*self.plotted, live)
 
     def _set_state(self, item_id: int, state: WorkState) -> None:
-        """Report a new state at once, and more of the same once in a while."""
+        """Report a new state at once, and progress in the same state at most once a second."""
         if self._items[item_id].state is not state:
             self._update(item_id, state=state)
         elif time.monotonic() - self._notified_at >= _NOTIFY_EVERY_S:
@@ -213,8 +207,3 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision += 1
         self._notified_at = time.monotonic()
         super()._report()
-
-    def _state_after(self, outcome: Outcome) -> WorkState:
-        if outcome is Outcome.COMPLETED:
-            return WorkState.DONE
-        return self._left_as if outcome is Outcome.CANCELLED else WorkState.FAILED

@@ -1,6 +1,6 @@
 """Stored runs as the Results screen shows them.
 
-Any number of ggbench share one store: a run may be deleted, finished or added between two looks at it, and one that
+Several ggbench processes may share one store: a run may be deleted, finished or added between two reads, and one that
 cannot be read must not hide the others.
 """
 
@@ -41,48 +41,41 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     listed: ListedRun
     samples: StoredSamples
     observations: tuple[object, ...] = ()
-    """What was observed while it ran, beside the samples."""
 
     @property
     def run_id(self) -> int:
-        """Number of the run in the store."""
         return self.listed.run_id
 
     @property
     def readings(self) -> tuple[MachineReading, ...]:
-        """Of the machine while it ran."""
+        """The machine while it ran."""
         return tuple(each for each in self.observations if isinstance(each, MachineReading))
 
     @property
     def summary(self) -> QuantSummary:
-        """Return it as tables take it. Raises StoreError where this ggbench cannot read it."""
+        """The run as tables need it. Raises StoreError if this ggbench cannot read it."""
         if (summary := self.listed.summary) is None:
             raise StoreError(f"run {self.run_id} cannot be read: {self.listed.problem}", "upgrade ggbench to read it")
         return summary
 
     def figures(self) -> tuple[Figure, ...]:
-        """Return what there is to draw of it alone, the steps also of a run that this ggbench cannot read."""
+        """Return the run's figures; of a run that this ggbench cannot read, its steps."""
         summary, steps = self.listed.summary, self.samples
         if summary is not None:
             return saved_figures([self.to_save()])
         return figures_of(["decode"], [PlottedRun(quant_name(self.listed.subject), steps.position, steps.step_ns)])
 
     def to_save(self) -> SavedRun:
-        """Return what is written of it to files. Raises StoreError as `summary`."""
+        """Return what is written to files. Raises StoreError as `summary` does."""
         return SavedRun(self.summary, self.samples, self.observations)
 
 
 RunColumn: TypeAlias = TableColumn[ListedRun]
 
 
-def is_running(run: ListedRun) -> bool:
-    """Whether it was going on when it was listed."""
-    return run.stored.state == RUNNING
-
-
 def may_draw(run: ListedRun) -> bool:
-    """Whether there may be anything to draw of it."""
-    has_steps = is_running(run) or bool(run.stored.n_samples)
+    """Return whether the run may have figures."""
+    has_steps = run.stored.state == RUNNING or bool(run.stored.n_samples)
     if has_steps or run.run is None:
         return has_steps
     presenter, environment = presenter_of(run.run.head.kind), run.stored.environment
@@ -125,18 +118,18 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _named("started", "started UTC", lambda run: run.stored.started_at[:16].replace("T", " ")),
     _named("note", "note", lambda run: run.note),
 )  # fmt: skip
-"""What a list of runs shows, the most important first: what a narrow terminal cuts off is at the end."""
+"""The most important columns come first, as a narrow terminal cuts off the last."""
 
 
 def finished_runs(store: Store) -> Iterator[Run]:
-    """Every finished run that this ggbench can read, newest first. Raises StoreError where the store cannot be read."""
+    """Yield every finished run that this ggbench can read, newest first. Raises StoreError."""
     for stored in store.list_runs():
         if stored.is_finished and (run := ListedRun.of(stored).run) is not None:
             yield run
 
 
 def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, ...]:
-    """Every run, newest first; those of `known` that did not change since are taken from there. Raises StoreError."""
+    """Return every run, newest first, reusing those of `known` that did not change. Raises StoreError."""
     runs = []
     for stored in store.list_runs():
         before = known.get(stored.run_id)
@@ -145,7 +138,7 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
 
 
 def read_measured(store: Store, run_id: int) -> MeasuredRun:
-    """The run with its samples and readings. Raises StoreError, also where another ggbench deleted it meanwhile."""
+    """Return a run with its samples and observations. Raises StoreError, also if it was deleted meanwhile."""
     try:
         stored = store.load_run(run_id)
         samples = store.load_samples(run_id)
@@ -159,7 +152,7 @@ def read_measured(store: Store, run_id: int) -> MeasuredRun:
 
 
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
-    """Delete runs with their samples; returns why some are still there. Those that are gone already are no problem."""
+    """Delete runs with their samples; return why some could not be. Runs that are gone already are skipped."""
     problems = []
     for run_id in run_ids:
         try:
@@ -172,12 +165,21 @@ def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
 
 
 def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
-    """Runs that have every one of the words in what they show, in any case."""
-    return tuple(run for run in runs if has_words(_searched(run), words))
+    """Return the runs whose text has every one of the words, in any case."""
+
+    def searched(run: ListedRun) -> str:
+        stored, subject = run.stored, run.subject
+        parts = (
+            str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
+            stored.started_at.replace("T", " "), run.note,
+        )  # fmt: skip
+        return " ".join(parts)
+
+    return tuple(run for run in runs if has_words(searched(run), words))
 
 
 def describe_runs(runs: Sequence[ListedRun]) -> str:
-    """For a question about them, with their numbers, for a filter may hide some."""
+    """Return their names for a question, with their numbers, as a filter may hide some."""
     if len(runs) == 1:
         return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
@@ -186,11 +188,11 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
 
 def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
     """Return a sentence for each run in progress: `Run 3 is still running: ….`"""
-    return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if is_running(run))
+    return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if run.stored.state == RUNNING)
 
 
 def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
-    """As far as its samples go where it has not finished; None where it was deleted since it was listed."""
+    """Return a run, as far as its samples go if it has not finished; None if it was deleted since."""
     listed = ListedRun.of(stored) if stored.is_finished else None
     if listed is not None and not listed.problem:
         return listed
@@ -201,12 +203,3 @@ def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
     except GgbenchError as error:
         return ListedRun(stored, None, sanitize(error.message))
     return ListedRun(stored, run, sanitize(run.reason) if listed else "")
-
-
-def _searched(run: ListedRun) -> str:
-    stored, subject = run.stored, run.subject
-    parts = (
-        str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
-        stored.started_at.replace("T", " "), run.note,
-    )  # fmt: skip
-    return " ".join(parts)

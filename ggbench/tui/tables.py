@@ -1,14 +1,17 @@
-"""What the tables share: columns, the order of the rows, which columns are shown whole, and a filter by words."""
+"""What the tables share: columns, the order of rows, which columns are shown whole, and a filter by words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 Row = TypeVar("Row")
+
+MORE_LEFT, MORE_RIGHT = "‹", "›"
+"""Marks in a header for columns beyond either edge."""
 
 
 class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
@@ -26,21 +29,18 @@ class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
 
 @dataclass
 class Order(Generic[Row]):
-    """By which column rows are sorted; by none, they keep the order given."""
+    """The column that rows are sorted by; without one they keep the order given."""
 
     columns: Sequence[TableColumn[Row]]
     key: str | None = None
     is_reversed: bool = False
-    """Whether the column's own direction is turned round."""
 
     @property
     def column(self) -> TableColumn[Row] | None:
-        """The column that sorts; None where none does, or it is not there."""
         return next((column for column in self.columns if column.key == self.key), None)
 
     @property
     def is_descending(self) -> bool:
-        """Whether the largest comes first."""
         return self.column is not None and self.column.descending != self.is_reversed
 
     def sort_by(self, key: str) -> None:
@@ -55,23 +55,18 @@ class Order(Generic[Row]):
         self.sort_by(keys[index % len(keys)])
 
     def reverse(self) -> None:
-        """Reverse the order."""
         self.sort_by(self.key or self.columns[0].key)
 
     def sorted(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows in order, in any case of letters; equal rows keep the order given."""
+        """Return the rows in order, ignoring case; equal rows keep the order given."""
         if (column := self.column) is None:
             return list(rows)
-        known: list[tuple[str | float, Row]] = []
-        unknown = []
-        for row in rows:
-            value = column.value(row)
-            if value is None:
-                unknown.append(row)
-            else:
-                known.append((value.casefold() if isinstance(value, str) else value, row))
+        pairs = [(column.value(row), row) for row in rows]
+        known: list[tuple[Any, Row]] = [
+            (value.casefold() if isinstance(value, str) else value, row) for value, row in pairs if value is not None
+        ]
         known.sort(key=lambda pair: pair[0], reverse=self.is_descending)
-        return [*(row for _, row in known), *unknown]
+        return [row for _, row in known] + [row for value, row in pairs if value is None]
 
 
 def first_column(widths: Sequence[int], scrolled: int) -> int:
@@ -85,10 +80,7 @@ def first_column(widths: Sequence[int], scrolled: int) -> int:
 
 
 def whole_columns(widths: Sequence[int], scrolled: int, room: int) -> range:
-    """Return the indices of the columns that `room` characters hold whole, after scrolling by `scrolled` characters.
-
-    The first is one even where it is wider than the room, so that there is something to see.
-    """
+    """Return which columns fit whole into `room` characters after scrolling by `scrolled`; at least one."""
     start = stop = first_column(widths, scrolled)
     while stop < len(widths) and (stop == start or sum(widths[start : stop + 1]) <= room):
         stop += 1

@@ -1,26 +1,36 @@
-"""A queue whose items are worked off one after another in a thread of its own, whatever screen is shown.
+"""A queue that a thread of its own works off item by item, whatever screen is shown; and the queue of downloads.
 
-Knows nothing of Textual: it notifies of a change, and whoever draws looks at the items.
+It does not use Textual: it notifies of a change, and whoever draws looks at the items.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import threading
+import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.commands.downloads import TransferRate
 from ggbench.errors import GgbenchError
+from ggbench.models.targets import Target
+from ggbench.units import format_bytes, format_percent
 
 _SHUTDOWN_TIMEOUT_S = 10.0
+_NOTIFY_INTERVAL_S = 0.25
+"""Minimum time between two notices of nothing but more bytes."""
+_RATE_OVER_S = 5.0
 
 
 class WorkState(enum.StrEnum):
-    """Where an item is; the last five are its end."""
+    """An item's state; the last five are final."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
@@ -38,7 +48,6 @@ class WorkState(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
         return self in (WorkState.DONE, WorkState.FAILED) or self.is_left
 
     @property
@@ -48,7 +57,7 @@ class WorkState(enum.StrEnum):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it is in progress, or held while it is."""
+        """Whether it is in progress or paused."""
         return self is not WorkState.WAITING and not self.is_over
 
 
@@ -56,16 +65,16 @@ GLYPHS = {
     WorkState.WAITING: "·", WorkState.DOWNLOADING: "↓", WorkState.DONE: "✓", WorkState.FAILED: "✗",
     WorkState.SKIPPED: "–", WorkState.CANCELLED: "–", WorkState.STOPPED: "–",
 }  # fmt: skip
-"""Of the states that look the same in every list."""
+"""Glyphs of the states that look the same in every list."""
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One item as it is now."""
+    """A snapshot of one item."""
 
     id: int
     state: WorkState = WorkState.WAITING
     reason: str = ""
-    """Why it failed or was left, in one line; untrusted text."""
+    """Why it failed or was ended, in one line; untrusted text."""
 
 
 Item = TypeVar("Item", bound=WorkItem)
@@ -84,13 +93,11 @@ class WorkQueue(Generic[Item]):
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Every item of this session, in order."""
         with self._changed:
             return tuple(self._items.values())
 
     @property
     def is_busy(self) -> bool:
-        """Whether any is in progress or waits."""
         return any(not item.state.is_over for item in self.items)
 
     def close(self) -> None:
@@ -104,14 +111,15 @@ class WorkQueue(Generic[Item]):
 
     @abstractmethod
     def _work_on(self, item: Item) -> None:
-        """Do what an item asks for. Raises GgbenchError."""
+        """Do an item's work. Raises GgbenchError."""
 
     def _fail(self, item: Item, error: GgbenchError) -> None:
-        self._update(item.id, state=WorkState.FAILED, reason=error.message)
+        reason = f"{error.message}; {error.hint}" if error.hint else error.message
+        self._update(item.id, state=WorkState.FAILED, reason=reason)
 
     @abstractmethod
     def _begin(self, waiting: Item) -> Item | None:
-        """Return the item in its first state of work; None where none is to begin. Called with the lock."""
+        """Return the item in its first state of work; None to start nothing. Called with the lock."""
 
     def _stop_work(self) -> None:
         """Stop what is in progress, as the queue closes. Called with the lock."""
@@ -155,3 +163,122 @@ class WorkQueue(Generic[Item]):
         with self._changed:
             self._items[item_id] = replace(self._items[item_id], **changes)
         self._report()
+
+
+class PullItem(WorkItem, frozen=True):
+    """One download. None is unknown."""
+
+    model: str
+    quant: str
+    done_bytes: int | None = None
+    """Includes the parts of an earlier attempt."""
+    total_bytes: int | None = None
+    bytes_per_s: float | None = None
+    path: Path | None = None
+    """The first file; None until it is complete."""
+
+    @property
+    def share(self) -> float | None:
+        """The fraction that is done, 0 to 1."""
+        return None if self.done_bytes is None or not self.total_bytes else self.done_bytes / self.total_bytes
+
+    @property
+    def eta_s(self) -> float | None:
+        if self.done_bytes is None or not self.total_bytes or not self.bytes_per_s or self.state.is_over:
+            return None
+        return (self.total_bytes - self.done_bytes) / self.bytes_per_s
+
+    @property
+    def amount(self) -> str:
+        """`1.20 GiB of 4.43 GiB`; an em dash if nothing is known yet."""
+        total = format_bytes(self.total_bytes)
+        is_part = self.total_bytes is not None and self.state is not WorkState.DONE
+        return f"{format_bytes(self.done_bytes)} of {total}" if is_part else total
+
+
+class PullQueue(WorkQueue[PullItem]):
+    """Downloads targets; one that failed or was stopped resumes where it was."""
+
+    def __init__(self, notify: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(notify)
+        self._clock = clock
+        self._targets: dict[int, Target] = {}
+        self._stopped: set[int] = set()
+        self._has_completed = False
+
+    def summary(self) -> str:
+        """Return a summary such as `42 %, 2 to go`."""
+        left = [item for item in self.items if not item.state.is_over]
+        share = left[0].share if left else None
+        return f"{format_percent(share)}, {len(left)} to go" if share is not None else f"{len(left)} to go"
+
+    def take_completed(self) -> bool:
+        """Return whether a download was completed since the last call."""
+        has_completed, self._has_completed = self._has_completed, False
+        return has_completed
+
+    def add(self, targets: Sequence[Target]) -> None:
+        """Queue the targets that are not queued yet."""
+        with self._changed:
+            known = {self._targets[item.id].named for item in self._items.values() if not item.state.is_over}
+            for target in targets:
+                if target.named not in known:
+                    self._put(len(self._items), target)
+        self._wake()
+
+    def retry(self, item_id: int) -> None:
+        """Resume a download that failed or was stopped."""
+        with self._changed:
+            item = self._items.get(item_id)
+            if item is None or item.state not in (WorkState.FAILED, WorkState.STOPPED):
+                return
+            self._put(item_id, self._targets[item_id])
+        self._wake()
+
+    def stop(self, item_id: int) -> None:
+        """Stop a download, keeping its partial file."""
+        with self._changed:
+            item = self._items.get(item_id)
+            if item is None or item.state.is_over:
+                return
+            self._stopped.add(item_id)
+            if item.state is WorkState.WAITING:
+                self._items[item_id] = replace(item, state=WorkState.STOPPED)
+        self._notify()
+
+    def _put(self, item_id: int, target: Target) -> None:
+        self._stopped.discard(item_id)
+        self._items[item_id] = PullItem(target.model, target.selector or target.quant, id=item_id)
+        self._targets[item_id] = target
+
+    def _begin(self, waiting: PullItem) -> PullItem:
+        return replace(waiting, state=WorkState.DOWNLOADING)
+
+    def _work_on(self, item: PullItem) -> None:
+        target = self._targets[item.id]
+        try:
+            path = target.path if target.source is None else target.source.materialize(self._follow(item.id))
+        except CancelledError:
+            self._update(item.id, state=WorkState.STOPPED)
+        else:
+            self._has_completed = True
+            total_bytes = self._items[item.id].total_bytes
+            self._update(item.id, state=WorkState.DONE, reason="", path=path, done_bytes=total_bytes)
+
+    def _follow(self, item_id: int) -> Callable[[int, int], None]:
+        """Return the progress callback of one download; it raises CancelledError once the download is stopped."""
+        transfer = TransferRate(self._clock, _RATE_OVER_S)
+        notified_at = -math.inf
+
+        def on_progress(done_bytes: int, total_bytes: int) -> None:
+            nonlocal notified_at
+            if self._is_closed or item_id in self._stopped:
+                raise CancelledError
+            transfer.update(done_bytes, total_bytes)
+            if self._clock() - notified_at < _NOTIFY_INTERVAL_S:
+                return
+            notified_at = self._clock()
+            rate = transfer.rate_bytes_per_s
+            self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
+
+        return on_progress

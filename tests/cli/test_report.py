@@ -158,7 +158,7 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
         (["-o", "x.html"], "no run was given"),
         (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
         (["1", "-o", "x.pdf"], "'.pdf' is not a format of a report"),
-        (["1", "-o", "x"], "the file's name has no ending"), (["99", "-o", "x.html"], "no run named '99'"),
+        (["1", "-o", "x"], "'x' is not a format of a report"), (["99", "-o", "x.html"], "no run named '99'"),
         (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),
         (["2", "-o", "x.png"], "there is nothing to draw of these runs"),
         (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"), (["1"], "Missing option"),

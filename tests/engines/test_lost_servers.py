@@ -74,7 +74,7 @@ def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
             f"lost in decode: the connection to RPC server {one} broke, and it answers again"
         )
         assert lost(aborted(LOST), one, other).reason == (
-            f"lost in decode: the connection to one of the RPC servers {one} and {other} broke, and all answer again"
+            f"lost in decode: the connection to RPC server {one} or {other} broke, and it answers again"
         )
 
 

@@ -18,7 +18,7 @@ from textual.widgets import Static
 
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.services import Services
+from ggbench.tui.host import Services
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
 

@@ -21,8 +21,6 @@ from ggbench.tui.screens.run import RunScreen
 
 @dataclass(frozen=True, slots=True)
 class RealServices:
-    """Of this machine, with a bandwidth that need not be measured first."""
-
     reader: MachineReader
 
     def open_store(self) -> Store:
@@ -39,7 +37,7 @@ class RunApp(App[None]):
     def __init__(self, path: str) -> None:
         super().__init__()
         self.services = RealServices(MachineReader())
-        self.run_queue = RunQueue(self.services, lambda: None)  # type: ignore[arg-type]
+        self.run_queue = RunQueue(self.services.open_store, self.services.run_context, lambda: None)
         self._path = path
 
     def on_mount(self) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from ggbench.tui.pull_queue import PullQueue
 from ggbench.tui.run_queue import RunQueue
-from ggbench.tui.services import Services
+from ggbench.tui.work_queue import PullQueue
 
 WAIT_S = 60.0
 """Longer than anything here takes; a test that waits for so long has failed."""
@@ -39,7 +38,6 @@ class WatchedQueue(Generic[Queue]):
         await asyncio.to_thread(self.wait, reached)
 
     def wait(self, reached: Callable[[Queue], bool]) -> None:
-        """Until the queue is so; fails where it never is."""
         with self._changed:
             assert self._changed.wait_for(lambda: reached(self.queue), WAIT_S), self.queue.items
 
@@ -49,6 +47,5 @@ class WatchedQueue(Generic[Queue]):
             self._changed.notify_all()
 
 
-def watched_runs(services: object) -> WatchedQueue[RunQueue]:
-    """A queue of runs over as much of the services as it asks for."""
-    return WatchedQueue(RunQueue(cast("Services", services), lambda: None))
+def watched_runs(services: Any) -> WatchedQueue[RunQueue]:  # noqa: ANN401 - any with these two
+    return WatchedQueue(RunQueue(services.open_store, services.run_context, lambda: None))

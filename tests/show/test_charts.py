@@ -49,7 +49,7 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
     assert (w.value, w.low, w.high, w.limit) == (fit.w_tokens_per_ms, *(fit.w_ci95 or ()), limit.w_tokens_per_ms)
     assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
     bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
-    assert decode_bars([bound])[1].is_empty
+    assert not decode_bars([bound])[1].bars
     assert runs_of(decode_bars([bound, completed])[2]) == (1,)
 
 
@@ -75,8 +75,8 @@ def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
     mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None)])
     assert [point.y for point in mixed.points] == [12.0, 13.0]
     others = [completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b")]
-    assert quality_over_speed(others).is_empty
-    assert quality_over_speed([scored(completed, 12.0, None)]).is_empty
+    assert not quality_over_speed(others).points
+    assert not quality_over_speed([scored(completed, 12.0, None)]).points
 
 
 def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> None:

@@ -15,8 +15,8 @@ from textual.screen import Screen
 
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
 from ggbench.tui.planner import Planner
-from ggbench.tui.services import Services
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner

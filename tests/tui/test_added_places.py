@@ -18,8 +18,8 @@ from ggbench.models.added_places import (
 )
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
+from ggbench.tui.host import Services
 from ggbench.tui.model_list import Section, list_models
-from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from tests.fakes.driving import press, settle, table, words_of
 from tests.fakes.endpoint import TestEndpoint

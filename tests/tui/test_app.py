@@ -19,9 +19,8 @@ from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunRequested
+from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
-from ggbench.tui.services import Services
 from ggbench.tui.widgets.bars import ModeBar
 from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
@@ -118,7 +117,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         gate.opened.set()
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen)))
+        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
@@ -147,7 +146,7 @@ def test_an_app_that_fails_leaves_no_engine(
     jobs.answers.append(gate.answer)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen)))
+        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen))
         await asyncio.to_thread(gate.reached.wait, 60)
         raise ZeroDivisionError
 

@@ -7,7 +7,7 @@ import pytest
 from rich.text import Text
 from textual.app import App, ComposeResult
 
-from ggbench.tui.widgets.column_table import ColumnTable
+from ggbench.tui.widgets.quants_table import ColumnTable
 
 _CELLS = ("q4_k_m", "4.85", "14.6 GiB", "628.1 MiB", "10.92 ±0.08", "226,816*")
 

@@ -18,8 +18,8 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import check_snapshot, choose, names, press, settle, table, with_disk, words_of
@@ -178,10 +178,10 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
         assert "Quit" not in keys(app)
         assert "Run" not in keys(app)
         await press(app, pilot, *["backspace"] * 4, *"LARGE", "enter")
-        assert app.screen.query_one(ModelList).n_models == 2
+        assert len(app.screen.query_one(ModelList).entries) == 2
         assert "twin:large-72b · 8 quants" in words_of(app)
         await press(app, pilot, "escape")
-        assert app.screen.query_one(ModelList).n_models == 5
+        assert len(app.screen.query_one(ModelList).entries) == 5
 
     drive(app, steps)
 

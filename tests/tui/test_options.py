@@ -13,12 +13,11 @@ from ggbench.errors import UsageError
 from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.forms import OPTIONS
+from ggbench.tui.host import Services
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.dialogs import SearchDialog
+from ggbench.tui.screens.forms import OPTIONS, SettingsDialog
 from ggbench.tui.screens.library import LibraryScreen
-from ggbench.tui.screens.settings_dialog import SettingsDialog
-from ggbench.tui.services import Services
 from ggbench.units import GIB
 from tests.fakes.driving import press, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row

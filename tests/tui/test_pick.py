@@ -14,8 +14,8 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.run_requests import ExperimentRequest
 from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.screens.starting import ExperimentRequest
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import check_snapshot, press, words_of
 from tests.fakes.library import FakePlanner

@@ -15,12 +15,11 @@ from ggbench.models.reference import parse_model
 from ggbench.models.sources import OnProgress
 from ggbench.models.targets import Target, resolve
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.pull_queue import PullQueue, amount_text
+from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
-from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
-from ggbench.tui.work_queue import WorkState
+from ggbench.tui.work_queue import PullQueue, WorkState
 from tests.fakes.driving import press, words_of
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.watched import WatchedQueue
@@ -106,7 +105,7 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
     queue.add([scripted(fails)])
     watched.wait(lambda queue: not queue.is_busy)
     assert queue.items[0].reason == "the Hub is in trouble; try again later"
-    assert amount_text(queue.items[0]) == "—"
+    assert queue.items[0].amount == "—"
     queue.retry(0)
     watched.wait(lambda queue: not queue.is_busy)
     assert "unexpected: RuntimeError('boom')" in queue.items[0].reason

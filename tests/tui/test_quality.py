@@ -16,10 +16,10 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
-from ggbench.tui.screens.settings_dialog import SettingsDialog
-from ggbench.tui.services import Services
+from ggbench.tui.screens.forms import NO_BASE, QualityAsked, SettingsDialog
+from ggbench.tui.screens.starting import QualityRequest
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press, words_of
 from tests.fakes.hub import TestHub

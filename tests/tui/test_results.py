@@ -15,11 +15,9 @@ from ggbench.errors import StoreError
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored
+from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
-from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.services import Services
+from ggbench.tui.screens.results import CompareScreen, ResultsScreen, RunDetails
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of

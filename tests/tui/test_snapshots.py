@@ -24,11 +24,10 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.pull_queue import PullItem
+from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
-from ggbench.tui.services import Services
-from ggbench.tui.work_queue import WorkState
+from ggbench.tui.work_queue import PullItem, WorkState
 from tests.fakes.driving import check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context

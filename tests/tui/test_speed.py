@@ -22,7 +22,7 @@ from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.settings_dialog import SettingsDialog
+from ggbench.tui.screens.forms import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.engine import obey

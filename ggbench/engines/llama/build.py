@@ -18,36 +18,29 @@ import msgspec
 
 
 class LlamaDevice(msgspec.Struct, frozen=True):
-    """A device that llama.cpp can compute on."""
-
     name: str
-    """llama.cpp's, such as `CUDA0`."""
     description: str
     backend: str
-    """Name of ggml's backend, such as `CUDA`."""
     is_gpu: bool
     """Integrated ones included."""
 
 
 class LlamaBuild(msgspec.Struct, frozen=True):
-    """The llama.cpp that ggbench uses; without a version where it cannot be loaded."""
+    """The llama.cpp that ggbench uses; without a version if it cannot be loaded."""
 
     is_installed: bool = True
     problem: str = ""
-    """Why it cannot be loaded, as the loader says it; empty where it can."""
     llama_cpp_python: str = ""
     llama_cpp: str = ""
     commit: str = ""
-    """Short hash; empty where the build does not say."""
     features: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     """What each backend was compiled with, by llama.cpp's names: `("CPU", (("AVX2", "1"), ...))`."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
-    """Of the CUDA runtime that is loaded with it; None without one, and where it is linked in statically."""
+    """Version of the CUDA runtime that is loaded with it; None without one, and if it is linked statically."""
 
     def features_of(self, backend: str) -> dict[str, str]:
-        """Return the features of a backend; none where it is not compiled in."""
         return dict(dict(self.features).get(backend, ()))
 
 

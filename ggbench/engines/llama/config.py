@@ -18,7 +18,7 @@ FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-"""Those that llama.cpp's own tools take for a cache."""
+"""Cache types that llama.cpp's own tools take."""
 
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS of ggml.h."""
@@ -27,10 +27,8 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
 UNQUANTIZED = frozenset(KV_TYPES[:3])
-"""Types of a V cache that need no flash attention."""
 
 DEFAULT_PORT = 50052
-"""Of llama.cpp's rpc-server."""
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 
@@ -42,12 +40,12 @@ _OF_THE_LOAD = (
 )  # fmt: skip
 """Fields that llama.cpp takes with the model; the others come with the context."""
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
-
+"""`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
 _PLACEMENT = (
     "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
 )  # fmt: skip
-"""Fields that say which of a model goes to a GPU."""
+"""Fields that decide what of a model goes to a GPU."""
 _FAILURE_HINTS = {
     "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
     "requires flash_attn": "--flash-attn on",
@@ -78,15 +76,13 @@ def _overrides(text: str) -> tuple[str, ...]:
     for override in overrides:
         pattern, _, buffer_type = override.rpartition("=")
         if not pattern or not buffer_type:
-            raise UsageError(
-                f"{override!r} is not a tensor override", r"write PATTERN=BUFFER_TYPE, e.g. '\.ffn_.*_exps\.=CPU'"
-            )
+            hint = r"write PATTERN=BUFFER_TYPE, e.g. '\.ffn_.*_exps\.=CPU'"
+            raise UsageError(f"{override!r} is not a tensor override", hint)
         try:
             re.compile(pattern)
         except re.error as error:
-            raise UsageError(
-                f"{pattern!r} is not a regular expression: {error}", "escape what is meant literally, e.g. \\."
-            ) from None
+            hint = "escape what is meant literally, e.g. \\."
+            raise UsageError(f"{pattern!r} is not a regular expression: {error}", hint) from None
     return overrides
 
 
@@ -114,20 +110,16 @@ def parse_servers(text: str) -> tuple[str, ...]:
 def _kv_types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+        raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     return types
 
 
 _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
-_NUMBER, _LAYERS, _INDEX = (
-    FieldKind(int, metavar="N"),
-    FieldKind(int, metavar="N", least=0),
-    FieldKind(int, metavar="INDEX", least=0),
-)
-_SHARES, _OVERRIDES = (
-    FieldKind(_shares, joined, "N,N,...", names_option=False),
-    FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
-)
+_NUMBER = FieldKind(int, metavar="N")
+_LAYERS = FieldKind(int, metavar="N", least=0)
+_INDEX = FieldKind(int, metavar="INDEX", least=0)
+_SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
+_OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
 THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
 
@@ -220,12 +212,10 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether any layer is offloaded."""
         return self.n_gpu_layers != 0
 
     @property
     def described(self) -> Mapping[str, str]:
-        """What else says how a model is loaded, as people read it, each under its name."""
         split = " ".join(map(format_number, self.tensor_split))
         overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)
         n_outputs = "one per sequence" if self.n_outputs_max is None else str(self.n_outputs_max)
@@ -246,21 +236,14 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         }
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
-        """Return what decides the speed of a model of `n_layer` layers, with these threads where it names none.
+        """Return the part that decides the speed of a model of `n_layer` layers, with `threads` unless it names some.
 
-        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
+        It leaves out the length of the context, where its memory comes from and, without a GPU, what goes there.
         """
-        same, threads = type(self)(), self.threads or threads
+        threads = self.threads or threads
+        batch = self.threads_batch or threads
         decisive = replace(
-            self,
-            n_ctx=None,
-            n_seq_max=same.n_seq_max,
-            n_outputs_max=None,
-            mmap=same.mmap,
-            mlock=same.mlock,
-            memory_limit_bytes=None,
-            threads=threads,
-            threads_batch=self.threads_batch or threads,
+            self.as_asked(), mmap=True, mlock=False, memory_limit_bytes=None, threads=threads, threads_batch=batch
         )
         if not has_gpu and not self.rpc_servers:
             return decisive.without_placement()
@@ -268,12 +251,10 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
 
     def without_placement(self) -> Self:
-        """Return the setup without what says which of a model goes to a GPU."""
         same = type(self)()
         return replace(self, **{name: getattr(same, name) for name in _PLACEMENT})
 
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
-        """What would need less memory, for people."""
         smaller = ["a smaller quant"]
         if self.n_gpu_layers and has_gpu:
             smaller.append(f"fewer layers on the {'devices' if self.rpc_servers else 'GPU'} (-ngl)")
@@ -297,7 +278,6 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             )
 
     def check_holds(self, n_tokens: int) -> None:
-        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
         check_given(self.n_ctx, n_tokens)
         n_ctx = self.n_ctx or whole_steps(n_tokens)
         if n_ctx > LARGEST_N_CTX:
@@ -307,66 +287,57 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             )
 
     def holding(self, n_tokens: int) -> Self:
-        """Return the setup with the n_ctx that was given, else just enough in whole steps of llama.cpp's padding."""
         return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
 
     def as_asked(self) -> Self:
-        """Return the setup without what a kind of run decides itself."""
         return replace(self, n_ctx=None, n_seq_max=1, n_outputs_max=None)
 
     def with_threads(self, threads: int) -> Self:
-        """Return the setup with these threads where it names none."""
         return replace(self, threads=self.threads or threads)
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        """Return the setup with a context for this many tokens of each sequence, in whole steps of the padding."""
         return replace(self, n_ctx=None if n_tokens is None else n_seqs * whole_steps(n_tokens), n_seq_max=n_seqs)
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup held to this much memory, of each GPU in use or of main memory."""
         return replace(self, memory_limit_bytes=limit_bytes)
 
     @property
     def load_part(self) -> Self:
-        """The setup with what concerns the context alone at its default: equal for two that load the same."""
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
-        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides.
-
-        Source of the patterns for experts: llama.cpp's common.h, `LLM_FFN_EXPS_REGEX`.
-        """
-        given = tuple(tuple(text.rsplit("=", 1)) for text in self.override_tensor)
-        layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
-        experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
-        return (*((pattern, device) for pattern, device in given), *experts)
+        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides."""
+        given = [text.rpartition("=") for text in self.override_tensor]
+        layers = [""] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
+        experts = tuple((layer + _EXPERTS, "CPU") for layer in layers)
+        return (*((pattern, device) for pattern, _, device in given), *experts)
 
 
 def whole_steps(n_tokens: int) -> int:
-    """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
+    """Return the smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
     return -(-n_tokens // KV_CELLS) * KV_CELLS
 
 
 class LoadModel(Request, frozen=True, tag="load_model"):
-    """Load a GGUF; replaces the model that is loaded. Answered by `Loaded`."""
+    """Load a GGUF in place of the loaded model. Answered by `Loaded`."""
 
     stage: ClassVar[Stage] = "load"
 
     path: str
     setup: LlamaConfig
-    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; on each GPU in
-    use, if any is."""
+    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; if a GPU is in
+    use, on each of them."""
     reserve_bytes: int = 0
-    """Of each GPU in use, to leave free."""
+    """Memory of each GPU in use to leave free."""
     dry: bool = False
     """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
     n_threads: int = 0
-    """With a memory limit: CPU threads that contexts will compute with, to be started before it holds."""
+    """CPU threads to start before a memory limit is set, those that contexts will compute with."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):
-    """Make a context; replaces the one that is there. Answered by `Opened`."""
+    """Make a context in place of the one there is. Answered by `Opened`."""
 
     stage: ClassVar[Stage] = "context"
 
@@ -375,4 +346,3 @@ class MakeContext(Request, frozen=True, tag="make_context"):
 
 
 LlamaRequest = LoadModel | MakeContext
-"""What the worker takes besides workloads."""

@@ -1,4 +1,4 @@
-"""The cells of a llama.cpp context: using them without a prompt, decoding behind them, and proving the last of them."""
+"""The cells of a llama.cpp context: use them without a prompt, decode behind them, and prove the last of them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from ggbench.engines.workloads import DecodeAtDepth, ProveContext, without_gc
 _COPY = 1
 """The sequence that copied cells arrive as."""
 _COPIED_CELLS, _COPIES = 32, 1024
-"""Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
+"""Least cells to copy at once, and most copies: each walks over all cells."""
 _MMAP_SLACK = 1 << 16
-"""For what malloc adds to a block, and a page at its end."""
+"""malloc's own part of a block, and a page at its end."""
 _NO_CELL_LEFT = 1
 """What llama_decode returns where it finds no free cell for a batch."""
 
 
 _TRUSTED_SHARE = 0.03
-"""Of the batch at the far end: from here on, about a layer, its own speed says how long the rest takes."""
+"""Share of the batch at the far end, about a layer, after which its own speed says how long the rest takes."""
 
 
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
-    """Raises LlamaRefused."""
     if not fill_with_copies(model, request.n_depth, lambda _: None):
         fill_with_prompt(model, request.n_depth, lambda _: None)
     decode_at(model, request.n_depth, 1)
@@ -44,11 +43,11 @@ def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[E
 def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Event], None]) -> None:
     """Decode a full n_ubatch and one more token in the last cells of the context, with every cell before them used.
 
-    Attention runs over as many cells as lie below the last one in use, and tokens go into the first free cells whatever
-    their position, so the cells before have to be used. A real prompt would cost the square of n_ctx; a few cells are
-    decoded and copied through the state functions instead, which leaves the last batch and the last token the work that
-    they have in a real context, and takes what llama.cpp keeps of every cell in use. Not shown is what only the batches
-    between would do, and the some 50 bytes that llama.cpp keeps of every distinct position. Raises LlamaRefused.
+    Attention runs over all cells below the last one in use, and tokens go into the first free cells whatever their
+    position, so the cells before have to be used. A real prompt would cost the square of n_ctx; instead a few cells are
+    decoded and copied through the state functions. The last batch and the last token then do the work that they have in
+    a real context, and llama.cpp holds what it keeps of every cell in use. This does not prove what only the batches
+    between would do, nor the about 50 bytes that llama.cpp keeps of every distinct position. Raises LlamaRefused.
     """
     started = time.perf_counter()
     context = model.context("decode")
@@ -78,20 +77,19 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
 
 
 class _Nodes:
-    """Those of a graph that the CPU has computed; of a GPU's nothing is known before the end."""
+    """Counts the nodes of a graph that the CPU has computed; a GPU's are not known before the end."""
 
     def __init__(self) -> None:
         self.n_done = 0
         self._on_node: Callable[[], object] = lambda: None
 
     def count(self, _: object) -> bool:
-        """The callback that could abort a graph, and does not."""
         self.n_done += 1
         self._on_node()
         return False
 
     def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
-        """Report how far the next graph has come, which has as many nodes, and how long the rest should take."""
+        """Report the progress of the next graph, which has as many nodes, and how long the rest should take."""
         started, self.n_done = time.perf_counter(), 0
 
         def report_share(share: float) -> None:
@@ -104,7 +102,6 @@ class _Nodes:
 
 @contextlib.contextmanager
 def _counted_nodes(context: object) -> Iterator[_Nodes]:
-    """Count the nodes of what is computed until the end of the block."""
     nodes = _Nodes()
     callback = lib.ggml_abort_callback(nodes.count)
     lib.llama_set_abort_callback(context, callback, None)
@@ -124,11 +121,11 @@ def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float
 
 
 def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> bool:
-    """Use the first `n_cells` of an empty cache; False where llama.cpp does not take even one copy.
+    """Use the first `n_cells` of an empty cache; return False if llama.cpp does not take even one copy.
 
     A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next one
-    arrives. The last cells' positions come before those of what is decoded next, because llama.cpp requires that a
-    sequence continues where it ended; they also let a cache with a window reuse what has left it.
+    arrives. The last cells' positions come just before what is decoded next, because llama.cpp requires that a sequence
+    continues where it ended; they also let a cache with a window reuse what has left it.
     """
     context = model.context("decode")
     memory = lib.llama_get_memory(context)

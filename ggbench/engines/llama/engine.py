@@ -95,8 +95,7 @@ class LlamaEngine(WorkerEngine):
         ending = yield from super()._call(request)
         if self._log and not self._is_reported and not isinstance(request, Workload):
             yield self._allocated()
-        uses_amx = any(each.device == "AMX" for each in self._allocated().buffers)
-        if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and uses_amx:
+        if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
             ending = replace(ending, hint=_AMX_HINT)
         return explained(ending, request.stage, servers) if servers else ending
 
@@ -113,6 +112,9 @@ class LlamaEngine(WorkerEngine):
         if isinstance(event, Loaded):
             self._tensor_bytes = event.tensor_bytes
         return (self._allocated(), event)
+
+    def _uses_amx(self) -> bool:
+        return any(each.device == "AMX" for each in self._allocated().buffers)
 
     def _allocated(self) -> Allocated:
         found = parse_allocations([*self._load_log, *self._context_log], self._places)

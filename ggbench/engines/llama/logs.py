@@ -1,9 +1,9 @@
 """llama.cpp's log, read for what it allocated where, and for the cause of a failure.
 
-The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
-Its sizes are in MiB with two digits; those of caches and of the output are counted exactly by what the log gives of the
-model: a KV cache is cells x rows of K and V, the output buffer the logits of one token of each sequence. Compute
-buffers and the states of recurrent layers keep the digits that they have.
+Only the log says what llama.cpp allocated: `llama_get_memory_breakdown` returns a C++ map that has no binding. Its
+sizes are MiB to two decimals. Caches and the output are counted exactly from what the log says of the model: a KV cache
+is cells x rows of K and V, the output buffer the logits of one token of each sequence. Compute buffers and the states
+of recurrent layers stay rounded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OUT_OF_MEMORY = re.compile(
     re.I,
 )
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
-"""llama.cpp does without: with memory that can be paged out, or by reserving again."""
+"""Failures after which llama.cpp goes on: with memory that can be paged out, or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
 _RETRIES = "retrying without pipeline parallelism"
@@ -52,14 +52,11 @@ _FIELD_OF_KIND = {
 
 
 def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) -> Allocated:
-    """Read the log of a load and of one context. Lines about anything else are skipped.
+    """Read the log of a load and of one context; `places` are `GgmlDevices.places`.
 
-    `places` are ggml's, as `GgmlDevices.places` gives them.
-
-    llama.cpp prints MiB to two decimals: KV caches and outputs are exact all the same, everything else within 5 KiB.
-    Caches that a model holds side by side (sliding window, recurrent) print a line each and are added up. In a dry run
-    the weights and KV of each device are 0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the
-    compute and output buffers are what they would be.
+    KV caches and outputs are exact, everything else within 5 KiB. Several caches of a model (sliding window, recurrent)
+    print a line each and are added up. In a dry run the weights and KV of each device are 0 (but DeepSeek V4's states
+    are made), while `cache_bytes` and the compute and output buffers are what they would be.
     """
     by_device: dict[str, dict[str, int]] = {}
     flash_attn: bool | None = None
@@ -68,7 +65,7 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
     is_all_offloaded = False
     swa_cells: int | None = None
     n_copies = 1
-    sizes = ExactSizes()
+    sizes = _ExactSizes()
     for line in lines:
         sizes.read(line)
         if match := _BUFFER.search(line):
@@ -79,7 +76,7 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
             if match["kind"] == "output":
                 n_bytes = sizes.output_bytes(n_bytes)
             elif match["kind"] == "KV":
-                sizes.part_of_cache(match["device"], n_bytes)
+                sizes.pending.append((match["device"], n_bytes))
             fields[field] = before + n_bytes
         elif match := _DEVICE.search(line):
             if match["id"] != _NO_ID:
@@ -105,10 +102,7 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:
-    """The first line that reports too little memory, without white space around it; empty when none does.
-
-    What llama.cpp recovered from does not count.
-    """
+    """Return the first line that reports too little memory and that llama.cpp did not recover from; empty if none."""
     blame = ""
     for line in lines:
         if _RETRIES in line:
@@ -119,12 +113,12 @@ def out_of_memory_line(lines: Iterable[str]) -> str:
 
 
 def is_out_of_memory(line: str) -> bool:
-    """Whether the line reports too little memory, and llama.cpp does not do without."""
+    """Return whether the line reports too little memory, and llama.cpp does not go on without."""
     return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
 
 
 def wanted_bytes(line: str) -> int | None:
-    """How large the allocation is that a line reports as failed; None where it does not say."""
+    """Return the size of the allocation that a line reports as failed; None if it does not say."""
     match = _WANTED.search(line)
     if match is None:
         return None
@@ -132,16 +126,16 @@ def wanted_bytes(line: str) -> int | None:
 
 
 def crash_cause(last_lines: Sequence[str]) -> str:
-    """The line of a process that died which gives the cause, without white space around it; empty where it has none.
+    """Return the line that gives the cause of a crash, else the last; empty without any.
 
-    Behind the cause llama.cpp prints where in its source it was, and often a backtrace.
+    After the cause llama.cpp prints the place in its source, and often a backtrace.
     """
     said = [line.strip() for line in last_lines if line.strip()]
     return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")
 
 
 _HALF_DIGIT_BYTES = MIB // 200 + 1
-"""By which a figure in MiB with two decimals may differ from the size."""
+"""Largest error of a figure in MiB with two decimals."""
 _WIDTHS = re.compile(r"\bn_embd_(?P<part>[kv])_gqa\s*=\s*(?P<widths>\d+|\[[\d, ]+\])\s*$")
 _COUNT = re.compile(r"\b(?P<name>n_vocab|n_seq_max)\s*=\s*(?P<count>\d+)\s*$")
 _CACHE = re.compile(
@@ -151,63 +145,49 @@ _CACHE = re.compile(
 _LOGIT_BYTES = 4
 
 
-class ExactSizes:
-    """Reads a log line by line, and makes its sizes exact from the lines before."""
+class _ExactSizes:
+    """Makes the sizes of a log exact, from the lines before; it reads every line."""
 
     def __init__(self) -> None:
         self._widths: dict[str, list[int]] = {}
         self._counts: dict[str, int] = {}
-        self._pending: list[tuple[str, int]] = []
+        self.pending: list[tuple[str, int]] = []
+        """Each device's rounded part of the cache whose own line follows."""
 
     def read(self, line: str) -> None:
-        """Take in what a line says of the model or the context."""
         if match := _WIDTHS.search(line):
             self._widths[match["part"]] = [int(width) for width in re.findall(r"\d+", match["widths"])]
         elif match := _COUNT.search(line):
             self._counts[match["name"]] = int(match["count"])
 
     def output_bytes(self, rounded: int) -> int:
-        """The size of an output buffer whose line gave that many bytes."""
         exact = self._counts.get("n_vocab", 0) * self._counts.get("n_seq_max", 0) * _LOGIT_BYTES
         return exact if abs(exact - rounded) <= _HALF_DIGIT_BYTES else rounded
 
-    def part_of_cache(self, device: str, rounded: int) -> None:
-        """Take in one device's buffer of the cache whose own line follows."""
-        self._pending.append((device, rounded))
-
     def cache(self, line: str, rounded: int) -> tuple[int, dict[str, int]]:
-        """The size of a cache whose own line gave that many bytes, and what to add to each device for it."""
-        pending, self._pending = self._pending, []
-        units = self._units(line)
-        if units is None:
+        """Return the exact size of a cache from its own line, and what to add to each device for it."""
+        pending, self.pending = self.pending, []
+        match = _CACHE.search(line)
+        if match is None:
             return rounded, {}
-        exact, unit = units
+        exact, unit = 0, 0
+        for part in "kv":
+            try:
+                rows = [row_bytes(match[f"type_{part}"], width) for width in self._widths.get(part, ())]
+            except GgbenchError:
+                return rounded, {}
+            of_part = int(match["cells"]) * int(match["streams"]) * math.gcd(*rows)
+            given = round(float(match[part]) * MIB)
+            n_bytes = _nearest(given, of_part)
+            if abs(n_bytes - given) > _HALF_DIGIT_BYTES:
+                return rounded, {}
+            exact, unit = exact + n_bytes, math.gcd(unit, of_part)
         parts = {device: _nearest(n_bytes, unit) for device, n_bytes in pending}
         if sum(parts.values()) != exact:
             return exact, {}
         return exact, {device: parts[device] - n_bytes for device, n_bytes in pending}
 
-    def _units(self, line: str) -> tuple[int, int] | None:
-        """The exact size of a cache, and what each device's part of it is a multiple of; None where it is unknown."""
-        match = _CACHE.search(line)
-        if match is None:
-            return None
-        exact, units = 0, []
-        for part in "kv":
-            rounded = round(float(match[part]) * MIB)
-            try:
-                rows = [row_bytes(match[f"type_{part}"], width) for width in self._widths.get(part, ())]
-            except GgbenchError:
-                return None
-            unit = int(match["cells"]) * int(match["streams"]) * math.gcd(*rows)
-            n_bytes = _nearest(rounded, unit)
-            if abs(n_bytes - rounded) > _HALF_DIGIT_BYTES:
-                return None
-            exact += n_bytes
-            units.append(unit)
-        return exact, math.gcd(*units)
-
 
 def _nearest(n_bytes: int, unit: int) -> int:
-    """The multiple of a unit that is closest to a size; 0 for a unit of 0."""
+    """Return the multiple of a unit that is closest to a size; 0 for a unit of 0."""
     return round(n_bytes / unit) * unit if unit else 0

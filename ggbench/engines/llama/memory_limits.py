@@ -1,10 +1,10 @@
-"""Making this machine behave like one with less memory, inside the worker.
+"""Make this machine behave like one with less memory, inside the worker.
 
-Of main memory an address-space limit turns the next allocation that is too large into a failure, where plain malloc
-would overcommit; a GPU, asked through ggml, is made smaller by a ballast. What
-an RPC server exposes of a device is limited by replacing functions in its tables. Source of these:
-`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h; they are no
-public interface, so `ExposedMemory` checks that its functions are called.
+For main memory an address-space limit makes the next allocation that is too large fail, while plain malloc would
+overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device is
+limited by replacing functions in its tables: `ggml_backend_device_i`, `ggml_backend_buffer_type_i` and
+`ggml_backend_buffer_i` in ggml-backend-impl.h. They are not a public interface, so `ExposedMemory` checks that its
+functions are called.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.machine import host
+from ggbench.machine import address_space
 from ggbench.units import format_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's malloc.h."""
+"""glibc's malloc.h."""
 _KEPT_BYTES = 4 << 20
-"""What malloc may keep of freed blocks: more than the sampler takes for each token, little beside a context."""
+"""What malloc may keep of freed blocks: more than the sampler takes for each token, little compared to a context."""
 
 
 def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
     """Start the threads that ggml computes with, so that a limit set later counts none of their stacks.
 
-    They are OpenMP's, found through `library`, which has ggml's CPU backend among its own libraries. They belong to
-    the calling thread and stay for every computation of it with as many. Without OpenMP nothing happens.
+    They are OpenMP's, found through `library`, which links ggml's CPU backend. They belong to the calling thread and
+    stay for each of its computations with as many threads. Without OpenMP nothing happens.
     """
     if n_threads > 1 and hasattr(library, "GOMP_parallel"):
         # Each runs a function of the C library, since one in Python would wait for the others.
@@ -38,30 +38,35 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
-    if not host.CAN_LIMIT:
+    if not address_space.CAN_LIMIT:
         raise LimitFailed("main memory can be limited on Linux only")
-    _return_what_is_freed()
-    host.set_limit(host.used_bytes() + limit_bytes)
+    # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
+    # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
+    # every token, which takes four times as long.
+    with contextlib.suppress(AttributeError):
+        for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
+    address_space.set_limit(address_space.used_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
-    """What may still be taken; None where there is no limit."""
-    limit = host.limit_bytes()
-    return None if limit is None else max(0, limit - host.used_bytes())
+    """Return what is left of the limit; None without a limit."""
+    limit = address_space.limit_bytes()
+    return None if limit is None else max(0, limit - address_space.used_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
-    """Room for something of our own that large, which neither the model nor a context would need."""
-    limit = host.limit_bytes()
+    """Make room for something of our own that large, which neither the model nor a context would need."""
+    limit = address_space.limit_bytes()
     if limit is None:
         yield
         return
-    host.set_limit(limit + n_bytes)
+    address_space.set_limit(limit + n_bytes)
     try:
         yield
     finally:
-        host.set_limit(limit)
+        address_space.set_limit(limit)
 
 
 def _return_what_is_freed() -> None:
@@ -76,11 +81,11 @@ def _return_what_is_freed() -> None:
 
 
 class LimitFailed(Exception):
-    """The limit could not be put in place."""
+    """The limit could not be set."""
 
 
 class GpuMemory:
-    """Of every GPU that a model is loaded on; empty, and false, where llama.cpp sees none."""
+    """The memory of every GPU that a model is loaded on; empty, and false, if llama.cpp sees none."""
 
     def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
         """`main_gpu` is the one GPU in use, None means all."""
@@ -94,12 +99,12 @@ class GpuMemory:
 
     @property
     def left_bytes(self) -> int:
-        """What may still be taken, if it is taken of all alike: the least that one has free, times their number."""
-        return min(map(self._free_bytes, self._devices), default=0) * len(self._devices)
+        """What is left if all are filled alike: the least that one has free, times their number."""
+        return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
-        """Hold what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
-        every_free = [self._free_bytes(device) for device in self._devices]
+        """Allocate what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        every_free = [_free_bytes(self._ggml, device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
@@ -107,23 +112,15 @@ class GpuMemory:
             raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes:
-                self._ballast.append(self._hold(device, n_bytes))
-
-    def _free_bytes(self, device: int) -> int:
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self._ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-        return free.value
-
-    def _hold(self, device: int, n_bytes: int) -> int:
-        buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
-        ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
-        if not ballast:
-            raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
-        return ballast
+                buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
+                ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
+                if not ballast:
+                    raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
+                self._ballast.append(ballast)
 
 
 _GET_MEMORY, _ALLOC_BUFFER, _FREE_BUFFER = 2, 1, 0
-"""Places in the three tables."""
+"""Indices in the three tables."""
 _size = ctypes.c_size_t
 _GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_size), ctypes.POINTER(_size))
 _AllocBuffer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, _size)
@@ -136,7 +133,7 @@ class NotLimited(Exception):
 
 
 class ExposedMemory:
-    """At most `limit_bytes` of one device; has to live as long as the device is used."""
+    """Exposes at most `limit_bytes` of one device; has to live as long as the device is used."""
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
         """Raises NotLimited."""
@@ -154,7 +151,6 @@ class ExposedMemory:
 
     @property
     def free_bytes(self) -> int:
-        """What may still be allocated."""
         return max(0, self._limit - sum(self._taken.values()))
 
     def _report(self, device: int, free: Any, total: Any) -> None:  # noqa: ANN401 - pointers to size_t
@@ -183,13 +179,14 @@ class ExposedMemory:
         is_counted = not buffer or buffer in self._taken
         if buffer:
             self._ggml.ggml_backend_buffer_free(buffer)
-        if not is_counted or self._taken or self._reported() > self._limit:
+        if not is_counted or self._taken or _free_bytes(self._ggml, self._device) > self._limit:
             raise NotLimited
 
-    def _reported(self) -> int:
-        free, total = _size(), _size()
-        self._ggml.ggml_backend_dev_memory(self._device, ctypes.byref(free), ctypes.byref(total))
-        return free.value
+
+def _free_bytes(ggml: ctypes.CDLL, device: int) -> int:
+    free, total = _size(), _size()
+    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return free.value
 
 
 def _table(address: int) -> Any:  # noqa: ANN401 - a pointer to function pointers

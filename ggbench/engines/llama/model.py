@@ -44,7 +44,7 @@ _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
 _REPORT_PROMPT_NS = 1_000_000_000
-"""So rarely that a message of some microseconds does not show in what is timed."""
+"""So rarely that a message of some microseconds does not affect the timing."""
 
 
 class _TensorOverride(ctypes.Structure):
@@ -54,7 +54,7 @@ class _TensorOverride(ctypes.Structure):
 
 
 class LlamaRefused(Exception):
-    """llama.cpp returned a failure from a call; its log has the reason."""
+    """A call of llama.cpp failed; its log has the reason."""
 
     def __init__(self, stage: Stage, message: str) -> None:
         super().__init__(message)
@@ -62,8 +62,6 @@ class LlamaRefused(Exception):
 
 
 class LlamaModel:
-    """One model and at most one context."""
-
     def __init__(self, on_log: Callable[[int, str], None], left_bytes: Callable[[], int | None]) -> None:
         """`left_bytes` says what of a memory limit, or of the GPUs, is still free."""
         self._on_log = on_log
@@ -82,7 +80,6 @@ class LlamaModel:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of llama-cpp-python and llama.cpp, and llama.cpp's system info."""
         return {
             "llama_cpp_python": binding_version(),
             "llama_cpp": lib.llama_version().decode(errors="replace"),
@@ -92,25 +89,23 @@ class LlamaModel:
 
     @property
     def vocab(self) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
-        """llama.cpp's vocabulary of the model."""
         return lib.llama_model_get_vocab(self.handle)
 
     @property
     def description(self) -> str:
-        """llama.cpp's words for the model, as llama-bench prints them: `llama 256M Q4_1`."""
+        """llama.cpp's description of the model, as llama-bench prints it: `llama 256M Q4_1`."""
         text = ctypes.create_string_buffer(128)
         lib.llama_model_desc(self.handle, text, len(text))
         return text.value.decode(errors="replace")
 
     @property
     def tensor_bytes(self) -> int:
-        """Of all tensors of the model, each once."""
         return int(lib.llama_model_size(self.handle))
 
     def add_servers(self, servers: Sequence[str]) -> None:
-        """Register the devices of RPC servers, each once. Raises LlamaRefused where llama.cpp was built without RPC.
+        """Register the devices of RPC servers, each once. Raises LlamaRefused if llama.cpp was built without RPC.
 
-        llama.cpp aborts the process where one does not answer.
+        llama.cpp aborts the process if one does not answer.
         """
         added = [server for server in servers if server not in self._servers]
         try:
@@ -139,12 +134,10 @@ class LlamaModel:
                 raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {n_devices}")
             known = [devices.name(device) for device in devices.offloading]
             if known and len(setup.tensor_split) > len(known):
-                there = f"are {len(known)} devices" if len(known) > 1 else "is one device"
                 raise LlamaRefused(
-                    "load", f"a split into {len(setup.tensor_split)} shares, and there {there}: {', '.join(known)}"
+                    "load", f"a split into {len(setup.tensor_split)} shares, and the devices are: {', '.join(known)}"
                 )
-            shares = (ctypes.c_float * n_devices)(*setup.tensor_split)
-            params.tensor_split = shares
+            params.tensor_split = (ctypes.c_float * n_devices)(*setup.tensor_split)
         overrides = _overrides(setup, devices)
         if overrides is not None:
             params.tensor_buft_overrides = ctypes.addressof(overrides)
@@ -169,7 +162,7 @@ class LlamaModel:
             raise LlamaRefused("load", "llama.cpp could not load the model")
 
     def make_context(self, setup: LlamaConfig) -> tuple[int, int, int]:
-        """Make a context in place of the one there is; returns n_ctx, n_batch and n_ubatch as rounded.
+        """Make a context in place of the one there is; return n_ctx, n_batch and n_ubatch as rounded.
 
         `setup.n_ctx` and `setup.threads` have to be given. Raises LlamaRefused.
         """
@@ -198,13 +191,12 @@ class LlamaModel:
         return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
 
     def free_context(self) -> None:
-        """Free the context's memory; nothing happens without one."""
         if self._context is not None:
             lib.llama_free(self._context)
             self._context = None
 
     def context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
-        """llama.cpp's context. Raises LlamaRefused, for that stage, where none is made."""
+        """Return llama.cpp's context. Raises LlamaRefused, for that stage, if there is none."""
         if self._context is None:
             raise LlamaRefused(stage, "no context is made")
         return self._context
@@ -212,10 +204,8 @@ class LlamaModel:
     def check_outputs(self, workload: Workload) -> None:
         """Raise LlamaRefused for a workload with more outputs than the context has room for: llama.cpp would abort."""
         if self._context is not None and workload.n_outputs > self._n_outputs_max:
-            room = f"{self._n_outputs_max} output{'s' if self._n_outputs_max > 1 else ''}"
-            raise LlamaRefused(
-                workload.stage, f"a batch of {workload.n_outputs} outputs, and the context is for {room}"
-            )
+            message = f"a batch of {workload.n_outputs} outputs, and the context is for {self._n_outputs_max}"
+            raise LlamaRefused(workload.stage, message)
 
     def clear_cache(self) -> None:
         """Empty the KV cache, its data included."""
@@ -224,9 +214,9 @@ class LlamaModel:
     def read_prompts(
         self, n_prompt: int, n_seqs: int = 1, on_share: Callable[[float], None] = lambda share: None
     ) -> int:
-        """Nanoseconds to read a prompt for each sequence into an empty cache, with the logits of its last token.
+        """Return the nanoseconds to read a prompt for each sequence into an empty cache, with its last token's logits.
 
-        Each sequence begins one token later in the same text. Where a prompt takes long, `on_share` is called once a
+        Each sequence begins one token later in the same text. If a prompt takes long, `on_share` is called once a
         second at most, with the share of the batches before. Raises LlamaRefused.
         """
         context = self.context("prefill")
@@ -251,7 +241,7 @@ class LlamaModel:
                     lib.llama_batch_free(batch)
 
     def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
-        """The same text for every model, cut or repeated to length; fixed random ids where there is no tokenizer."""
+        """Return the same text for every model, cut or repeated to length; fixed random ids without a tokenizer."""
         vocab = self.vocab
         n_vocab = lib.llama_vocab_n_tokens(vocab)
         if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
@@ -268,7 +258,7 @@ class LlamaModel:
         return tokens
 
     def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
-        """Lines may come in pieces; a piece that continues the last one has a level of its own."""
+        """Take in a line, which may come in pieces; a piece that continues the last one has a level of its own."""
         if level != _GGML_LOG_LEVEL_CONT:
             self._pending_level = level
         if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines for each context
@@ -281,10 +271,7 @@ class LlamaModel:
 
 
 class TokenText:
-    """The text of one decode, as it grows; always empty for a model without a tokenizer.
-
-    A character may span several tokens.
-    """
+    """The text of one decode, as it grows; empty without a tokenizer. A character may span several tokens."""
 
     def __init__(self, vocab: Any) -> None:  # noqa: ANN401 - ctypes pointers have no useful type
         self._vocab = vocab
@@ -293,7 +280,6 @@ class TokenText:
         self._piece = ctypes.create_string_buffer(256)
 
     def add(self, tokens: array[int]) -> str:
-        """The text that these tokens add."""
         if self._is_silent:
             return ""
         pieces = []
@@ -304,15 +290,15 @@ class TokenText:
 
 
 def llama_library() -> Path:
-    """The library that llama_cpp has loaded.
+    """Return the library that llama_cpp has loaded.
 
-    Its ggml is found through it: a wheel holds several copies of libggml, and another one would have its own devices.
+    It leads to its ggml: a wheel holds several copies of libggml, and another one would have its own devices.
     """
     return Path(lib._lib._name)
 
 
 def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
-    """Views of one sequence's tokens; of several, each from its own place on, new batches, which the caller frees."""
+    """Return views of one sequence's tokens; for several, new batches, which the caller frees."""
     batches = []
     if n_seqs == 1:
         for start in range(0, n_prompt, n_batch):
@@ -333,10 +319,7 @@ def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_se
 
 
 def _overrides(setup: LlamaConfig, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
-    """llama.cpp's array of tensor overrides, ended by an empty one; None where there are none. Raises LlamaRefused."""
-    malformed = next((text for text in setup.override_tensor if "=" not in text), None)
-    if malformed is not None:
-        raise LlamaRefused("load", f"the tensor override {malformed!r} has no buffer type after a =")
+    """Return llama.cpp's array of tensor overrides, ended by an empty one; None without any. Raises LlamaRefused."""
     given = setup.tensor_overrides
     if not given:
         return None
@@ -350,7 +333,7 @@ def _overrides(setup: LlamaConfig, devices: GgmlDevices) -> Any:  # noqa: ANN401
 
 
 def throttled(report: Callable[[float], None]) -> Callable[..., bool]:
-    """Report a share of 0 to 1 ten times a second at most, and its end; a progress callback of llama.cpp's."""
+    """Return a progress callback for llama.cpp that reports a share of 0 to 1 ten times a second at most, and 1."""
     reported_at = 0.0
 
     def report_in_time(share: float, _: object = None) -> bool:

@@ -1,15 +1,16 @@
 """A client of llama.cpp's RPC protocol: who answers at an address, which devices it exposes, how fast the link is.
 
-llama.cpp's own client aborts its process where a server is missing, silent or of another version; this one raises.
+llama.cpp's own client aborts its process if a server is missing, silent or of another version; this one raises.
 
 Source: ggml-rpc.cpp and transport.cpp of llama.cpp. A request is a byte for the command, the size in 8 bytes and the
-data; an answer, of the commands that have one, is its size and its data, little-endian. The first command is HELLO, the
-same in every version. A server accepts one client after the other, so the next one waits in silence.
+data; an answer, if the command has one, is its size and its data, little-endian. The first command is HELLO, the same
+in every version. A server accepts one client after the other, so the next one waits in silence.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import struct
@@ -26,7 +27,7 @@ from ggbench.text import in_words
 from ggbench.units import MIB, format_bytes, format_count
 
 PROTOCOL_MAJOR = 7
-"""RPC_PROTO_MAJOR_VERSION of ggml-rpc.h whose commands are written here."""
+"""RPC_PROTO_MAJOR_VERSION of ggml-rpc.h."""
 ANSWER_TIMEOUT_S = 5.0
 """Longest wait for a connection, and for each answer."""
 
@@ -46,7 +47,7 @@ class RemoteDevice(msgspec.Struct, frozen=True):
     """One device of an RPC server, as it reports it."""
 
     number: int
-    """Of this server's, from 0 on."""
+    """Among the server's devices, from 0 on."""
     free_bytes: int
     total_bytes: int
 
@@ -55,13 +56,13 @@ class ServerUnusable(Exception):
     """A server is missing, silent, or speaks something else; the message names it and says what happened."""
 
     def __init__(self, server: str, what: str) -> None:
-        """`what` continues the server's address, as in `refuses connections`."""
+        """`what` continues the server's address: `refuses connections`."""
         super().__init__(f"RPC server {server} {what}")
         self.what = what
 
 
 class RpcConnection:
-    """One connection to one server, which serves nobody else meanwhile. A context manager; leaving it closes it."""
+    """One connection to one server, which serves nobody else meanwhile. A context manager; leaving closes it."""
 
     def __init__(self, server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         """Connect and greet. Raises ServerUnusable."""
@@ -90,10 +91,10 @@ class RpcConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; reset it where an answer is due, so that a server that is busy survives.
+        """Close the connection; reset it if an answer is due, so that a busy server survives.
 
-        It reads our greeting when its client has gone, and writes the answer in two parts without MSG_NOSIGNAL: to a
-        connection that was closed in good order the second one ends its process.
+        It reads our greeting when its client has gone, and writes the answer in two parts without MSG_NOSIGNAL: on a
+        connection that was closed in good order the second write ends its process.
         """
         if self._is_waiting:
             with contextlib.suppress(OSError):
@@ -102,7 +103,6 @@ class RpcConnection:
 
     @property
     def version(self) -> str:
-        """Of the protocol that the server speaks, for people."""
         return ".".join(map(str, self.protocol))
 
     def devices(self) -> tuple[RemoteDevice, ...]:
@@ -120,23 +120,55 @@ class RpcConnection:
         return time.perf_counter_ns() - started
 
     @contextlib.contextmanager
-    def buffer(self, n_bytes: int) -> Iterator[RemoteBuffer | None]:
-        """Yield memory of the first device; None where it has not as much left. Raises ServerUnusable."""
+    def buffer(self, n_bytes: int) -> Iterator[tuple[int, int] | None]:
+        """Yield handle and address of memory of the first device; None if it has too little. Raises ServerUnusable."""
         pointer, _ = struct.unpack("<QQ", self._ask(_ALLOC_BUFFER, struct.pack("<IQ", 0, n_bytes), 16))
         if not pointer:
             yield None
             return
         (base,) = struct.unpack("<Q", self._ask(_BUFFER_GET_BASE, struct.pack("<Q", pointer), 8))
-        yield RemoteBuffer(self, pointer, base, n_bytes)
+        yield pointer, base
         self._send(_FREE_BUFFER, struct.pack("<Q", pointer))
 
-    def write(self, tensor: bytes, data: bytes) -> None:
-        """Send the data of a tensor, which has no answer. Raises ServerUnusable."""
-        self._send(_SET_TENSOR, tensor + struct.pack("<BQ", 0, 0), data)
+    def measure_link(self) -> Link:
+        """Time short requests, then transfers of zeros in both directions. Raises ServerUnusable."""
+        self.round_trip()
+        round_trips = _timed(self.round_trip, _ROUND_TRIPS)
+        round_trip = Percentiles(_quantile(round_trips, 0.5), _quantile(round_trips, 0.95))
+        with self.buffer(_LARGEST_BYTES) as place:
+            if place is None:
+                return Link(round_trip_ns=round_trip)
+            up, down = self._transfers(*place)
+            return Link(
+                round_trip_ns=round_trip,
+                up_bytes_per_s=_rate(up, round_trip.p50),
+                down_bytes_per_s=_rate(down, round_trip.p50),
+            )
 
-    def read(self, tensor: bytes, n_bytes: int) -> bytes:
-        """Fetch the data of a tensor. Raises ServerUnusable."""
-        return self._ask(_GET_TENSOR, tensor + struct.pack("<QQ", 0, n_bytes), n_bytes)
+    def _transfers(self, pointer: int, base: int) -> tuple[Callable[[int], int], Callable[[int], int]]:
+        """Return what times an upload to a buffer, and a download, of a number of bytes."""
+
+        def tensor(n_bytes: int) -> bytes:
+            return _TENSOR.pack(
+                1, _TYPE_I8, pointer, n_bytes, 1, 1, 1, 1, n_bytes, n_bytes, n_bytes, 0, b"", 0, *(0,) * 10, 0, 0, base,
+                b"probe", 0,
+            )  # fmt: skip
+
+        def upload(n_bytes: int) -> int:
+            """Return the nanoseconds to send as many bytes and hear that they are there."""
+            request, data = tensor(n_bytes) + struct.pack("<BQ", 0, 0), bytes(n_bytes)
+            started = time.perf_counter_ns()
+            self._send(_SET_TENSOR, request, data)  # which has no answer
+            self.round_trip()
+            return time.perf_counter_ns() - started
+
+        def download(n_bytes: int) -> int:
+            request = tensor(n_bytes) + struct.pack("<QQ", 0, n_bytes)
+            started = time.perf_counter_ns()
+            self._ask(_GET_TENSOR, request, n_bytes)
+            return time.perf_counter_ns() - started
+
+        return upload, download
 
     def _unusable(self, what: str) -> ServerUnusable:
         return ServerUnusable(self.server, what)
@@ -178,7 +210,7 @@ class RpcConnection:
             self._socket.sendall(b"".join([head, *parts]))
 
     def _receive(self, n_bytes: int) -> bytes:
-        """Exactly as many bytes; every moment in which some come begins the wait again, but not beyond four waits."""
+        """Return exactly that many bytes; each that comes restarts the timeout, up to four timeouts in all."""
         received = bytearray()
         ends_at = time.monotonic() + 4 * self._timeout_s
         with self._explained():
@@ -206,50 +238,20 @@ class RpcConnection:
             raise self._unusable("closed the connection: no RPC server, one of another version, or it ended") from None
 
 
-class RemoteBuffer:
-    """Memory that a server has allocated, as one tensor of bytes."""
-
-    def __init__(self, connection: RpcConnection, pointer: int, base: int, n_bytes: int) -> None:
-        self._connection, self._pointer, self._base = connection, pointer, base
-        self.n_bytes = n_bytes
-
-    def upload(self, n_bytes: int) -> int:
-        """Return the nanoseconds to send as many bytes and hear that they are there. Raises ServerUnusable."""
-        tensor, data = self._tensor(n_bytes), bytes(n_bytes)
-        started = time.perf_counter_ns()
-        self._connection.write(tensor, data)
-        self._connection.round_trip()
-        return time.perf_counter_ns() - started
-
-    def download(self, n_bytes: int) -> int:
-        """Return the nanoseconds to ask for as many bytes and have them. Raises ServerUnusable."""
-        tensor = self._tensor(n_bytes)
-        started = time.perf_counter_ns()
-        self._connection.read(tensor, n_bytes)
-        return time.perf_counter_ns() - started
-
-    def _tensor(self, n_bytes: int) -> bytes:
-        return _TENSOR.pack(
-            1, _TYPE_I8, self._pointer, n_bytes, 1, 1, 1, 1, n_bytes, n_bytes, n_bytes, 0, b"", 0, *(0,) * 10, 0, 0,
-            self._base, b"probe", 0,
-        )  # fmt: skip
-
-
 def find_unusable(servers: Sequence[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, str]:
-    """Return why each server that cannot be used cannot, by its address; empty where all answer. Asks all at once."""
+    """Return why each server that cannot be used cannot, by its address; empty if all answer. Asks all at once."""
+
+    def obstacle(server: str) -> str:
+        try:
+            with RpcConnection(server, timeout_s):
+                return ""
+        except ServerUnusable as error:
+            return str(error)
+
     if not servers:
         return {}
     with ThreadPoolExecutor(len(servers)) as pool:
-        reasons = pool.map(lambda server: _obstacle(server, timeout_s), servers)
-        return {server: reason for server, reason in zip(servers, reasons, strict=True) if reason}
-
-
-def _obstacle(server: str, timeout_s: float) -> str:
-    try:
-        with RpcConnection(server, timeout_s):
-            return ""
-    except ServerUnusable as error:
-        return str(error)
+        return {server: reason for server, reason in zip(servers, pool.map(obstacle, servers), strict=True) if reason}
 
 
 _ROUND_TRIPS = 100
@@ -257,38 +259,34 @@ _TRANSFERS = 20
 _LARGEST_BYTES = 16 * MIB
 _SMALLEST_BYTES = 64 << 10
 _TRANSFER_S = 0.05
-"""A transfer of about this long is large beside a round trip and short for a person."""
+"""A transfer of about this long is long compared to a round trip and short for a person."""
 _LIMIT_S = 2.0
-"""Of each of the three measurements, once two were taken."""
+"""Limit of each of the three measurements, once two samples were taken."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Two of what was measured several times."""
-
     p50: float
     p95: float
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What the way to an RPC server takes, measured with the protocol's own messages."""
+    """The link to an RPC server, measured with the protocol's own messages."""
 
     round_trip_ns: Percentiles
-    """Of the shortest request and its answer."""
+    """The shortest request and its answer."""
     up_bytes_per_s: Percentiles | None = None
-    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it allocated no memory for it."""
+    """To the server; p95 is the rate that 95 % of the transfers exceed. None if it allocated no memory for it."""
     down_bytes_per_s: Percentiles | None = None
     """From the server, as `up_bytes_per_s`."""
 
 
 class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """One server that was asked what it is."""
-
     server: str
     """`HOST:PORT`."""
     reason: str = ""
-    """Why it cannot be used, as `refuses connections`; empty where it can."""
+    """Why it cannot be used: `refuses connections`; empty if it can."""
     protocol: tuple[int, int, int] | None = None
-    """Version of the RPC protocol; None where it did not say."""
+    """Version of the RPC protocol; None if it did not say."""
     devices: tuple[RemoteDevice, ...] = ()
     link: Link | None = None
 
@@ -299,7 +297,7 @@ class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProbe:
-    """Ask one server what it is, and measure the way to it; one that cannot be used is a result with its reason."""
+    """Ask one server what it is, and measure the link; one that cannot be used is a result with its reason."""
     protocol = None
     try:
         with RpcConnection(server, timeout_s) as connection:
@@ -313,31 +311,16 @@ def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProb
             devices = connection.devices()
             if not devices:
                 raise ServerUnusable(server, "has no devices")
-            return ServerProbe(server=server, protocol=protocol, devices=devices, link=measure_link(connection))
+            return ServerProbe(server=server, protocol=protocol, devices=devices, link=connection.measure_link())
     except ServerUnusable as error:
         return ServerProbe(server=server, reason=error.what, protocol=protocol)
 
 
-def measure_link(connection: RpcConnection) -> Link:
-    """Time short requests, then transfers of zeros in both directions. Raises ServerUnusable."""
-    connection.round_trip()
-    round_trips = _timed(connection.round_trip, _ROUND_TRIPS)
-    round_trip = Percentiles(_quantile(round_trips, 0.5), _quantile(round_trips, 0.95))
-    with connection.buffer(_LARGEST_BYTES) as buffer:
-        if buffer is None:
-            return Link(round_trip_ns=round_trip)
-        return Link(
-            round_trip_ns=round_trip,
-            up_bytes_per_s=_rate(buffer, buffer.upload, round_trip.p50),
-            down_bytes_per_s=_rate(buffer, buffer.download, round_trip.p50),
-        )
-
-
-def _rate(buffer: RemoteBuffer, transfer: Callable[[int], int], round_trip_ns: float) -> Percentiles:
-    """Bytes per second of transfers large enough to last a while, the round trip that each includes taken off."""
+def _rate(transfer: Callable[[int], int], round_trip_ns: float) -> Percentiles:
+    """Return bytes per second of transfers large enough to last a while, without the round trip that each includes."""
     n_bytes = _SMALLEST_BYTES
-    while transfer(n_bytes) < _TRANSFER_S * 1e9 and n_bytes < buffer.n_bytes:
-        n_bytes = min(4 * n_bytes, buffer.n_bytes)
+    while transfer(n_bytes) < _TRANSFER_S * 1e9 and n_bytes < _LARGEST_BYTES:
+        n_bytes = min(4 * n_bytes, _LARGEST_BYTES)
     elapsed = _timed(lambda: transfer(n_bytes), _TRANSFERS)
     seconds = [max(ns - round_trip_ns, 0.1 * ns) / 1e9 for ns in elapsed]
     return Percentiles(n_bytes / _quantile(seconds, 0.5), n_bytes / _quantile(seconds, 0.95))
@@ -352,8 +335,8 @@ def _timed(measure: Callable[[], int], n_times: int) -> list[int]:
 
 
 def _quantile(values: list[int] | list[float], share: float) -> float:
-    """The smallest value that at least that share of all does not exceed."""
-    return float(sorted(values)[min(len(values) - 1, max(0, -(-round(share * 100) * len(values) // 100) - 1))])
+    """Return the smallest value that at least that share of all does not exceed."""
+    return float(sorted(values)[math.ceil(share * len(values)) - 1])
 
 
 _BROKE = re.compile(r"Remote RPC server crashed|RPC transport|(?:send|recv) failed")
@@ -363,7 +346,7 @@ _ALLOCATION = re.compile(r"failed to allocate RPC(?P<number>\d+)\[(?P<server>[^\
 
 
 def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
-    """The ending, naming the server that it is due to; as it is where none of them is."""
+    """Return the ending, naming the server that caused it; unchanged if none did."""
     match ending:
         case OutOfMemory(message=message) if found := _ALLOCATION.search(message):
             wanted, device = format_bytes(int(found["bytes"])), f"device {found['number']} of {found['server']}"
@@ -376,21 +359,19 @@ def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
 
 
 def _blame(log_tail: Sequence[str], servers: Sequence[str]) -> str:
-    """What happened to which server; empty where the log blames none."""
+    """Return what happened to which server; empty if the log blames none."""
     text = "\n".join(log_tail)
+    at = _NOT_CONNECTED.search(text)
+    server = (at[1] or at[2]) if at else in_words(servers)
     if version := _VERSION.search(text):
-        at = _NOT_CONNECTED.search(text)
-        server = (at[1] or at[2]) if at else in_words(servers)
         return (
             f"RPC server {server} speaks version {version[1]} of the protocol, which this llama.cpp does not; "
             "run the same llama.cpp on both machines"
         )
-    if at := _NOT_CONNECTED.search(text):
-        return find_unusable([at[1] or at[2]]).get(at[1] or at[2]) or f"RPC server {at[1] or at[2]} is busy"
+    if at:
+        return find_unusable([server]).get(server) or f"RPC server {server} is busy"
     if not _BROKE.search(text):
         return ""
     if unusable := find_unusable(servers):
         return "; ".join(unusable.values())
-    if len(servers) == 1:
-        return f"the connection to RPC server {servers[0]} broke, and it answers again"
-    return f"the connection to one of the RPC servers {in_words(servers)} broke, and all answer again"
+    return f"the connection to RPC server {' or '.join(servers)} broke, and it answers again"

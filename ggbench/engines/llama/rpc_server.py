@@ -1,6 +1,6 @@
-"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which cannot be stopped but by ending its process.
+"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which only ends with its process.
 
-A thread waits on stdin, so that the process ends with its parent. What is wrong is the last line on stderr.
+A thread waits on stdin, so that the process ends with its parent. The last line on stderr says what is wrong.
 """
 
 from __future__ import annotations
@@ -32,32 +32,44 @@ _LINE_BUFFERED = 1
 
 
 class ServeRequest(msgspec.Struct, frozen=True):
-    """What to expose, and where; the argument of the process, as JSON."""
+    """What to expose, and where; as JSON the argument of the process."""
 
     host: str
     """An IPv4 address."""
     port: int
     threads: int
     devices: tuple[str, ...] = ()
-    """ggml's names; empty exposes all GPUs, or the CPU where there is none, as llama.cpp's own server does."""
+    """ggml's names; empty exposes all GPUs, else the CPU, as llama.cpp's own server does."""
     memory_bytes: int | None = None
-    """Of each device; None exposes all that is free."""
+    """Limit of each device; None exposes all that is free."""
     main_memory_bytes: int | None = None
-    """Of a CPU where `memory_bytes` is None: llama.cpp calls all of main memory free."""
+    """Limit of a CPU if `memory_bytes` is None: llama.cpp calls all of main memory free."""
 
 
 def main() -> None:
     """Serve until stdin closes."""
     request = msgspec.json.decode(sys.argv[1], type=ServeRequest)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _flush_each_line()
+    c_library = ctypes.CDLL(None)  # llama.cpp prints with stdio, which buffers what goes to a pipe
+    c_library.setvbuf(ctypes.c_void_p.in_dll(c_library, "stdout"), None, _LINE_BUFFERED, 0)
     from ggbench.engines.llama.c_functions import lib
 
     devices = GgmlDevices(Path(lib._lib._name))
-    exposed = _chosen(devices, request.devices)
+    known = {devices.name(handle): handle for handle in devices.every}
+    unknown = next((name for name in request.devices if name not in known), None)
+    if unknown is not None:
+        _refuse(f"there is no device {unknown!r} here; known: {', '.join(known)}")
+    on_host = devices.of_type(CPU, ACCEL)
+    computing = [handle for handle in devices.every if handle not in on_host]
+    exposed = [known[name] for name in request.devices] or computing or devices.of_type(CPU)[:1]
     try:
-        limits = [(handle, _limit(devices, handle, request)) for handle in exposed]
-        kept = [ExposedMemory(devices, handle, limit) for handle, limit in limits if limit is not None]
+        kept = []
+        for handle in exposed:
+            limit = request.memory_bytes
+            if limit is None and handle in on_host:
+                limit = request.main_memory_bytes
+            if limit is not None:
+                kept.append(ExposedMemory(devices, handle, limit))
         start_server(devices, exposed, f"{request.host}:{request.port}", request.threads)
     except NoRpc:
         _refuse("this llama.cpp was built without RPC")
@@ -67,32 +79,9 @@ def main() -> None:
     _refuse(f"cannot listen at {request.host}:{request.port}")
 
 
-def _chosen(devices: GgmlDevices, names: tuple[str, ...]) -> list[int]:
-    known = {devices.name(handle): handle for handle in devices.every}
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
-        _refuse(f"there is no device {unknown!r} here; known: {', '.join(known)}")
-    if names:
-        return [known[name] for name in names]
-    computing = set(devices.every) - set(devices.of_type(CPU, ACCEL))
-    return [handle for handle in devices.every if handle in computing] or devices.of_type(CPU)[:1]
-
-
-def _limit(devices: GgmlDevices, handle: int, request: ServeRequest) -> int | None:
-    if request.memory_bytes is not None:
-        return request.memory_bytes
-    return request.main_memory_bytes if handle in devices.of_type(CPU, ACCEL) else None
-
-
 def _refuse(why: str) -> NoReturn:
     print(why, file=sys.stderr, flush=True)  # noqa: T201 - the parent reads it
     os._exit(EXIT_REFUSED)
-
-
-def _flush_each_line() -> None:
-    """llama.cpp prints with stdio, which keeps what goes to a pipe until a buffer is full."""
-    c_library = ctypes.CDLL(None)
-    c_library.setvbuf(ctypes.c_void_p.in_dll(c_library, "stdout"), None, _LINE_BUFFERED, 0)
 
 
 def _end_with_parent() -> None:
@@ -109,12 +98,10 @@ _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05
 _STAYS_S = 1.0
 _CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
-"""What llama.cpp's server prints."""
+"""Lines that llama.cpp's server prints."""
 
 
 class RpcServerReady(msgspec.Struct, frozen=True):
-    """A server that answers."""
-
     server: str
     protocol: str
     devices: tuple[RemoteDevice, ...]
@@ -149,12 +136,10 @@ class RpcServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child."""
         return self._process.pid
 
     def wait_until_ready(self) -> RpcServerReady:
-        """Return what it serves, once it answers. Raises UsageError and EngineFailed where it ends instead."""
-        # One that listens on all addresses is asked on this machine's own.
+        """Return what it serves, once it answers. Raises UsageError and EngineFailed if it ends instead."""
         host, _, port = self.server.rpartition(":")
         near = f"127.0.0.1:{port}" if host == "0.0.0.0" else self.server
         ends_at = time.monotonic() + _STARTS_WITHIN_S
@@ -167,7 +152,7 @@ class RpcServerProcess:
         raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
 
     def clients(self) -> Iterator[bool]:
-        """Yield true once a client has come to stay, false when it has left, until the server ends. Raises as it ended.
+        """Yield true once a client has come to stay, false when it has left, until the server ends; then raise why.
 
         llama.cpp connects for single questions, a hundred times before it loads a model.
         """
@@ -210,7 +195,7 @@ class RpcServerProcess:
 
 
 def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator[bool]:
-    """Yield each state that lasts that long and is not the one before, the first of which is false; None ends it."""
+    """Yield each state that lasts that long and differs from the one before, at first false; None ends it."""
     shown = current = False
     while True:
         try:
@@ -225,7 +210,7 @@ def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise NetworkError where nothing can listen at an address."""
+    """Raise NetworkError if nothing can listen at an address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

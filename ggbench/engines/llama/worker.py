@@ -19,16 +19,14 @@ from ggbench.engines.protocol import EventPipe, serve
 
 
 class Worker:
-    """Carries out one request after another."""
-
     def __init__(self, pipe: EventPipe) -> None:
         self._send, self._send_event = pipe.send, pipe.send_event
         self._warnings: list[str] = []
         self._errors: list[str] = []
         self._missing_bytes: int | None = None
-        """By the first allocation of this request that failed; None where none did, or nothing is limited."""
+        """How much the first failed allocation of this request lacked; None if none failed, or nothing is limited."""
         self._gpus: GpuMemory | None = None
-        """None before a load, and where no layer is on a GPU."""
+        """None before a load, and if no layer is on a GPU."""
         self._is_limited = False
         self._model = LlamaModel(self._send_log, self._left_bytes)
         self._send(Ready(os.getpid(), self._model.versions))
@@ -64,7 +62,7 @@ class Worker:
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)
-                self._model.load(path, setup, devices, self._send_opening, dry=request.dry)
+                self._model.load(path, setup, devices, lambda share: self._send(Opening(share)), dry=request.dry)
                 model = self._model
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
@@ -92,9 +90,6 @@ class Worker:
     def _left_bytes(self) -> int | None:
         return self._gpus.left_bytes if self._gpus else left_bytes()
 
-    def _send_opening(self, share: float) -> None:
-        self._send(Opening(share))
-
     def _send_log(self, level: int, text: str) -> None:
         if level >= protocol.LOG_WARN:
             self._warnings.append(text.strip())
@@ -104,7 +99,7 @@ class Worker:
         self._send(protocol.Log(level, text))
 
     def _note_missing(self, line: str) -> None:
-        """What is left at the moment of the first failure is gone from sight once llama.cpp has cleaned up."""
+        """Note how much the first failure lacks; once llama.cpp has cleaned up, what was left is not known."""
         wanted = wanted_bytes(line) if is_out_of_memory(line) else None
         left = left_bytes()
         if self._missing_bytes is None and wanted is not None and left is not None and wanted > left:
@@ -112,7 +107,6 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until stdin closes."""
     serve(Worker, LlamaRequest)
 
 

@@ -1,15 +1,15 @@
-"""How llama.cpp carries out the workloads, in its worker. Each function raises LlamaRefused where llama.cpp does."""
+"""How llama.cpp carries out the workloads, in its worker. Each function raises LlamaRefused if llama.cpp fails."""
 
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import time
 from array import array
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,26 +34,27 @@ from ggbench.engines.workloads import (
 )
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
+Emit = Callable[[Event], None]
 
-def carry_out(model: LlamaModel, request: Workload, emit: Callable[[Event], None]) -> None:
-    """Carry out a workload. Raises LlamaRefused."""
+
+def carry_out(model: LlamaModel, request: Workload, emit: Emit) -> None:
     _CARRIED_OUT[type(request)](model, request, emit)
 
 
-def _prefill(model: LlamaModel, request: Prefill, emit: Callable[[Event], None]) -> None:
+def _prefill(model: LlamaModel, request: Prefill, emit: Emit) -> None:
     for number in range(request.warmup + request.repeat):
         elapsed_ns = model.read_prompts(request.n_prompt)
         if number >= request.warmup:
             emit(PromptRead(request.n_prompt, elapsed_ns))
 
 
-def _decode(model: LlamaModel, request: Decode, emit: Callable[[Event], None]) -> None:
+def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     emit(PromptRead(request.n_prompt, model.read_prompts(request.n_prompt)))
     with without_gc():
         _timed_decode(model, request, emit)
 
 
-def _timed_decode(model: LlamaModel, request: Decode, emit: Callable[[Event], None]) -> None:
+def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     """Decode greedily and past any end of generation, timing each step and each sampling.
 
     Nothing but the call and the clock is inside a timed region.
@@ -90,7 +91,7 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Callable[[Event], No
             sent, sent_at = i + 1, clock()
 
 
-def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
+def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> None:
     elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share)))
     context = model.context("decode")
     started = time.perf_counter_ns()
@@ -101,7 +102,7 @@ def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Callable[[E
         _timed_batches(model, request, emit)
 
 
-def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
+def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> None:
     """Decode random tokens; nothing but the call and the clock is inside a timed region."""
     llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
     n_gen, n_seqs, context = request.n_gen, request.n_seqs, model.context("decode")
@@ -135,8 +136,7 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Callable[[Ev
         lib.llama_batch_free(batch)
 
 
-def _tokenize(model: LlamaModel, request: Tokenize, emit: Callable[[Event], None]) -> None:
-    """Raises LlamaRefused for a model without a tokenizer."""
+def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:
     vocab = model.vocab
     if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
         raise LlamaRefused("score", "the model has no tokenizer, so it cannot read a text")
@@ -145,29 +145,12 @@ def _tokenize(model: LlamaModel, request: Tokenize, emit: Callable[[Event], None
     buffer = (lib.llama_token * max(0, n_tokens))()
     if lib.llama_tokenize(vocab, text, len(text), buffer, n_tokens, True, False) != n_tokens:
         raise LlamaRefused("score", "the model's tokenizer could not read the text")
-    adds_bos = lib.llama_vocab_get_add_bos(vocab)
-    bos = lib.llama_vocab_bos(vocab) if adds_bos else None
+    bos = lib.llama_vocab_bos(vocab) if lib.llama_vocab_get_add_bos(vocab) else None
     emit(Tokenized(list(buffer), lib.llama_vocab_n_tokens(vocab), bos))
 
 
-def _score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> None:
-
-    score(model, request, emit)
-
-
-_CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Callable[[Event], None]], None]] = {
-    Prefill: _prefill,
-    Decode: _decode,
-    BatchedDecode: _batched_decode,
-    DecodeAtDepth: decode_at_depth,
-    ProveContext: prove_context,
-    Tokenize: _tokenize,
-    Score: _score,
-}
-
-
-def score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> None:
-    """Raises LlamaRefused where llama.cpp does, and for logits that are no numbers."""
+def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
+    """Score rows of logits. Raises LlamaRefused if llama.cpp fails, and for logits that are not numbers."""
     context = model.context("score")
     if not request.start:
         model.clear_cache()
@@ -181,7 +164,7 @@ def score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> N
     logits = np.ctypeslib.as_array(lib.llama_get_logits(context), shape=(n_rows, n_vocab))
     targets = [token for chunk in request.targets for token in chunk]
     with ExitStack() as stack:
-        base = None if request.rows is None else stack.enter_context(_Rows(request.rows, n_vocab))
+        base = None if request.rows is None else stack.enter_context(closing(_Rows(request.rows, n_vocab)))
         numbers = [
             base.index(chunk, request.start + offset) if base else 0
             for chunk in range(len(request.chunks))
@@ -189,7 +172,7 @@ def score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> N
         ]
 
         def score_each(first: int) -> list[TokenScore]:
-            """Every `threads`-th row, from the first one on."""
+            """Score every `threads`-th row, from `first` on."""
             scorer = RowScorer(n_vocab)
             return [
                 _score_row(scorer, logits[row], targets[row], base, numbers[row])
@@ -246,44 +229,43 @@ def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa
 
 
 class _Rows:
-    """The rows of a file, mapped while a request is carried out."""
+    """The rows of a file, mapped until `close`."""
 
     def __init__(self, rows: RowsFile, n_vocab: int) -> None:
-        self._rows, self._n_vocab = rows, n_vocab
+        self._rows = rows
         self.writes = rows.writes
         self._row_bytes = 4 * n_vocab if rows.format == "f32" else 2 * n_words(n_vocab)
-        self._map: mmap.mmap | None = None
-
-    def __enter__(self) -> _Rows:
-        descriptor = os.open(self._rows.path, os.O_RDWR if self.writes else os.O_RDONLY)
-        try:
-            access = mmap.ACCESS_WRITE if self.writes else mmap.ACCESS_READ
-            self._map = mmap.mmap(descriptor, 0, access=access)
-        finally:
-            os.close(descriptor)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._map is not None:
-            self._map.close()
+        with Path(rows.path).open("r+b" if rows.writes else "rb") as file:
+            access = mmap.ACCESS_WRITE if rows.writes else mmap.ACCESS_READ
+            self._map = mmap.mmap(file.fileno(), 0, access=access)
+        self.close = self._map.close
 
     def index(self, chunk: int, position: int) -> int:
-        """Number of a position's row in the file."""
+        """Return the number of a position's row in the file."""
         rows = self._rows
         return rows.first_row + chunk * rows.rows_per_chunk + position - rows.first_position
 
     def write(self, number: int, logits: Row, token: int, scorer: RowScorer) -> float:
-        """Keep a row of the base; return the nll of the true token."""
+        """Store a row of the base; return the nll of the true token."""
         if self._rows.format == "f32":
             return -float(scorer.log_probs(logits, self._at(number, "f4"))[token])
         pack(logits, self._at(number, "u2"))
         return scorer.nll(logits, token)
 
     def read(self, number: int, scorer: RowScorer) -> Row:
-        """Log-probabilities of the base."""
         return self._at(number, "f4") if self._rows.format == "f32" else scorer.unpack(self._at(number, "u2"))
 
     def _at(self, number: int, dtype: str) -> NDArray[Any]:
-        assert self._map is not None
         first_byte = self._rows.first_byte + number * self._row_bytes
         return np.frombuffer(self._map, dtype, self._row_bytes // int(dtype[1]), first_byte)
+
+
+_CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] = {
+    Prefill: _prefill,
+    Decode: _decode,
+    BatchedDecode: _batched_decode,
+    DecodeAtDepth: decode_at_depth,
+    ProveContext: prove_context,
+    Tokenize: _tokenize,
+    Score: _score,
+}

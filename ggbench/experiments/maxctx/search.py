@@ -149,12 +149,13 @@ class _Search:
             self._bracket.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if probe.passed:
-                yield self._made(prober.memory)
+                self._session.recorder.observe(prober.memory)
+                yield ModelReady(prober.memory, self._session.recorder.run_id)
             expected = self._expected_after(probe, prober, expected)
         return Concluded()
 
     def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
-        """Where a decode should work, below a context that left so much and in which one failed."""
+        """Return where a decode should work, below a context that left so much and in which one failed."""
         if self._seen.is_by_theory:
             return self._bracket.middle
         if not self._seen.bytes_per_token:
@@ -164,7 +165,7 @@ class _Search:
         return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
-        """Where the edge should be by what a context left, or by what was missing for it."""
+        """Return where the edge should be by what a context left, or by what was missing for it."""
         if self._seen.is_by_theory:
             return self._bracket.middle  # what a cache that grows lacked in its last step says little
         if not self._seen.bytes_per_token:
@@ -176,7 +177,7 @@ class _Search:
         return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
+        """Decode at the far end of the winner; if that fails, of contexts below it until the edge is found again."""
         winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
@@ -209,7 +210,7 @@ class _Search:
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
-        """A worker that fails while it is being ended shows nothing about memory."""
+        """Mark a failure as cancelled if the worker was being ended: it shows nothing about memory."""
         if probe.passed or not self._session.cancel.is_set():
             return probe
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
@@ -225,12 +226,8 @@ class _Search:
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
         return PointMeasured("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
 
-    def _made(self, memory: Memory) -> ModelReady:
-        self._session.recorder.observe(memory)
-        return ModelReady(memory, self._session.recorder.run_id)
-
     def _stopped(self, probe: Probe) -> Conclusion:
-        """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
+        """Return the end after a probe that shows nothing about memory: it was cancelled, or the worker too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
         doing = "decoding at the far end of" if probe.is_proof else "making"
@@ -239,7 +236,7 @@ class _Search:
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
     def _with_peak(self, prober: ContextProber) -> Memory:
-        """The memory of the context that was proven, with the most that was taken meanwhile."""
+        """Return the memory of the context that was proven, with its peak."""
         budget, memory = self._seen.budget, prober.memory
         peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
@@ -328,9 +325,9 @@ class ContextProber:
         self._proof: ContextProven | None = None
         self._is_foreseen = False
         self.allocated = Allocated(())
-        """Of the load and the last context."""
+        """Buffers of the model and the last context."""
         self.memory = Memory()
-        """Of the last context that was made."""
+        """What the last context took."""
         self.left_bytes: int | None = None
         """What the last load or context left to take; None where llama.cpp has no limit, or no worker reported it."""
 

@@ -64,7 +64,7 @@ class Scoring(msgspec.Struct, frozen=True):
 
     session: Session
     setup: LlamaConfig
-    """As `scoring_setup` returns it."""
+    """Made by `scoring_setup`."""
     text: str
     tokenized: Tokenized
     n_chunks: int

@@ -35,7 +35,7 @@ class LogitsFile(msgspec.Struct, frozen=True):
     n_vocab: int
     n_chunks: int
     tokens: tuple[int, ...]
-    """Of all chunks, n_chunks x n_ctx, BOS not yet in place."""
+    """n_chunks x n_ctx tokens of all chunks, BOS not yet in place."""
 
     @property
     def rows_per_chunk(self) -> int:

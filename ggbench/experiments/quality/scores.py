@@ -25,7 +25,7 @@ _MIN_PAIRS = 4
 
 
 class PairedDifference(msgspec.Struct, frozen=True):
-    """By how much the mean nll of one run is above another's, over the chunks that both scored."""
+    """How far the mean nll of one run is above another's, over the chunks that both scored."""
 
     mean: float
     """ln of the ratio of their perplexities."""

@@ -42,7 +42,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 _LEAST_RANGE = 1e-6
-"""Of a KLD, of a PPL and of a distance in percent: below it, nothing but rounding differs."""
+"""Smaller differences of KLD, PPL or a distance in percent are rounding."""
 
 _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
@@ -55,7 +55,7 @@ class _Scores(msgspec.Struct, frozen=True):
     nll: Floats
     base_nll: Floats
     kld: Floats
-    """As `base_nll`, empty without a base."""
+    """Empty without a base, like `base_nll`."""
 
     @classmethod
     def of(cls, observations: Sequence[object]) -> _Scores:

@@ -103,7 +103,7 @@ REPO = "datasets/ggml-org/ci"
 ARCHIVE = "wikitext-2-raw-v1.zip"
 MEMBER = "wikitext-2-raw/wiki.test.raw"
 SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
-"""Of the text that published figures are of, 1,290,590 bytes: a file with this hash is it, whatever its name."""
+"""The text of published figures, 1,290,590 bytes: a file with this hash is it, whatever its name."""
 
 _LARGEST_MEMBER_BYTES = 1 << 26
 _OTHER_TEXT = "score another text with --text FILE"

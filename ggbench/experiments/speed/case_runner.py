@@ -242,7 +242,7 @@ def _memory_of(memory: Memory | None) -> CaseMemory | None:
 
 
 _TRUSTED_SHARE = 0.5
-"""Of the positions seen with one sequence: a batch seen over fewer has the slope of one sequence, times its size."""
+"""A batch seen over less than this share of one sequence's positions has the slope of one sequence, times its size."""
 
 
 @dataclass(slots=True)

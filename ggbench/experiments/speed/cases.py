@@ -23,7 +23,7 @@ class CaseSteps(msgspec.Struct, frozen=True):
     """Tokens in the KV cache of a sequence, the one being decoded included."""
     step_ns: Sequence[float] = ()
     requests: Sequence[ServedRequest] = ()
-    """Of a server; empty where an engine on this machine decoded all sequences together."""
+    """A server's; empty if an engine on this machine decoded all sequences together."""
 
 
 def case_figures(

@@ -76,7 +76,7 @@ CASE = Shape(
     of(SpeedCase, "exceeds_training requests"),
     AGAINST,
 )
-"""Of a `SpeedCase`, with its quant."""
+"""Made of a `SpeedCase`, given its quant."""
 _LINE = Shape(
     "Line",
     "Latency against position of one batch size.",

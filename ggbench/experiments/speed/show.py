@@ -50,7 +50,7 @@ from ggbench.units import (
 )
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
-"""Of a grid of 28 characters: more batch sizes follow below."""
+"""Make a grid of 28 characters; more batch sizes follow below."""
 
 _SLOW = 0.1
 """Tokens/s below which a forecast has one digit, so that its cell holds it."""

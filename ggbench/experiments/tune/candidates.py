@@ -34,7 +34,7 @@ class Known(msgspec.Struct, frozen=True):
     placements: Sequence[Choice] = ()
     """Other ways to split a model that does not fit on the GPU."""
     n_gpus: int = 0
-    """That hold layers; 0 for main memory alone."""
+    """GPUs that hold layers; 0 for main memory alone."""
 
 
 def choices(baseline: LlamaConfig, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:

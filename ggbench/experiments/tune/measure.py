@@ -14,7 +14,6 @@ from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
     Gain,
-    Objective,
     State,
     TuneCandidate,
     TunedCandidate,
@@ -63,14 +62,8 @@ class TuneExperiment(Experiment):
         return (yield from search(session))
 
     def reduce(self, recording: Recording) -> TuneResult | None:
-        return tune_result(
-            recording.settings(TuneSettings).objective,
-            recording.of(TuneCandidate),
-            recording.of(TuneSegment),
-            recording.of(TuneDropped),
-            recording.of(TuneFailed),
-            recording.last(TuneNoise),
-        )
+        candidates = recording.of(TuneCandidate)
+        return tune_result(recording, candidates, recording.of(TuneSegment)) if candidates else None
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
         return find_tuned(store, target)
@@ -80,16 +73,10 @@ EXPERIMENT = TuneExperiment()
 
 
 def tune_result(
-    objective: Objective,
-    candidates: Sequence[TuneCandidate],
-    segments: Sequence[TuneSegment],
-    dropped: Sequence[TuneDropped],
-    failed: Sequence[TuneFailed],
-    noise: TuneNoise | None,
-) -> TuneResult | None:
-    """Return the result as far as the search came; None where not even the baseline is known."""
-    if not candidates:
-        return None
+    recording: Recording, candidates: Sequence[TuneCandidate], segments: Sequence[TuneSegment]
+) -> TuneResult:
+    """Return the result as far as the search came."""
+    dropped, failed, noise = recording.of(TuneDropped), recording.of(TuneFailed), recording.last(TuneNoise)
     race = Race()
     race.enter(each.number for each in candidates if each.number != BASELINE and not each.obstacle)
     for each in segments:
@@ -107,8 +94,14 @@ def tune_result(
     fates = _fates(candidates, dropped, failed)
     if whole is not None and whole.low > 1:
         fates[finalist] = ("best", "")
+    unsteady = ""
+    if noise is not None:
+        busy = ", ".join(noise.busy) or "no other program"
+        unsteady = (
+            f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly; {busy} used the CPU"
+        )
     return TuneResult(
-        objective,
+        recording.settings(TuneSettings).objective,
         tuple(_row(each, race, segments, fates) for each in candidates),
         finalist or None,
         whole,
@@ -118,7 +111,7 @@ def tune_result(
         sum(len(each.timings) for each in segments) - n_shared,
         sum(len(each.timings) for each in segments if not each.is_kept),
         math.sqrt(variance) if freedom else None,
-        "" if noise is None else _unsteady(noise),
+        unsteady,
     )
 
 
@@ -153,7 +146,7 @@ def _row(
 
 
 def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
-    """By depth, from measurements and from the ratios in the order of the times of one; of the baseline without any."""
+    """Return gains by depth from measurements, and from ratios in the order of one measurement's times, or none."""
     left, gains = iter(parts), []
     for index, at in enumerate(timings[0].at if timings else ()):
         steps = [each.at[index].step_ns for each in timings]
@@ -172,12 +165,6 @@ def _median_ms(times_ns: Sequence[float | None]) -> float | None:
 def _measured_in(segment: TuneSegment) -> int:
     """The one candidate of a proof; the baseline where it failed."""
     return max(timing.candidate for timing in segment.timings)
-
-
-def _unsteady(noise: TuneNoise) -> str:
-    change = f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly"
-    who = ", ".join(noise.busy)
-    return f"{change}; {who} used the CPU" if who else f"{change}; no other program used the CPU"
 
 
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
@@ -206,7 +193,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
 
 
 def _found(run: Run, stale: tuple[str, ...] = ()) -> FoundSetup:
-    """As `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
+    """Its text is `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
     result = run.result
     assert isinstance(result, TuneResult)
     if result.best is None:

@@ -80,7 +80,7 @@ class Race:
     scores: dict[int, list[Vector]] = field(default_factory=dict)
     n_looks: int = 0
     _squares: list[float] = field(default_factory=list)
-    """Of the differences between neighbouring baselines."""
+    """Squared differences between neighbouring baselines."""
 
     def enter(self, candidates: Iterable[int]) -> None:
         for each in candidates:

@@ -90,7 +90,7 @@ class DepthTiming(msgspec.Struct, frozen=True):
     step_ns: float | None = None
     """Median of the decoded tokens; None where none was timed."""
     batch_ns: int | None = None
-    """Of the prompt; None where none was timed."""
+    """Time of the prompt; None if none was timed."""
 
     @property
     def times_ns(self) -> tuple[float, ...]:
@@ -143,7 +143,7 @@ class TuneNoise(msgspec.Struct, frozen=True):
     drift: float
     """The last, as `TuneSegment.drift`."""
     busy: tuple[str, ...] = ()
-    """As `TuneSegment.busy`."""
+    """The same as `TuneSegment.busy`."""
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class Gain(msgspec.Struct, frozen=True):
     decode: Expected | None = None
     """With the 95 % interval; None where no token was timed, and of the baseline itself."""
     prefill: Expected | None = None
-    """As `decode`."""
+    """The same for the prompt."""
     step_ms: float | None = None
     """Median of a token; None where none was timed."""
     batch_ms: float | None = None

@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.known import MeasuredLosses, measured_losses
-from ggbench.decisions.pick.record import Loss
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
@@ -45,13 +44,13 @@ from ggbench.sizing.what_helps import SetupSizes
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
-"""Of the proof; each measures the finalist twice."""
+"""Blocks of the proof; each measures the finalist twice."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 50
-"""Of the race before it is over for want of time, and in all."""
+"""Rounds of the race, even when time runs out, and at most."""
 _TRIES = 5
-"""Of a segment before the machine is too noisy to decide."""
+"""Attempts at a segment before the machine is called too noisy to decide."""
 _ALONE_SHARE, _RACE_SHARE = 0.4, 0.6
-"""Of the time, until which single changes may be raced, and combinations of them; the rest is for the proof."""
+"""Shares of the time after which races of single changes, and of combinations, end; the rest is for the proof."""
 _FEWEST_IN_HASTE = 2
 """Blocks of the proof where the time is over: fewer give no interval."""
 _LEAST = _FEWEST_ROUNDS * 4 + FEWEST_BLOCKS * 4
@@ -100,7 +99,6 @@ class _Search:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
-        self._uses_servers = bool(baseline.setup.rpc_servers)
         self._losses = measured_losses(session.context.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
@@ -156,17 +154,20 @@ class _Search:
         yield PointMeasured(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
 
     def _enter(self, setups: Sequence[LlamaConfig]) -> Generator[Progress, None, None]:
-        """Size new candidates, and let those that fit into the race as far as the time allows."""
+        """Size new candidates, and enter those that fit into the race as far as the time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
         room = max(1, int(left_s / round_s)) if round_s else len(setups)
-        if self._uses_servers:
+        own = self._candidates[BASELINE].setup
+        if own.rpc_servers:
             self._session.engine.close()  # a server answers one client, which is to be the dry worker
         for setup, size in zip(setups, self._sizes.of(setups), strict=True):
             obstacle, number = size.obstacle, len(self._candidates)
             if not obstacle and not room:
                 obstacle = "no time was left to try it"
-            candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
+            cache = setup.type_k, setup.type_v
+            loss = None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
+            candidate = TuneCandidate(number, setup, obstacle, loss)
             self._candidates[number] = candidate
             self._session.recorder.observe(candidate)
             yield PointMeasured("", candidate)
@@ -174,12 +175,8 @@ class _Search:
                 room -= 1
                 self._race.enter([number])
 
-    def _loss(self, setup: LlamaConfig) -> Loss | None:
-        own, cache = self._candidates[BASELINE].setup, (setup.type_k, setup.type_v)
-        return None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
-
     def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
-        """Measure all that are in the race, round by round, until that is so or this share of the time is over.
+        """Measure all that are in the race, round by round, until `is_done` or this share of the time is over.
 
         Raises as `run`, and _TooNoisy.
         """
@@ -196,12 +193,15 @@ class _Search:
                 yield PointMeasured(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
 
     def _run_round(self) -> Generator[Progress, None, None]:
-        loads = [self._load(each) for each in self._race.alive]
+        # Equal for candidates between which the model stays loaded.
+        loads = [self._candidates[each].setup.load_part for each in self._race.alive]
         order = in_order(self._race.alive, self._round, loads)
         first: TuneTiming | None = None
         for start in range(0, len(order), BETWEEN_BASELINES):
             members = [each for each in order[start : start + BETWEEN_BASELINES] if each in self._race.alive]
-            yield self._working(f"round {self._round}: {counted(len(self._race.alive), 'candidate')}{self._lead()}")
+            leader = self._race.leader
+            lead = "" if leader == BASELINE else f", {self._name(leader)} leads"
+            yield self._working(f"round {self._round}: {counted(len(self._race.alive), 'candidate')}{lead}")
             segment = yield from self._segment("race", members, first)
             self._race.add(segment)
             first = segment.timings[-1]
@@ -248,7 +248,7 @@ class _Search:
         raise _TooNoisy
 
     def _prove(self) -> Generator[Progress, None, None]:
-        """Measure the leader's gain in a number of blocks that is fixed before; the next one's where it fails.
+        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails.
 
         Raises as `_run_race`.
         """
@@ -273,10 +273,10 @@ class _Search:
                 return
 
     def _blocks(self, finalist: int) -> int:
-        """How many blocks to measure, each measurement in a worker of its own where that leaves time for enough.
+        """Return how many blocks to measure, each measurement in a worker of its own if the time allows enough of them.
 
-        What a process has by chance, such as where its memory lies, changes a speed by some percent, and a person who
-        starts llama.cpp twice gets two of them.
+        Where a process's memory happens to lie changes its speed by some percent, and differs between two starts of
+        llama.cpp.
         """
         n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
         warm_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
@@ -289,11 +289,10 @@ class _Search:
         return max(_FEWEST_IN_HASTE, min(n_blocks, room))
 
     def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaConfig]) -> list[LlamaConfig]:
-        """What to try together: the best value of each setting that was faster, and of those that may be."""
+        """Return what to try together: the best value of each setting that was faster, and of those that may be."""
         race, baseline = self._race, self._candidates[BASELINE].setup
         numbers = {each.setup: each.number for each in self._candidates.values()}
-        good: list[int] = []
-        may_be: list[int] = []
+        good, may_be = [], []
         for dimension in dimensions:
             tried = [numbers[setup] for setup in singles(baseline, [dimension])]
             values = [number for number in tried if race.scores.get(number) and number not in self._failed]
@@ -314,9 +313,6 @@ class _Search:
         self._seconds[number] = monotonic() - began
         return found
 
-    def _load(self, number: int) -> object:
-        return self._candidates[number].setup.load_part
-
     def _left_s(self) -> float:
         return self._settings.within_s - (monotonic() - self._began)
 
@@ -324,10 +320,6 @@ class _Search:
         within_s = self._settings.within_s
         left_s = max(0.0, self._left_s())
         return Working("probe", within_s - left_s, within_s, text, left_s=left_s)
-
-    def _lead(self) -> str:
-        leader = self._race.leader
-        return "" if leader == BASELINE else f", {self._name(leader)} leads"
 
     def _name(self, number: int) -> str:
         return changes_text(changes(self._candidates[BASELINE].setup, self._candidates[number].setup))

@@ -1,4 +1,4 @@
-"""Dialogs over a screen that end with an answer.
+"""Dialogs over a screen: a question, a format to save in, a memory limit, a card to plan for, and help.
 
 A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
 app if there is none.
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +23,17 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.machine.gpus import known_gpus
 from ggbench.show.glossary import FORMULA, terms
+from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, parse_size
+from ggbench.tui.tables import has_words
+from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
@@ -51,11 +56,9 @@ class Dialog(ModalScreen[Answer]):
         """Set once its first widget has the focus."""
 
     def on_mount(self) -> None:
-        """Let the app go on with the keys that were typed meanwhile."""
         self.opened.set()
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
-        """Close with this answer unless it is closed already."""
         return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
@@ -63,7 +66,6 @@ class Palette(CommandPalette):
     """Textual's list of commands or themes, closed once."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        """Close unless it is closed already."""
         return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
@@ -107,7 +109,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
     ]
 
     def __init__(self, what: str, *, has_figures: bool) -> None:
-        """`what` is named in the heading; without figures SVG is not offered."""
         super().__init__()
         self._what, self._has_figures = what, has_figures
 
@@ -199,13 +200,22 @@ class SearchDialog(Dialog["LlamaConfig | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
 
     def __init__(self, what: str, budget: Budget, setup: LlamaConfig) -> None:
-        """`what` names the quants to search, `budget` is the memory of this machine."""
+        """`what` names the quants to search; `budget` is this machine's memory."""
         super().__init__()
-        self._what, self._budget, self._setup = what, budget, setup
+        self._setup = setup
+        time = "a minute or so for each quant"
+        if not budget.on_gpu:
+            time = "minutes for each quant; a long context that fills the memory, up to an hour"
+        self._question = (
+            f"Search the maximum n_ctx of {sanitize(what)}?\n\n"
+            f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of "
+            f"{'GPU' if budget.on_gpu else 'main'} memory are free, and contexts grow until one fails. "
+            f"Other programs may get slow or be closed meanwhile. It takes {time}."
+        )
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(_question(self._what, self._budget), markup=False)
+            yield Label(self._question, markup=False)
             with Horizontal(id="limit"):
                 yield Label("memory limit", markup=False)
                 yield Input(placeholder="none; or a size for this search, e.g. 12GiB", compact=True)
@@ -232,15 +242,110 @@ class SearchDialog(Dialog["LlamaConfig | None"]):
         self.dismiss(None)
 
 
-def _question(what: str, budget: Budget) -> str:
-    place = "GPU memory" if budget.on_gpu else "main memory"
-    time = (
-        "It takes a minute or so for each quant."
-        if budget.on_gpu
-        else "It takes minutes for each quant; a long context that fills the memory, up to an hour."
-    )
-    return (
-        f"Search the maximum n_ctx of {sanitize(what)}?\n\n"
-        f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} are free, "
-        f"and contexts grow until one fails. Other programs may get slow or be closed meanwhile. {time}"
-    )
+_HERE, _SIZE, _CURRENT = "here", "size", "current"
+
+
+class CardChoice(msgspec.Struct, frozen=True):
+    """A card to plan for, by its id or its size; neither means this machine."""
+
+    gpu: str | None = None
+    vram_bytes: int | None = None
+
+    @property
+    def is_here(self) -> bool:
+        return self.gpu is None and self.vram_bytes is None
+
+    def budget(self, limit_bytes: int | None = None) -> Budget:
+        """Return the card's memory, or the limit if that is less; not for this machine."""
+        return given_budget(
+            gpu=self.gpu, vram_bytes=self.vram_bytes, reserve_bytes=None, bandwidth=None, limit_bytes=limit_bytes
+        )
+
+
+class CardPicker(Dialog[CardChoice | None]):
+    """Asks which memory to plan for; ends with a choice, or with None if it was closed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Close"),
+        Binding("down", "move(1)", show=False),
+        Binding("up", "move(-1)", show=False),
+    ]
+
+    def __init__(self, current: CardChoice) -> None:
+        """`current` is what the Library plans for."""
+        super().__init__()
+        self._current = None if current.is_here else current.budget()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as sheet:
+            sheet.border_subtitle = "enter chooses, esc closes"
+            yield Label("Plan for which memory?")
+            yield Input(placeholder="a card, such as 4090, or a size, such as 24GiB", compact=True)
+            yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._show("")
+
+    @on(Input.Changed)
+    def _filter(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    def _take_first(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _take(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id == _HERE:
+            self.dismiss(CardChoice())
+        elif event.option_id == _SIZE:
+            self.dismiss(CardChoice(vram_bytes=parse_size(self.query_one(Input).value)))
+        else:
+            self.dismiss(None if event.option_id == _CURRENT else CardChoice(gpu=event.option_id))
+
+    def action_move(self, lines: int) -> None:
+        """Move in the list; the input keeps the focus."""
+        options = self.query_one(OptionList)
+        if lines > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
+
+    def _show(self, text: str) -> None:
+        """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
+        options, current = self.query_one(OptionList), self._current
+        options.clear_options()
+        words = text.casefold().split()
+        ids = {gpu.name: gpu.id for gpu in known_gpus()}
+        current_id = _HERE if current is None else ids.get(current.device, _CURRENT)
+
+        def add(option_id: str, name: str, figures: str = "") -> None:
+            glyph = "●" if option_id == current_id else " "
+            options.add_option(Option(Text(f"{glyph} {name:<34} {figures}".rstrip()), id=option_id))
+
+        if all("this".startswith(word) or "machine".startswith(word) for word in words):
+            add(_HERE, "this machine")
+        if current is not None and current_id == _CURRENT and not words:
+            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
+        size_bytes = _size(text)
+        if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
+            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
+        for gpu in known_gpus():
+            if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
+                rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
+                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
+        if options.option_count:
+            options.highlighted = 0 if words else options.get_option_index(current_id)
+            return
+        notice = "no such card; write a size like 24GiB"
+        if size_bytes is not None:
+            notice = f"too small: a card needs more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
+        options.add_option(Option(Text(notice), disabled=True))
+
+
+def _size(text: str) -> int | None:
+    try:
+        return parse_size(text) if text.strip() else None
+    except GgbenchError:
+        return None

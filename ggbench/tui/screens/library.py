@@ -1,7 +1,7 @@
-"""The Library: models on the left, the plan of each of their quants on the right, before any download.
+"""The Library: models on the left, and on the right the plans of their quants, before any download.
 
-Finding models and planning take a while, so both are done in threads. The latest request wins: what a thread finds for
-an earlier one is dropped.
+Finding models and planning are slow, so both are done in threads. The latest request wins: what a thread finds for an
+earlier one is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -22,17 +21,25 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.models.added_places import typed_path, typed_server
+from ggbench.models.added_places import (
+    add_place,
+    add_server,
+    forget_place,
+    forget_server,
+    remembered_servers,
+    typed_path,
+    typed_server,
+)
+from ggbench.models.disk import path_argument
 from ggbench.tui.host import ModelsChanged, RunStored, host_of
 from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, found_models, list_models
-from ggbench.tui.run_requests import next_length
-from ggbench.tui.screens.card_picker import CardChoice, CardPicker
+from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.starting import MachineToPlan, StartScreen
 from ggbench.tui.widgets.bars import FilterInput, MachineBar, MemoryBar, StatusMessage
-from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
+from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
-from ggbench.units import counted
+from ggbench.units import KV_CELLS, counted
 
 if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoSummary
@@ -46,21 +53,15 @@ _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
     "P picks what to run of a model; twin: models need no file. ? lists all keys.",
 )
-"""What a new user does next, in lines that 80 columns hold."""
+"""What a new user does next, in lines of at most 80 columns."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
-"""By priority: if several have failed, the screen shows the error of the first."""
+"""If several have failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
 _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    """What there is to choose from."""
-
-    catalog: Catalog
-    local: Sequence[LocalModel]
-    servers: Sequence[str]
-    is_complete: bool
+_LARGEST_N_CTX = 1 << 20
+_LENGTHS = (300, 1_000, 3_000, 10_000)
+"""Tokens of a run that a key cycles through."""
 
 
 class LibraryScreen(StartScreen):
@@ -81,8 +82,10 @@ class LibraryScreen(StartScreen):
         Binding(
             "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"
         ),
-        Binding("T", "speed", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"),
-        Binding("t", "tune", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
+        Binding(
+            "T", "ask('speed')", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"
+        ),
+        Binding("t", "ask('tune')", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to what a search (t) found"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
@@ -103,10 +106,10 @@ class LibraryScreen(StartScreen):
         self._results = LatestResults()
         self._is_planning = self._is_draw_due = self._has_no_models = False
         self._notice = ""
-        """The outcome of the last key; empty a few seconds later."""
+        """The outcome of the last key; cleared after a few seconds."""
         self._notice_timer: Timer | None = None
         self._offered = False, False
-        """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
+        """Whether there are quants, and any to download: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
         yield MachineBar(id="machine")
@@ -151,7 +154,7 @@ class LibraryScreen(StartScreen):
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("decode", "search", "quality", "speed", "tune", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("decode", "search", "quality", "ask", "apply_tuned", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
@@ -160,20 +163,19 @@ class LibraryScreen(StartScreen):
         """List the models; the first time, those of the catalog before the disk was scanned."""
         services, is_first = host_of(self).services, self.catalog is None
 
-        def read() -> Iterator[_Listed]:
-            from ggbench.models.added_places import remembered_servers
-
+        def read() -> Iterator[tuple[Catalog, Sequence[str], Sequence[LocalModel] | None]]:
             catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
-                yield _Listed(catalog, (), servers, is_complete=False)
-            yield _Listed(catalog, services.local_models(), servers, is_complete=True)
+                yield catalog, servers, None
+            yield catalog, servers, services.local_models()
 
-        def take(read: _Listed) -> None:
-            self.catalog = read.catalog
-            self._has_no_models = read.is_complete and not read.local and not read.servers
-            self.library.set_on_disk(quants_on_disk(read.local, read.catalog))
+        def take(read: tuple[Catalog, Sequence[str], Sequence[LocalModel] | None]) -> None:
+            self.catalog, servers, scanned = read
+            local, is_complete = scanned or (), scanned is not None
+            self._has_no_models = is_complete and not local and not servers
+            self.library.set_on_disk(quants_on_disk(local, self.catalog))
             self.show_rows()
-            self._left.list_models(list_models(read.catalog, read.local, read.servers), is_complete=read.is_complete)
+            self._left.list_models(list_models(self.catalog, local, servers), is_complete=is_complete)
 
         self.perform("models", read, take)
 
@@ -198,7 +200,7 @@ class LibraryScreen(StartScreen):
             from ggbench.tui.stored_runs import finished_runs
 
             with host_of(self).services.open_store() as store:
-                yield LatestResults.of(finished_runs(store))
+                yield LatestResults(finished_runs(store))
 
         def take(results: LatestResults) -> None:
             self._results = results
@@ -240,35 +242,31 @@ class LibraryScreen(StartScreen):
         services, text = host_of(self).services, message.text
         server = typed_server(text)
 
-        def add() -> Iterator[tuple[str | Path, str, str] | None]:
-            from ggbench.models.added_places import add_place, add_server
-            from ggbench.models.disk import path_argument
-
+        def add() -> Iterator[tuple[str | Path, str, str]]:
             if server is not None:
                 n_models = len(services.resolve(server))
                 add_server(server)
                 yield server, server, counted(n_models, "model")
                 return
             found = add_place(typed_path(text) or Path(text))
-            place = found[0].place
-            yield None if place is None else (found[0].paths[0], path_argument(place), counted(len(found), "quant"))
+            name = path_argument(found[0].place or found[0].paths[0])
+            yield found[0].paths[0], name, counted(len(found), "quant")
 
-        def take(added: tuple[str | Path, str, str] | None) -> None:
-            if added is not None:
-                opened, name, count = added
-                self._show_notice(f"added {name}: {count}; d in the list on the left removes it")
-                self._left.open(opened)
-                self.post_message(ModelsChanged())
+        def take(added: tuple[str | Path, str, str]) -> None:
+            opened, name, count = added
+            self._show_notice(f"added {name}: {count}; d in the list on the left removes it")
+            self._left.open(opened)
+            self._read_models()
 
         self.perform("place", add, take)
 
-    @on(ModelList.RemovalRequested)
-    def _remove_place(self, message: ModelList.RemovalRequested) -> None:
-        entry = message.entry
+    def action_remove_place(self) -> None:
+        """Remove the chosen place or server from the list."""
+        entry = self._left.models.chosen_entry
+        if entry is None or (entry.place is None and entry.server is None):
+            return
 
         def remove() -> Iterator[str]:
-            from ggbench.models.added_places import forget_place, forget_server
-
             if entry.server is not None:
                 forget_server(entry.server)
                 yield f"removed {entry.server} from the list"
@@ -278,7 +276,7 @@ class LibraryScreen(StartScreen):
 
         def take(notice: str) -> None:
             self._show_notice(notice)
-            self.post_message(ModelsChanged())
+            self._read_models()
 
         self.perform("place", remove, take)
 
@@ -289,18 +287,15 @@ class LibraryScreen(StartScreen):
         self.show_status()
 
     def _show_notice(self, text: str) -> None:
-        """Show the outcome of a key in the message line, which covers nothing, for a few seconds."""
+        """Show the outcome of a key in the message line for a few seconds; no text clears it."""
         if self._notice_timer is not None:
             self._notice_timer.stop()
-        self._notice, self._notice_timer = text, self.set_timer(_NOTICE_S, self._drop_notice)
-        self.show_status()
-
-    def _drop_notice(self) -> None:
-        self._notice = ""
+        self._notice = text
+        self._notice_timer = self.set_timer(_NOTICE_S, lambda: self._show_notice("")) if text else None
         self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show why a task failed; a search only while its text is there."""
+        """Show why a task failed; a search, only while its text is there."""
         if task in ("plan", "machine"):
             self._is_planning = False
         if task == "search":
@@ -312,7 +307,7 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
-        """Plan a model when it is highlighted; one that needs the network, only when it is entered."""
+        """Plan a model once it is highlighted; one that needs the network, once it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
         if is_wanted and self.library.choose(message.entry):
             self.show_rows()
@@ -328,16 +323,16 @@ class LibraryScreen(StartScreen):
         shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
-    @on(QuantsTable.ContextChangeRequested)
-    def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
+    def action_change_n_ctx(self, factor: float, added: int) -> None:
+        """Change the planned n_ctx within the range that is useful with the model."""
         chosen = self.chosen
         if chosen is not None and (n_ctx := self.library.setup.n_ctx or chosen.plan.n_ctx) is not None:
-            self.library.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
+            largest = max(_LARGEST_N_CTX, chosen.plan.n_ctx_train or 0)
+            self.library.n_ctx = min(max(round(n_ctx * factor) + added, KV_CELLS), largest)
             self._replan()
 
     @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
-        """Mark or unmark the chosen quant and move to the next."""
         if (chosen := self.chosen) is not None:
             self.library.toggle_mark(chosen.name)
             self._table.show(self.library)
@@ -356,11 +351,10 @@ class LibraryScreen(StartScreen):
         """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
         if self._quant_filter.has_focus or (self._table.has_focus and self._quant_filter.value):
             self._close_quant_filter()
-        elif self._left.models.has_focus or self._left.input.has_focus:
+            return
+        if self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
-            self._left.models.focus()
-        else:
-            self._left.models.focus()
+        self._left.models.focus()
 
     def _close_quant_filter(self) -> None:
         self._quant_filter.clear()
@@ -385,7 +379,8 @@ class LibraryScreen(StartScreen):
             self._table.focus()
 
     def action_change_length(self) -> None:
-        host_of(self).n_gen = next_length(host_of(self).n_gen)
+        host = host_of(self)
+        host.n_gen = next((length for length in _LENGTHS if length > host.n_gen), _LENGTHS[0])
         self.show_status()
 
     def action_toggle_fits(self) -> None:
@@ -415,7 +410,7 @@ class LibraryScreen(StartScreen):
             self._replan()
 
     def take_options(self) -> None:
-        """Plan with other options, for which other memory may be free."""
+        """Plan with the new options, for which other memory may be free."""
         self.library.options, self.library.n_ctx, self.library.rows = host_of(self).setup, None, {}
         self.drop("plan")  # else its rows come with the former options
         self._is_planning = True
@@ -513,5 +508,5 @@ class LibraryScreen(StartScreen):
 
 
 def _is_place(text: str) -> bool:
-    """Whether it is a path or the URL of a server, which no quant's name is."""
+    """Return whether it is a path or the URL of a server, which no quant is named like."""
     return typed_path(text) is not None or typed_server(text) is not None

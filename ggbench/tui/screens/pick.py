@@ -1,4 +1,4 @@
-"""A pick: what to run of one model and why, what else there is as a list and a plot, and the commands that run it."""
+"""The Pick screen: which quant of a model to run and why, the other candidates, and the commands that run it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from ggbench.show.plan import change_text, fit_text, longest_text
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.forms import PICK
+from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.tui.screens.settings_dialog import SettingsDialog
-from ggbench.tui.screens.task_screen import TaskScreen
+from ggbench.tui.screens.forms import PICK, SettingsDialog
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
-from ggbench.tui.widgets.column_table import ColumnTable
+from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -42,22 +41,20 @@ _MAX_CHANGES = 3
 
 
 class PickTask(msgspec.Struct, frozen=True):
-    """What to choose from, where, and what becomes of the choice."""
+    """What to choose from, for which memory, and what to do with the choice."""
 
     title: str
-    """Of the model; printable."""
+    """Name of the model; printable."""
     budget: Budget
     setup: LlamaConfig
     choose: Callable[[Needs], Pick]
-    """May take a while, so call it in a thread. Raises GgbenchError."""
+    """Slow, so call it in a thread. Raises GgbenchError."""
     measure: Callable[[Candidate], None]
-    """Start a run of a candidate."""
     pull: Callable[[Candidate], None]
-    """Start its download."""
 
 
 class CommandsDialog(Dialog[None]):
-    """Every command of one candidate, to be read or selected; closed by esc."""
+    """Every command of one candidate, to read or select."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss", "Close")]
 
@@ -98,7 +95,7 @@ class PickScreen(TaskScreen):
         super().__init__()
         self._asked, self._needs = task, needs
         self._pick: Pick | None = None
-        self._rows: tuple[tuple[str, Checked], ...] = ()
+        self._rows: list[tuple[str, Checked]] = []
 
     def compose(self) -> ComposeResult:
         yield Static(f"Pick · {self._asked.title} on {sanitize(self._asked.budget.device)}", id="title", markup=False)
@@ -114,10 +111,8 @@ class PickScreen(TaskScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        table = self._table
-        for index, header in enumerate(_COLUMNS):
-            table.add_column(header, key=str(index))
-        table.fixed_columns = 3
+        self._table.add_columns(*_COLUMNS)
+        self._table.fixed_columns = 3
         self._choose()
 
     def on_resize(self) -> None:
@@ -146,12 +141,10 @@ class PickScreen(TaskScreen):
 
     def action_copy_modelfile(self) -> None:
         commands, status = self._commands, self.query_one(StatusMessage)
-        if commands is None:
-            return
-        if not commands.modelfile:
+        if commands is not None and commands.modelfile:
+            status.copy_commands(*modelfile_lines(commands))
+        elif commands is not None:
             status.show(*(note for note in commands.notes if note.startswith("Ollama")))
-            return
-        status.copy_commands(*modelfile_lines(commands))
 
     @on(DataTable.RowSelected)
     def action_show_all(self) -> None:
@@ -208,9 +201,11 @@ class PickScreen(TaskScreen):
         self.perform("pick", choose, self._show)
 
     def _show(self, pick: Pick) -> None:
-        self._pick, self._rows = pick, _listed(pick)
+        self._pick = pick
+        rest = [("", each) for label, each in pick.unlisted if pick.recommended is None or not label]
+        self._rows = [*pick.listed, *rest]
         letters = {each.candidate.name: letter(index) for index, each in enumerate(lettered(pick))}
-        self.query_one(StatusMessage).clear()
+        self.query_one(StatusMessage).show()
         self.query_one("#headline", Static).update(headline(pick))
         self.query_one("#why", Static).update(sanitize(" ".join([*reason(pick), *_help(pick)])))
         table = self._table
@@ -220,7 +215,7 @@ class PickScreen(TaskScreen):
             style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
             table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
         self._show_commands()
-        self.call_after_refresh(self._draw_plot)  # what is above it may take other lines than before
+        self.call_after_refresh(self._draw_plot)  # the height of what is above it may change
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", Static)
@@ -229,12 +224,6 @@ class PickScreen(TaskScreen):
             figure = pick_figure(self._pick)
             text = plot_text(figure, size.width, size.height, color=True, has_legend=False) if figure else ""
             plot.update(Text.from_ansi(text, no_wrap=True))
-
-
-def _listed(pick: Pick) -> tuple[tuple[str, Checked], ...]:
-    """The pick, what stands beside it, and the rest of the front; where nothing is picked, all."""
-    is_all = pick.recommended is None
-    return (*pick.listed, *(("", each) for label, each in pick.unlisted if is_all or not label))
 
 
 def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
@@ -254,7 +243,7 @@ def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _help(pick: Pick) -> list[str]:
-    """What would make the nearest miss fit, in a sentence."""
+    """Return what would make the nearest miss fit."""
     enough = [change for change in pick.changes if change.fits][:_MAX_CHANGES]
     if pick.nearest_miss is None or not enough:
         return []

@@ -15,9 +15,8 @@ from textual.widgets import DataTable, Footer, Static
 
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, host_of
-from ggbench.tui.pull_queue import PullItem, PullQueue, amount_text
-from ggbench.tui.widgets.column_table import ColumnTable
-from ggbench.tui.work_queue import GLYPHS, WorkState
+from ggbench.tui.widgets.quants_table import ColumnTable
+from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
 
 _COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
@@ -80,7 +79,6 @@ class PullsScreen(Screen[None]):
         return True
 
     def action_stop(self) -> None:
-        """Stop the chosen download, or the one in progress if the chosen one has ended; keep its partial file."""
         if (item := self._stoppable) is not None:
             self._queue.stop(item.id)
 
@@ -139,7 +137,8 @@ def pull_cells(item: PullItem) -> list[Text]:
     share = 1.0 if item.state is WorkState.DONE else item.share
     filled = round((share or 0) * _BAR_WIDTH)
     bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
-    rate = "" if item.bytes_per_s is None else f"{format_bytes(item.bytes_per_s)}/s"
+    is_idle = item.bytes_per_s is None or item.state.is_over
+    rate = "" if is_idle else f"{format_bytes(item.bytes_per_s)}/s"
     eta = "" if item.eta_s is None else format_duration(item.eta_s)
     return [
         Text(sanitize(item.model)),
@@ -148,6 +147,6 @@ def pull_cells(item: PullItem) -> list[Text]:
         Text(format_percent(share), justify="right"),
         Text(rate, justify="right"),
         Text(eta, justify="right"),
-        Text(amount_text(item)),
+        Text(item.amount),
         Text(bar),
     ]

@@ -1,27 +1,36 @@
-"""The Results screen: every stored run, to sort, filter, mark, open, compare, save and delete.
+"""The Results screen: every stored run, to sort, filter, mark, open, compare, save and delete; and those opened.
 
 The store is read in threads, each with its own connection, and another ggbench may change it at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.events import ScreenResume
+from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
-from ggbench.decisions.compare.estimates import Repeats, stored_repeats
+from ggbench.decisions.compare.comparison import compare_quants
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
+from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.show.listed_runs import ListedRun
+from ggbench.show.figures import Figure
+from ggbench.show.listed_runs import ListedRun, saved_figures
+from ggbench.show.names import quant_name
+from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import RunStored, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.task_screen import RunsScreen
+from ggbench.tui.host import RunStored, TaskScreen, host_of
+from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import (
     MeasuredRun,
     delete_runs,
@@ -31,7 +40,8 @@ from ggbench.tui.stored_runs import (
     read_runs,
     still_running,
 )
-from ggbench.tui.widgets.bars import StatusMessage
+from ggbench.tui.widgets.bars import StatusMessage, TooSmall
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_count
 
@@ -39,6 +49,145 @@ _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
 Their runs appear here; mark two with space and press c to compare them."""
+
+
+class RunsScreen(TaskScreen):
+    """A screen of stored runs with a status message."""
+
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
+        """Ask for the format and save what `load`, called in a thread, returns; the question names `what`."""
+
+        def ask(form: ReportForm | None) -> None:
+            if form is not None:
+                self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
+
+        def save(form: ReportForm) -> Iterator[list[str]]:
+            from ggbench.formats.report import save_report
+
+            runs = [one.to_save() for one in load()]
+            yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
+
+        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
+
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        self.status.show_error(error)
+
+    @property
+    def status(self) -> StatusMessage:
+        return self.query_one(StatusMessage)
+
+
+class DetailsPane(VerticalScroll, can_focus=True):
+    """Scrolls with j and k, like the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]
+
+
+class MeasuredScreen(RunsScreen):
+    """Curves over details or a table; esc returns to the Results screen."""
+
+    AUTO_FOCUS = "DetailsPane"
+    CSS_PATH = "results.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
+    ]
+
+    def __init__(self, runs: Sequence[MeasuredRun], title: str, figures: Sequence[Figure]) -> None:
+        super().__init__()
+        self.runs, self._title, self._figures = runs, title, figures
+        self._numbers = ", ".join(str(one.run_id) for one in runs)
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._title, id="title", markup=False)
+        with DetailsPane(id="pane"):
+            if self._figures:
+                yield CurvesPlot()
+            yield from self._details()
+        yield StatusMessage()
+        yield TooSmall()
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.show(self._figures)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "next_plot" or len(self._figures) > 1
+
+    def action_next_plot(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.show_next()
+
+    def action_reset_zoom(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.action_reset_scales()
+
+    def action_save(self) -> None:
+        what = f"run{'' if len(self.runs) == 1 else 's'} {self._numbers}"
+        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
+
+    @abstractmethod
+    def _details(self) -> Iterable[Widget]:
+        """Return what to show below the curves."""
+
+
+class RunDetails(MeasuredScreen):
+    """All that is known of the single run in `runs`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run")
+    ]
+
+    def __init__(self, run: MeasuredRun) -> None:
+        stored = run.listed.stored
+        started = sanitize(stored.started_at[:16]).replace("T", " ")
+        super().__init__((run,), f"Run {run.run_id} · {sanitize(stored.kind)} · {started} UTC", run.figures())
+
+    def action_copy_command(self) -> None:
+        self.status.copy_commands(self.runs[0].listed.stored.command)
+
+    def _details(self) -> Iterable[Widget]:
+        (measured,) = self.runs
+        if measured.listed.problem:
+            yield Static(f"! {measured.listed.problem}", classes="problem", markup=False)
+        yield Static(self._text(measured), id="details")
+
+    def _text(self, measured: MeasuredRun) -> RenderableType:
+        """Return all that is known of the run; if this ggbench cannot read it, what it was and how it ended."""
+        listed = measured.listed
+        if listed.run is not None:
+            try:
+                return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=measured.readings)
+            except StoreError:
+                pass
+        subject, stored = listed.subject, listed.stored
+        lines = (quant_name(subject), listed.state, sanitize(subject.file), sanitize(stored.command))
+        return Text("\n".join(filter(None, lines)))
+
+
+class CompareScreen(MeasuredScreen):
+    """Two or more runs of any kinds: the better value of each metric, and other differences."""
+
+    HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
+The interval includes how far runs of the same settings differ from one load of the model to the next.
+Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
+In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
+
+    def __init__(self, runs: Sequence[MeasuredRun], repeats: Repeats = ()) -> None:
+        """`repeats` of all stored runs tell how far loads differ."""
+        figures = saved_figures([one.to_save() for one in runs])
+        super().__init__(runs, f"Comparing runs {', '.join(str(one.run_id) for one in runs)}", figures)
+        self._repeats = repeats
+
+    def _details(self) -> Iterable[Widget]:
+        comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
+        yield Static(ComparisonReport(comparison, answer_first=True), id="table")
 
 
 class ResultsScreen(RunsScreen):
@@ -63,7 +212,7 @@ enter opens a run; space marks it; c compares the marked runs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: tuple[ListedRun, ...] = ()
+        self._runs: Sequence[ListedRun] = ()
         self._has_read = False
 
     def compose(self) -> ComposeResult:
@@ -79,10 +228,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         yield StatusMessage(id="message")
         yield Footer(compact=True, show_command_palette=False)
 
-    def action_reload(self) -> None:
-        """Read the store again, after an error or for the runs of another ggbench."""
-        self._read()
-
     def action_filter(self) -> None:
         if self._runs:
             field = self.query_one("#filter", Input)
@@ -92,7 +237,7 @@ enter opens a run; space marks it; c compares the marked runs."""
 
     def action_leave_filter(self) -> None:
         self.query_one("#filter", Input).value = ""
-        self.status.clear()
+        self.status.show()
         self._to_list()
 
     @on(Input.Submitted, "#filter")
@@ -136,94 +281,92 @@ enter opens a run; space marks it; c compares the marked runs."""
     def action_save(self) -> None:
         if runs := self._selected:
             what = "\n".join([describe_runs(runs), *still_running(runs, "saved with the samples so far")])
-            has_figures = any(map(may_draw, runs))
-            self.ask_to_save(what, lambda: self._load(runs), has_figures=has_figures)
+            self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self) -> None:
         runs = self._selected
         if not runs:
             return
 
-        def delete(yes: bool | None) -> None:
+        run_ids = [run.run_id for run in runs]
+
+        def delete() -> Iterator[list[str]]:
+            with host_of(self).services.open_store() as store:
+                problems = delete_runs(store, run_ids)
+            n_deleted = len(run_ids) - len(problems)
+            yield [*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else [])]
+
+        def show(lines: list[str]) -> None:
+            self.status.show(*lines)
+            self.action_reload()
+
+        def take(yes: bool | None) -> None:
             if yes:
-                run_ids = [run.run_id for run in runs]
-                self.perform(f"delete {run_ids}", lambda: self._delete(run_ids), self._show_deleted)
+                self.perform(f"delete {run_ids}", delete, show)
 
         samples = format_count(sum(run.stored.n_samples for run in runs))
         question = f"Delete {describe_runs(runs)} with {samples} samples? This cannot be undone."
         question = "\n".join([question, *still_running(runs, "it cannot be deleted before it ends")])
-        self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
+        self.app.push_screen(ConfirmScreen(question, "Delete"), take)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show the error; if the list could not be read and is empty, in its place."""
+        """Show the error, in place of the list if that could not be read and is empty."""
         if task == "list":
             self._show()
         elif isinstance(error, StoreError):
-            self._read()  # the store differs from what is listed
+            self.action_reload()  # the store differs from what is listed
         if task != "list" or self._runs:
             super().show_failure(task, error)
 
     @on(ScreenResume)
     @on(RunStored)
-    def _read(self) -> None:
+    def action_reload(self) -> None:
         """Read the store again: another screen or another ggbench may have changed it."""
         known = {run.run_id: run for run in self._runs}
 
-        def read() -> Iterator[tuple[tuple[ListedRun, ...], tuple[str, ...]]]:
+        def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
             with host_of(self).services.open_store() as store:
                 yield read_runs(store, known), store.notices
 
-        self.perform("list", read, self._show_read)
+        def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
+            self._runs, notices = read
+            self._has_read = True
+            if notices:
+                self.status.show(*notices)
+            self._show()
 
-    def _show_read(self, read: tuple[tuple[ListedRun, ...], tuple[str, ...]]) -> None:
-        self._runs, notices = read
-        self._has_read = True
-        if notices:
-            self.status.show(*notices)
-        self._show()
+        self.perform("list", read, show)
 
-    def _load(self, runs: Sequence[ListedRun]) -> tuple[MeasuredRun, ...]:
+    def _load(self, runs: Sequence[ListedRun]) -> list[MeasuredRun]:
         with host_of(self).services.open_store() as store:
-            return tuple(read_measured(store, run.run_id) for run in runs)
+            return [read_measured(store, run.run_id) for run in runs]
 
     def _open(self, runs: Sequence[ListedRun]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[tuple[MeasuredRun, ...], Repeats]]:
+        def read() -> Iterator[tuple[list[MeasuredRun], Repeats]]:
             measured = self._load(runs)
             repeats: Repeats = ()
             if len(measured) > 1:
-                _ = [run.summary for run in measured]  # each can be read, or this raises why not
+                _ = [run.summary for run in measured]  # raises if one cannot be read
                 with host_of(self).services.open_store() as store:
                     repeats = stored_repeats(store)
             yield measured, repeats
 
-        self.perform("open", read, self._show_measured)
+        def show(read: tuple[list[MeasuredRun], Repeats]) -> None:
+            if self.is_current:
+                measured, repeats = read
+                is_one = len(measured) == 1
+                self.app.push_screen(RunDetails(measured[0]) if is_one else CompareScreen(measured, repeats))
 
-    def _show_measured(self, read: tuple[tuple[MeasuredRun, ...], Repeats]) -> None:
-        runs, repeats = read
-        if self.is_current:
-            from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
-
-            self.app.push_screen(RunDetails(runs[0]) if len(runs) == 1 else CompareScreen(runs, repeats))
-
-    def _delete(self, run_ids: Sequence[int]) -> Iterator[tuple[str, ...]]:
-        """Delete runs, in a thread; those that another ggbench has deleted already are skipped."""
-        with host_of(self).services.open_store() as store:
-            problems = delete_runs(store, run_ids)
-        n_deleted = len(run_ids) - len(problems)
-        yield (*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else []))
-
-    def _show_deleted(self, lines: tuple[str, ...]) -> None:
-        self.status.show(*lines)
-        self._read()
+        self.perform("open", read, show)
 
     @property
     def _table(self) -> RunsTable:
         return self.query_one(RunsTable)
 
     @property
-    def _selected(self) -> tuple[ListedRun, ...]:
+    def _selected(self) -> Sequence[ListedRun]:
         """The marked runs, else the one at the cursor."""
         run = self._table.cursor_run
         return self._table.marked or (() if run is None else (run,))

@@ -1,7 +1,7 @@
 """The Run screen: the queue and the progress of the running job.
 
 Drawing takes CPU time from the decode that it shows. So no token triggers a draw: the screen draws at its own pace,
-slower the more a draw costs, and only what changed.
+which is slower the more a draw costs, and only what changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import LiveView, figures_of, presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import Host, host_of
+from ggbench.tui.host import host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -37,11 +37,11 @@ _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
 """Maximum share of the time spent drawing while the decode uses every core."""
 _SHARE_BESIDE_A_GPU = 0.2
-"""While the weights are on GPUs, the decode leaves the CPU idle."""
+"""The same while the weights are on GPUs, where the decode leaves the CPU idle."""
 _READ_EVERY_S = 1.0
 _LAST = "last reading"
 _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
-"""Ids of the widgets that draw a live view."""
+"""Id of the widget that draws each live view."""
 
 _NOTHING = """No runs yet.
 
@@ -69,15 +69,12 @@ class RunScreen(Screen[None]):
         self._drawn_items: tuple[QueueItem, ...] | None = None
         self._drawn_revision = -1
         self._due_at = 0.0
-        """When more tokens of the same job may be drawn; what became of a job is drawn at once."""
+        """When more tokens of the same job may be drawn; a change of state is drawn at once."""
         self._is_reading = False
         self._drawn_asked_s: int | None = None
-        """Seconds that a search has waited for an answer, as they were drawn."""
-        self._shown_keys: tuple[bool, bool, bool] | None = None
-        """Whether there was a run, whether it was held, and whether it had no text, as the keys were last shown."""
+        self._shown_keys: tuple[bool, ...] | None = None
+        """The state behind the keys, as they were last shown."""
         self._reason = ""
-        self._has_figures = False
-        """Whether the run has several figures, between which a key switches."""
 
     def compose(self) -> ComposeResult:
         yield Static(_NOTHING, id="nothing", markup=False)
@@ -100,13 +97,13 @@ class RunScreen(Screen[None]):
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        is_busy, is_paused, is_mute = self._keys()
+        is_busy, is_paused, is_mute, has_figures = self._keys()
         if action in ("pause", "resume"):
             return is_busy and is_paused == (action == "resume")
         if action in ("skip", "cancel"):
             return is_busy
         if action == "next_plot":
-            return self._has_figures
+            return has_figures
         return not (action == "toggle_text" and (is_mute or self._queue.live is None))
 
     def action_pause(self) -> None:
@@ -135,12 +132,8 @@ class RunScreen(Screen[None]):
         self._draw()
 
     @property
-    def _host(self) -> Host:
-        return host_of(self)
-
-    @property
     def _queue(self) -> RunQueue:
-        return self._host.run_queue
+        return host_of(self).run_queue
 
     def _look(self) -> None:
         """Draw what is new: another state at once, more tokens when they are due."""
@@ -153,49 +146,45 @@ class RunScreen(Screen[None]):
 
     @on(ScreenResume)
     def _draw(self) -> None:
-        if not self.app.is_running:  # the app is being left: widgets that had no children yet get none any more
+        if not self.app.is_running:  # on the way out, widgets may have lost their children
             return
         queue, started = self._queue, time.thread_time()
-        live, items = queue.live, queue.items  # in this order: the live job is among the items
+        live, items, plotted = queue.live, queue.items, queue.plotted  # in this order: the live job is among the items
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
         self._drawn_asked_s = None if live is None else live.asked_s
-        self._show(queue, live, items)
-        if is_token:
-            self.call_after_refresh(self._note_cost, started)
-
-    def _note_cost(self, started: float) -> None:
-        """Processor time of this thread since a draw began, which has been painted by now."""
-        live = self._queue.live
-        beside_gpu = live is not None and live.memory is not None and live.memory.weights_on_gpu
-        share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
-        self._due_at = time.monotonic() + (time.thread_time() - started) / share
-
-    def _show(self, queue: RunQueue, live: LiveJob | None, items: tuple[QueueItem, ...]) -> None:
-        plotted = queue.plotted
         self.set_class(bool(items), "-busy")
         letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason()
+        if not queue.is_busy:
+            gauges = self.query_one("#gauges", Lines)
+            if gauges.lines and gauges.lines[0] != _LAST:
+                gauges.lines = (_LAST, *gauges.lines)
+        if live is not None:
+            self._show_live(live, items, plotted, paused=queue.is_paused)
         keys = self._keys()
         if keys != self._shown_keys:
             self._shown_keys = keys
             self.set_class(keys[2], "-mute")
             self.refresh_bindings()
-        if not queue.is_busy:
-            gauges = self.query_one("#gauges", Lines)
-            if gauges.lines and gauges.lines[0] != _LAST:
-                gauges.lines = (_LAST, *gauges.lines)
-        if live is None:
-            return
-        self._show_live(live, items, plotted, paused=queue.is_paused)
+        if is_token:
+            self.call_after_refresh(self._note_cost, started)
 
-    def _keys(self) -> tuple[bool, bool, bool]:
-        """Whether there is a run, whether it is held, and whether the last one has no text."""
+    def _note_cost(self, started: float) -> None:
+        """Set when to draw next, by this thread's CPU time since a draw that is painted by now."""
+        live = self._queue.live
+        beside_gpu = live is not None and live.memory is not None and live.memory.weights_on_gpu
+        share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
+        self._due_at = time.monotonic() + (time.thread_time() - started) / share
+
+    def _keys(self) -> tuple[bool, bool, bool, bool]:
+        """Return whether a run is going on, is paused, has no text, and has several figures."""
         queue = self._queue
         live = queue.live
         is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
-        return queue.is_busy, queue.is_paused, is_mute
+        is_plotted = self.query_one(ContentSwitcher).current == "plot"
+        return queue.is_busy, queue.is_paused, is_mute, is_plotted and len(self.query_one(CurvesPlot).figures) > 1
 
     def _show_live(
         self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...], *, paused: bool
@@ -212,17 +201,13 @@ class RunScreen(Screen[None]):
             runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
             view.show(figures_of([item.kind], runs))
             view.visible = bool(view.figures)  # axes of nothing have no scale
-        has_figures = isinstance(view, CurvesPlot) and len(view.figures) > 1
-        if has_figures != self._has_figures:
-            self._has_figures = has_figures
-            self.refresh_bindings()
         self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, paused=paused))
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Why the store does not keep the run, else the whole reason of the chosen job, which its line may have cut."""
+        """Show why the run is not stored, else the chosen job's whole reason, which its line may have cut."""
         reason, items = self.query_one("#reason", Static), self._queue.items
         error = self._queue.store_error
         chosen = self.query_one(QueueList).highlighted
@@ -243,9 +228,9 @@ class RunScreen(Screen[None]):
 
     @work(thread=True, group="machine", exit_on_error=False)
     def _read(self) -> None:
-        """In a thread: a driver may take its time to answer."""
+        """Read in a thread, as a driver may be slow to answer."""
         try:
-            reading = self._host.services.read_machine()
+            reading = host_of(self).services.read_machine()
         finally:
             self._is_reading = False
         self.app.call_from_thread(self._show_reading, reading)

@@ -6,36 +6,137 @@ A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import NetworkError, UsageError
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.errors import NetworkError, Unsupported, UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxSettings
+from ggbench.runs.run import Settings
 from ggbench.show.names import quant_names
-from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
-from ggbench.tui.host import PullRequested, RunRequested, host_of
+from ggbench.text import sanitize
+from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
-from ggbench.tui.run_requests import ExperimentRequest, QualityRequest, RunRequest, decode_request, no_quality
-from ggbench.tui.screens.card_picker import CardChoice
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.task_screen import TaskScreen
+from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen, SearchDialog
+from ggbench.tui.screens.forms import (
+    LARGEST,
+    NO_BASE,
+    OPTIONS,
+    PICK,
+    SPEED,
+    TUNE,
+    Form,
+    QualityAsked,
+    SettingsDialog,
+    quality_form,
+)
 from ggbench.tui.widgets.bars import StatusMessage
-from ggbench.units import format_bytes
+from ggbench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.needs import Needs
     from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.hub.access import HubAccess
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner
+
+
+Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
+"""Models, each with the targets that were found for its quants."""
+
+
+class ExperimentRequest(msgspec.Struct, frozen=True):
+    """One experiment on each target. `notice` says how it differs from the plan; empty if it does not."""
+
+    kind: str
+    settings: Settings
+    setup: LlamaConfig
+    notice: str = ""
+
+    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
+        """Return one job for each target. Raises UsageError if the setup does not suit the settings."""
+        from ggbench.runs.experiment import Job, experiment_of
+
+        experiment = experiment_of(self.kind)
+        wanted = [target for _, targets in found for target in targets]
+        return [Job(experiment, target, target.setup(self.setup), self.settings) for target in wanted]
+
+
+class QualityRequest(msgspec.Struct, frozen=True):
+    """A quality run of each target, compared with a base of its model."""
+
+    asked: QualityAsked
+    setup: LlamaConfig
+    """Gives the types of the KV cache; a chunk has its own n_ctx."""
+    here: Mapping[str, tuple[str, ...]]
+    """QUANT arguments of the quants on this disk, by model, as far as they are known."""
+    notice: str = ""
+
+    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
+        """Read the text, find the bases, and return a job for each target that is not its own base.
+
+        Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded, Unsupported
+        for a twin, and what `resolve` raises.
+        """
+        from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
+        from ggbench.experiments.quality.record import QualitySettings
+        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+        from ggbench.models.reference import parse_model
+        from ggbench.models.targets import resolve
+        from ggbench.paths import expand_path
+        from ggbench.runs.experiment import Base
+
+        asked, setup = self.asked, replace(self.setup, n_ctx=None)
+        for _, targets in found:
+            for target in targets:
+                if target.served is not None:
+                    EXPERIMENT.refuse_servers()
+                if target.provenance == "twin":
+                    raise no_quality(f"{target.model} {target.quant}")
+        is_name = asked.text in ("", WIKITEXT_2)
+        source, _ = find_text(asked.text or None if is_name else expand_path(asked.text), hub)
+        n_seqs = max(1, setup.n_batch // asked.n_ctx)
+        settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
+        jobs: list[Job] = []
+        for model, targets in found:
+            base = None
+            if asked.base == LARGEST:
+                known = resolve(parse_model(model, *self.here.get(model, ())), hub=hub, catalog=catalog)
+                base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
+            elif asked.base != NO_BASE:
+                base = Base(resolve(parse_model(model, asked.base), hub=hub, catalog=catalog)[0])
+            caches, is_named = ((setup.type_k, setup.type_v),), asked.base != LARGEST
+            jobs += quality_jobs(targets, setup, settings, base, caches, is_base_named=is_named)
+        return jobs
+
+
+RunRequest: TypeAlias = ExperimentRequest | QualityRequest
+
+
+def no_quality(name: str) -> Unsupported:
+    return Unsupported(
+        f"{sanitize(name)} is a twin: weights without training have no quality",
+        "press Q on the quants of a published file",
+    )
+
+
+def decode_request(setup: LlamaConfig, n_gen: int) -> ExperimentRequest:
+    """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
+    settings = DecodeSettings(n_gen)
+    needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
+    if planned is None or planned >= needed:
+        return ExperimentRequest("decode", settings, setup)
+    notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
+    return ExperimentRequest("decode", settings, replace(setup, n_ctx=None), notice)
 
 
 class MachineToPlan(msgspec.Struct, frozen=True):
@@ -58,33 +159,32 @@ class StartScreen(TaskScreen):
         self.card = CardChoice()
         self.catalog: Catalog | None = None
         self.machine: MachineToPlan | None = None
-        """None before it was read."""
+        """None until it is read."""
         self._answers: dict[str, Any] = {}
-        """What each dialog was last closed with, by what it is for; it begins with that next time."""
+        """Each dialog's last answer, which it starts from next time."""
 
     @property
     @abstractmethod
     def chosen(self) -> QuantRow | None:
-        """The quant at the cursor."""
+        """The quant at the cursor; None if there is none."""
 
     @abstractmethod
     def show_rows(self) -> None:
-        """Draw the quants as they are now."""
+        """Draw the quants."""
 
     @abstractmethod
     def take_options(self) -> None:
-        """Take in that the options changed."""
+        """Plan again, as the options changed."""
 
     @property
     def budget(self) -> Budget | None:
-        """The memory that is planned for: this machine's, None before it was read, or that of the chosen card."""
+        """The memory to plan for: the chosen card's, or this machine's, which is None until it is read."""
         if not self.card.is_here:
             return self.card.budget(host_of(self).setup.memory_limit_bytes)
         return None if self.machine is None else self.machine.budget
 
     @property
     def selection(self) -> Selection:
-        """What a key takes."""
         return self.library.selection(self.chosen)
 
     def action_decode(self) -> None:
@@ -92,7 +192,6 @@ class StartScreen(TaskScreen):
 
     def action_search(self) -> None:
         """Search with the options; without a memory limit ask first, offering one for this search."""
-        from ggbench.tui.screens.dialogs import SearchDialog
 
         def start(setup: LlamaConfig | None) -> None:
             if setup is not None:
@@ -106,7 +205,6 @@ class StartScreen(TaskScreen):
             self.app.push_screen(SearchDialog(what, self.machine.budget, setup), start)
 
     def action_quality(self) -> None:
-        """Ask what to score, and start. A twin has no quality."""
         entry, selection, setup = self.library.entry, self.selection, host_of(self).setup
         twins = [f"{model} {names[0]}" for model, names in selection if model.startswith("twin:")]
         if twins:
@@ -121,14 +219,15 @@ class StartScreen(TaskScreen):
                 self._what(),
             )
 
-    def action_speed(self) -> None:
-        self._ask_and_measure("speed", SPEED)
-
-    def action_tune(self) -> None:
-        self._ask_and_measure("tune", TUNE)
+    def action_ask(self, kind: str) -> None:
+        """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
+        form: Form[Any] = SPEED if kind == "speed" else TUNE
+        setup = replace(host_of(self).setup, n_ctx=None)
+        if self.selection:
+            self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
 
     def action_apply_tuned(self) -> None:
-        """Set the options to what was found for the first of the selection; plans and runs then have them."""
+        """Set the options to what was found for the first selected quant."""
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
@@ -182,21 +281,19 @@ class StartScreen(TaskScreen):
         self._ask("pick", PICK, lambda needs: self.app.push_screen(PickScreen(task, needs)), entry.title)
 
     def action_choose_options(self) -> None:
-        from ggbench.tui.screens.settings_dialog import SettingsDialog
-
         self.app.push_screen(SettingsDialog(OPTIONS, host_of(self).setup), self._set_options)
 
     def action_reset_options(self) -> None:
         self._set_options(LlamaConfig())
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
-        """Look for what to run, or without a request, to download; then ask, and pass it to the app."""
+        """Find what to run, or to download if there is no request; then ask, and queue it."""
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
 
-        def find() -> Iterator[tuple[list[Target], tuple[Job, ...]]]:
+        def find() -> Iterator[tuple[list[Target], list[Job]]]:
             found = [(model, services.resolve(model, names, catalog)) for model, names in selection]
             if request is None:
-                yield [target for _, targets in found for target in targets if target.download_bytes], ()
+                yield [target for _, targets in found for target in targets if target.download_bytes], []
                 return
             jobs = request.jobs(found, services.hub, catalog)
             targets = []
@@ -212,20 +309,12 @@ class StartScreen(TaskScreen):
             self.find_targets(request, selection)
 
     def _ask(self, what_for: str, form: Form[Any], start: Callable[[Any], object], of: str) -> None:
-        from ggbench.tui.screens.settings_dialog import SettingsDialog
-
         def take(answer: object) -> None:
             if answer is not None:
                 self._answers[what_for] = answer
                 start(answer)
 
         self.app.push_screen(SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
-
-    def _ask_and_measure(self, kind: str, form: Form[Any]) -> None:
-        """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
-        setup = replace(host_of(self).setup, n_ctx=None)
-        if self.selection:
-            self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
 
     def _what(self, several: str = "{} quants") -> str:
         names = [name for _, quants in self.selection for name in quants]
@@ -240,7 +329,7 @@ class StartScreen(TaskScreen):
     def _ask_to_download(
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], *, is_here: bool
     ) -> None:
-        """`targets` are all whose files are needed, the bases among them."""
+        """`targets` are all whose files are needed, including the bases."""
         download_bytes = sum(target.download_bytes for target in targets)
         size = format_bytes(download_bytes)
 
@@ -250,13 +339,14 @@ class StartScreen(TaskScreen):
             self.library.clear_marks()
             self.show_rows()
             if request is None:
-                self.post_message(PullRequested(targets))
+                host_of(self).pull_queue.add(targets)
                 self.query_one(StatusMessage).show(f"downloading {size}; press 4 for progress")
                 return
             other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
             for notice in filter(None, (other_card, request.notice)):
                 self.notify(notice, markup=False)
-            self.post_message(RunRequested(jobs))
+            host_of(self).run_queue.add(jobs)
+            self.app.switch_mode("run")
 
         if not targets:
             hint = "twins are written when they are measured; the other files are already on this disk"

@@ -1,7 +1,8 @@
-"""The lines around a screen: modes, machine, the outcome of the last key, the filter, and the planned memory."""
+"""The bars around a screen: modes, machine, the outcome of the last key, the filter, and the planned memory."""
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -20,15 +21,15 @@ from ggbench.show.plan import fit_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
-from ggbench.units import format_bandwidth, format_bytes, format_count
+from ggbench.units import counted, format_bandwidth, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
+    from ggbench.tui.work_queue import PullQueue
 
 
 class StatusMessage(Static):
-    """The outcome of the last key; shown until the next, hidden while there is none, and selectable by mouse."""
+    """The outcome of the last key, until the next; hidden while empty, and selectable by mouse."""
 
     DEFAULT_CSS = """
     StatusMessage { height: auto; max-height: 6; padding: 0 1; background: $boost; }
@@ -40,7 +41,6 @@ class StatusMessage(Static):
         super().__init__(id=id, markup=False, classes="-empty")
 
     def show(self, *lines: str, error: bool = False) -> None:
-        """Replace the message with these lines."""
         self.set_class(error, "-error")
         self.update(Text("\n".join(map(sanitize, lines))))
         self.set_class(not lines, "-empty")
@@ -48,20 +48,16 @@ class StatusMessage(Static):
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def clear(self) -> None:
-        self.show()
-
     def copy_commands(self, *commands: str) -> None:
         """Copy commands to the clipboard, and show them to be selected by hand: not every terminal allows the copy."""
         # Each on one line: a line break within would run half of it as soon as it is pasted.
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
-            count = "Copied" if len(lines) == 1 else f"Copied {len(lines)} commands"
-            what = "it" if len(lines) == 1 else "them"
-            self.show(f"{count}. If your terminal blocked that, select {what} here with shift held:", *lines)
+            count = counted(len(lines), "command")
+            self.show(f"Copied {count}. If your terminal blocked that, select the text here with shift held:", *lines)
         else:
-            self.show("These runs have no command." if len(commands) > 1 else "This run has no command.")
+            self.show("No command is known.")
 
 
 class FilterInput(Input):
@@ -86,8 +82,7 @@ class ModeBar(Static):
     def __init__(self, mode: str) -> None:
         """`mode` is the screen that this bar belongs to."""
         super().__init__(markup=False)
-        self._mode = mode
-        self._shown = Text()
+        self._mode, self._shown = mode, Text()
 
     def on_mount(self) -> None:
         self.refresh_status()
@@ -122,15 +117,14 @@ class TooSmall(Static):
     """Shown instead of a screen in a window that is too small; restores the focus once the window is large enough."""
 
     def __init__(self) -> None:
-        super().__init__(markup=False)
+        text = f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one"
+        super().__init__(text, markup=False)
         self._last_focused: Widget | None = None
 
     def on_mount(self) -> None:
         self.watch(self.screen, "focused", self._remember_focus)
-        self.update(f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one")
 
     def on_hide(self) -> None:
-        """Restore the focus."""
         last = self._last_focused
         if self.screen.focused is None and last is not None and last.is_attached:
             self.call_after_refresh(self.screen.set_focus, last)
@@ -147,14 +141,26 @@ class MachineBar(Widget):
     """Device, free and total memory, bandwidth; a click opens the choice of another card."""
 
     shown: reactive[tuple[str, str] | None] = reactive(None)
-    """The device and its figures; None before they are known."""
+    """The device and its figures; None until they are known."""
 
     async def on_click(self) -> None:
         await self.run_action("screen.choose_card")
 
-    def show(self, budget: Budget, reading: MachineReading | None, *, is_here: bool) -> None:
-        """Show a budget; `is_here` is whether it is this machine's."""
-        self.shown = _device_text(budget, is_here=is_here), _figures(budget, reading, is_here=is_here)
+    def show(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
+        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here` is whether it is this machine's."""
+        device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+        memory = format_bytes(budget.memory_bytes)
+        if is_here:
+            totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
+            total_bytes = totals.get(budget.device) if budget.on_gpu else reading.total_bytes
+            # A limit says nothing about what is free.
+            memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
+            memory += "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
+        else:
+            device = f"plan for {device}"
+            memory += f", {format_bytes(budget.reserve_bytes)} kept free"
+        rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
+        self.shown = device, f" · {memory} · {rate}"
 
     def render(self) -> Text:
         """Return the figures in full, and as much of the device's name as fits."""
@@ -165,36 +171,7 @@ class MachineBar(Widget):
         return Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis")
 
 
-def _device_text(budget: Budget, *, is_here: bool) -> str:
-    """Return `RTX 4090`, or `plan for RTX 4090` for a card that is not installed."""
-    device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return device if is_here else f"plan for {device}"
-
-
-def _figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
-    """Return ` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
-    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-    memory = format_bytes(budget.memory_bytes)
-    if not is_here:
-        return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"
-    total_bytes = _total_bytes(budget, reading)
-    total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-    # A limit says nothing about what is free.
-    what = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
-    return f" · {what}{total} · {rate}"
-
-
-def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:
-    if reading is None:
-        return None
-    if not budget.on_gpu:
-        return reading.total_bytes
-    return next((gpu.total_bytes for gpu in reading.gpus if gpu.name == budget.device), None)
-
-
 class BarPart(msgspec.Struct, frozen=True):
-    """One part of the bar."""
-
     name: str
     n_bytes: int
     glyph: str
@@ -205,7 +182,7 @@ class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend. Each part has its own character: it can be read without colour."""
 
     shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
-    """A quant with its plan; None where none is chosen."""
+    """A quant with its plan; None if none is chosen."""
 
     def render(self) -> RenderResult:
         if self.shown is None or not self.size.width:
@@ -223,13 +200,11 @@ class MemoryBar(Widget):
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
-        legends = _legends(parts)
-        legend = next((text for text in legends if text.cell_len <= width), legends[-1])
-        return Group(title, bar, legend)
+        return Group(title, bar, _legend(parts, width))
 
 
 def _remedy(row: PlanRow) -> str:
-    """Return what would make it fit: a smaller KV cache, or the n_ctx that does; empty where it fits."""
+    """Return what would make it fit: a smaller KV cache or n_ctx; empty if it fits."""
     if row.fits is not False:
         return ""
     cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
@@ -238,19 +213,19 @@ def _remedy(row: PlanRow) -> str:
     return f"; fits with {remedies}" if remedies else ""
 
 
-def _legends(parts: list[BarPart]) -> list[Text]:
-    """Return legends from long to short: the reserve goes before a name does."""
+def _legend(parts: list[BarPart], width: int) -> Text:
+    """Return each part's size with as many names as fit; the reserve goes before a name does."""
     without_reserve = [part for part in parts if part.name != "reserve"]
-    whole = [_legend(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
-    return [*whole, *(_legend(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1))]
-
-
-def _legend(parts: list[BarPart], n_names: int, gap: str) -> Text:
-    """Return the legend with the size of each part, the first of them named."""
-    legend = Text(no_wrap=True, overflow="ellipsis")
-    for index, part in enumerate(parts):
-        legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
-        legend.append(f"{f' {part.name}' if index < n_names else ''} {format_bytes(part.n_bytes)}")
+    attempts = [(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
+    attempts += [(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1)]
+    legend = Text()
+    for shown, n_names, gap in attempts:
+        legend = Text(no_wrap=True, overflow="ellipsis")
+        for index, part in enumerate(shown):
+            legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
+            legend.append(f"{f' {part.name}' if index < n_names else ''} {format_bytes(part.n_bytes)}")
+        if legend.cell_len <= width:
+            break
     return legend
 
 
@@ -283,11 +258,8 @@ def stack_widths(parts: list[BarPart], width: int) -> list[int]:
     total = sum(sizes)
     if total <= 0:
         return [0] * len(sizes)
-    ends, at = [], 0
-    for size in sizes:
-        at += size
-        ends.append(round(at / total * width))
-    widths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    ends = [0, *(round(at / total * width) for at in accumulate(sizes))]
+    widths = [end - start for start, end in pairwise(ends)]
     for index, size in enumerate(sizes):
         if size and not widths[index]:
             largest = widths.index(max(widths))

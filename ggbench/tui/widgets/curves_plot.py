@@ -22,16 +22,16 @@ from ggbench.text import sanitize
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
 _ROOM_AT_THE_END = 0.03
-"""Of the x axis, for the letter of a curve and half the last tick's number."""
+"""Share of the x axis left for a curve's letter and half the last tick's number."""
 _X_TICKS = 6
 _LINES = 4
-"""Most names of a legend that have lines of their own; more follow each other, so that none is beyond the plot."""
+"""Maximum number of names with a line each; more follow each other, so that the legend fits the plot."""
 _ZOOM, _ZOOM_BY_MOUSE, _PAN = 0.85, 0.95, 0.05
-"""What a step leaves of an axis, and how much of it a key moves the view by."""
+"""The share of an axis that a step leaves, and by which a key moves the view."""
 _NOTHING = Figure("", "", "", "", "", ())
 
 View = tuple[tuple[float, float], tuple[float, float]]
-"""The ends of the x and of the y axis."""
+"""The ends of the x axis and of the y axis."""
 
 
 class CurvesPlot(Widget, can_focus=True):
@@ -66,21 +66,17 @@ class CurvesPlot(Widget, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.figures: tuple[Figure, ...] = ()
-        """What can be drawn."""
         self.view: View | None = None
-        """Where the plot was zoomed to; None for all that there is."""
+        """The zoomed view; None shows everything."""
         self._chosen = ""
-        """Key of the figure that is drawn; the first where there is none of that key."""
+        """Key of the figure to draw; the first is drawn if none has it."""
         self._frame: Frame | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="names", markup=False)
 
     def show(self, figures: Sequence[Figure]) -> None:
-        """Draw one of these in place of what is there, the same as before where it is among them.
-
-        A zoom stays as it is until the scales are reset.
-        """
+        """Draw the chosen one of these figures; a zoom stays until the scales are reset."""
         before = self.figure.key
         self.figures = tuple(figures)
         if self.figure.key != before:
@@ -130,12 +126,12 @@ class CurvesPlot(Widget, can_focus=True):
 
     @property
     def figure(self) -> Figure:
-        """The figure that is drawn; an empty one where there is none."""
+        """The figure that is drawn; an empty one if there is none."""
         chosen = (figure for figure in self.figures if figure.key == self._chosen)
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
     def _ends(self) -> View:
-        """Those of the zoom, else round ones, which seldom move during a run."""
+        """Return the ends of the zoomed view, else round ones, which seldom move during a run."""
         if self.view is not None:
             return self.view
         figure = self.figure
@@ -146,7 +142,7 @@ class CurvesPlot(Widget, can_focus=True):
         return (x.low, x.high), (y.low, y.high)
 
     def _zoom(self, factors: tuple[float, float], at: tuple[float, float]) -> None:
-        """Divide the axes by factors around a place, in shares from the lower left."""
+        """Scale the axes by factors around a point, given in shares from the lower left."""
         x, y = (
             tuple(low + (share + (end - share) * factor) * (high - low) for end in (0, 1))
             for (low, high), factor, share in zip(self._ends(), factors, at, strict=True)
@@ -184,5 +180,5 @@ class CurvesPlot(Widget, can_focus=True):
 
 
 def _legend_text(curve: Curve) -> str:
-    """The name, with the last value where it has an error: W and B are beside the plot."""
+    """Return the name, and the last value if it has an error; W and B are shown next to the plot."""
     return sanitize(curve.name if curve.error is None or not curve.note else f"{curve.name}  {curve.note}")

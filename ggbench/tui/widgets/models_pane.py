@@ -27,9 +27,6 @@ _SEARCH, _ADD = "search", "add"
 """Ids of the options that search the Hub, and that add the path in the filter."""
 
 
-_REMOVE = "Remove an added place or server from the list; files stay"
-
-
 class ModelList(OptionList):
     """Headings cannot be chosen; the highlight stays on its model while the list changes."""
 
@@ -37,23 +34,19 @@ class ModelList(OptionList):
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
         Binding("enter", "select", "Choose", tooltip="Plan the model and go to its quants"),
-        Binding("d,delete", "remove_place", "Remove", show=False, tooltip=_REMOVE),
+        Binding(
+            "d,delete",
+            "screen.remove_place",
+            "Remove",
+            show=False,
+            tooltip="Remove an added place or server from the list; files stay",
+        ),
     ]
-
-    @dataclass
-    class RemovalRequested(Message):
-        """Remove this added place or server from the list."""
-
-        entry: ModelEntry
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self._entries: dict[str, ModelEntry] = {}
-
-    def action_remove_place(self) -> None:
-        entry = self.chosen_entry
-        if entry is not None and (entry.place is not None or entry.server is not None):
-            self.post_message(self.RemovalRequested(entry))
+        self.entries: dict[str, ModelEntry] = {}
+        """The models shown, by key."""
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
@@ -65,7 +58,7 @@ class ModelList(OptionList):
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
         chosen = self.chosen_key
-        self._entries = {entry.key: entry for entry in shown}
+        self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
         names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], self._room)
         lines = zip(shown, names, strict=True)
@@ -89,42 +82,33 @@ class ModelList(OptionList):
             self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
-        if chosen in self._entries:
+        if chosen in self.entries:
             self.highlighted = self.get_option_index(chosen)
         else:
             self.action_first()
 
     @property
     def chosen_key(self) -> str | None:
-        """Key of the highlighted line; None if there is none."""
         option = self.highlighted_option
         return None if option is None else option.id
 
     @property
     def chosen_entry(self) -> ModelEntry | None:
         """The highlighted model; None if the line is not a model."""
-        return self._entries.get(self.chosen_key or "")
+        return self.entries.get(self.chosen_key or "")
 
     @property
     def is_at_first(self) -> bool:
         """Whether the first model is highlighted."""
-        return self.chosen_key == next(iter(self._entries), None)
+        return self.chosen_key == next(iter(self.entries), None)
 
-    @property
-    def n_models(self) -> int:
-        """Number of models shown."""
-        return len(self._entries)
-
-    def has(self, wanted: Path | str) -> str | None:
-        """Return the key of the first model that is in a place, has a file or is named so; None if there is none."""
-        for key, entry in self._entries.items():
-            if wanted in (entry.place, *entry.files, entry.model):
-                return key
-        return None
+    def find(self, wanted: Path | str) -> str | None:
+        """Return the key of the first model with this place, file or name; None if there is none."""
+        found = (key for key, each in self.entries.items() if wanted in (each.place, *each.files, each.model))
+        return next(found, None)
 
     @property
     def _room(self) -> int:
-        """Characters that a line has for text."""
         return max(8, (self.size.width or 28) - 2)
 
     def _add_heading(self, text: str) -> None:
@@ -139,11 +123,11 @@ def _line(text: str, note: str = "") -> Text:
 
 
 class ModelsPane(Vertical):
-    """Posts which model is highlighted or entered, and requests searches of the Hub."""
+    """The list and its filter."""
 
     @dataclass
     class ModelChosen(Message):
-        """A model was highlighted, or, if `entered`, chosen with enter or a click."""
+        """A model was highlighted or, if `entered`, chosen with enter or a click."""
 
         entry: ModelEntry
         entered: bool
@@ -167,7 +151,7 @@ class ModelsPane(Vertical):
         self._hub_state = ""
         self._is_complete = False
         self._wanted: Path | str | None = None
-        """What to open once it is listed."""
+        """The model to open once it is listed."""
 
     def compose(self) -> ComposeResult:
         yield FilterInput("/ filter, path, Hub", id="model-filter")
@@ -192,12 +176,12 @@ class ModelsPane(Vertical):
             self._open_listed(wanted)
 
     def open(self, wanted: Path | str) -> None:
-        """Choose the model of a place, with a file or of a name once the models have been listed again."""
+        """Choose the model with this place, file or name once the models have been listed again."""
         self.input.clear()
         self._wanted = wanted
 
     def enter(self, text: str) -> None:
-        """Put a path or a URL into the filter, to be corrected there if it cannot be added, and add it."""
+        """Add a path or a URL by way of the filter, where it can be corrected."""
         self.input.value = text
         self.input.focus()
         self._add()
@@ -209,7 +193,6 @@ class ModelsPane(Vertical):
             self._show()
 
     def show_failure(self) -> None:
-        """Show that the search failed."""
         self._hub_state = "the search failed"
         self._show()
 
@@ -233,12 +216,12 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave(self) -> None:
-        """Add the path or the server; else focus the filtered models, and if there are none, search the Hub."""
+        """Add the path or the server; else focus the filtered models or, if there are none, search the Hub."""
         if typed_path(self._text) is not None or typed_server(self._text) is not None:
             self._add()
             return
         self.models.focus()
-        if not self.models.n_models and self._text:
+        if not self.models.entries and self._text:
             (self._add if is_local(self._text) else self._search)()
 
     @property
@@ -253,11 +236,11 @@ class ModelsPane(Vertical):
         self.post_message(self.PlaceEntered(self._text))
 
     def _open_listed(self, wanted: Path | str) -> None:
-        key = self.models.has(wanted)
+        key = self.models.find(wanted)
         if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
             self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
             self._show()
-            key = self.models.has(wanted)
+            key = self.models.find(wanted)
         if key is not None:
             self.models.highlighted = self.models.get_option_index(key)
             self._choose(entered=True)

@@ -1,26 +1,71 @@
-"""The right side of the Library: the table of quants."""
+"""Tables that scroll by whole columns, so that no number is ever shown in part; and the one of the Library's quants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
-from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import DataTable
 
 from ggbench.tui.library import Library, QuantRow
-from ggbench.tui.tables import TableColumn
-from ggbench.tui.widgets.column_table import ColumnTable
-from ggbench.units import KV_CELLS
+from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, TableColumn, first_column, whole_columns
 
 _MARKED = "●"
-_STEP = 1024
-_LARGEST_N_CTX = 1 << 20
+
+
+class ColumnTable(DataTable[Text]):
+    """Columns that do not fit whole are left blank; a mark in the header shows that there are more on that side."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
+        Binding("left_square_bracket,h", "scroll_columns(-1)", "More columns", show=False),
+    ]
+
+    def action_scroll_columns(self, steps: int) -> None:
+        edges = [0, *accumulate(self._scrolled_widths)]
+        first = first_column(self._scrolled_widths, round(self.scroll_target_x))
+        self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
+
+    def action_scroll_left(self) -> None:
+        self.action_scroll_columns(-1)
+
+    def action_scroll_right(self) -> None:
+        self.action_scroll_columns(1)
+
+    def on_resize(self) -> None:
+        if self.row_count:
+            self.call_after_refresh(self._scroll_cursor_into_view)
+
+    @property
+    def _scrolled_widths(self) -> list[int]:
+        return [column.get_render_width(self) for column in self.ordered_columns[self.fixed_columns :]]
+
+    def _render_line(self, y: int, x1: int, x2: int, base_style: Style) -> Strip:
+        """Render a line from the first whole column to the last."""
+        widths, width = self._scrolled_widths, self.size.width
+        fixed = sum(column.get_render_width(self) for column in self.ordered_columns[: self.fixed_columns])
+        shown = whole_columns(widths, x1, width - fixed)
+        left, room = sum(widths[: shown.start]), sum(widths[shown.start : shown.stop])
+        line = super()._render_line(y, left, left + width, base_style)
+        if not shown:
+            return line
+        style = next((segment.style for segment in reversed(list(line)) if segment.style), base_style)
+        end = min(fixed + room, width)
+        parts = [line.crop(0, fixed), line.crop(fixed, end), Strip([Segment(" " * (width - end), style)])]
+        if self.show_header and y == 0:
+            if shown.start:
+                parts[0] = Strip([*line.crop(0, fixed - 1), Segment(MORE_LEFT, style)])
+            if shown.stop < len(widths) and end < width:
+                parts[2] = Strip([Segment(f"{' ' * (width - end - 1)}{MORE_RIGHT}", style)])
+        return Strip.join(parts)
 
 
 class QuantsTable(ColumnTable):
@@ -29,23 +74,17 @@ class QuantsTable(ColumnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("left", "change(-1)", show=False),
-        Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Halve or double the planned n_ctx"),
-        Binding("shift+left", "step(-1)", "n_ctx −1,024", show=False),
-        Binding("shift+right", "step(1)", "n_ctx +1,024", show=False),
+        Binding("left", "screen.change_n_ctx(0.5, 0)", show=False),
+        Binding(
+            "right",
+            "screen.change_n_ctx(2, 0)",
+            "n_ctx×2",
+            key_display="←→",
+            tooltip="Halve or double the planned n_ctx",
+        ),
+        Binding("shift+left", "screen.change_n_ctx(1, -1024)", "n_ctx −1,024", show=False),
+        Binding("shift+right", "screen.change_n_ctx(1, 1024)", "n_ctx +1,024", show=False),
     ]
-
-    @dataclass
-    class ContextChangeRequested(Message):
-        """Change the planned n_ctx by a number of doublings and a number of steps of 1,024."""
-
-        doublings: int
-        steps: int
-
-        def applied_to(self, n_ctx: int, n_ctx_train: int | None) -> int:
-            """Return the changed n_ctx, clamped to the range that is useful with the model."""
-            wanted = round(n_ctx * 2.0**self.doublings) + self.steps * _STEP
-            return min(max(wanted, KV_CELLS), max(_LARGEST_N_CTX, n_ctx_train or 0))
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, header_height=2)
@@ -66,21 +105,15 @@ class QuantsTable(ColumnTable):
         self._library.order.sort_by(self._library.order.columns[event.column_index].key)
         self.show(self._library)
 
-    def action_change(self, doublings: int) -> None:
-        """Request twice or half the n_ctx."""
-        self.post_message(self.ContextChangeRequested(doublings, 0))
-
-    def action_step(self, steps: int) -> None:
-        """Request 1,024 tokens of n_ctx more or less."""
-        self.post_message(self.ContextChangeRequested(0, steps))
-
     def show(self, library: Library) -> None:
-        """Draw the quants of the library as they are now."""
+        """Draw the quants of the library."""
         self._library = library
         chosen, top = self.chosen, self.scroll_offset
         self._shown = shown = library.listed()
         columns = library.order.columns
-        lines = [self._texts(row, columns) for row in shown]
+        lines = [[column.text(row) for column in columns] for row in shown]
+        for row, line in zip(shown, lines, strict=True):
+            line[0] = f"{_MARKED if row.name in library.marks else ' '} {line[0]}"
         self._draw_columns(columns, lines)
         for row, line in zip(shown, lines, strict=True):
             style = "" if row.plan.fits else "dim"
@@ -106,10 +139,6 @@ class QuantsTable(ColumnTable):
             header = [f"{'' if index else '  '}{first}{arrow}", *below]
             width = max(cell_len(text) for text in (*header, *(line[index] for line in lines)))
             self.add_column(Text("\n".join(header), justify=_side(column)), key=column.key, width=width)
-
-    def _texts(self, row: QuantRow, columns: Sequence[TableColumn[QuantRow]]) -> list[str]:
-        name, *others = (column.text(row) for column in columns)
-        return [f"{_MARKED if row.name in self._library.marks else ' '} {name}", *others]
 
 
 def _side(column: TableColumn[QuantRow]) -> Literal["left", "right"]:

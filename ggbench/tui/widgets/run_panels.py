@@ -1,4 +1,4 @@
-"""What the Run screen shows beside its plot: the queue, the numbers of the job, the machine, the decoded text."""
+"""What the Run screen shows around its plot: the queue, the job's numbers, the machine, the decoded text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary
 from ggbench.text import sanitize, shorten, shorten_middle
-from ggbench.tui.live_job import LiveJob, LiveNumbers, ProbeAnswer
+from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, WorkState
-from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
+from ggbench.units import (
+    KV_CELLS,
+    counted,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_fixed,
+    format_ms,
+    format_percent,
+)
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import GpuReading, MachineReading
+    from ggbench.machine.records import MachineReading
 
 
 _RUNNING, _PAUSED = "▶", "‖"
@@ -35,7 +44,7 @@ _NAME_WIDTH = 34
 
 
 class QueueList(OptionList):
-    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn.
+    """Every job; only changed lines are redrawn.
 
     The highlight follows the running job until it is moved to another, and again once it is back on the running one.
     """
@@ -49,10 +58,10 @@ class QueueList(OptionList):
         super().__init__(id=id, markup=False)
         self._shown: list[str] = []
         self._followed: int | None = None
-        """Index of the job that the highlight was put on."""
+        """Index of the job that the highlight follows."""
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
-        """Update the lines; `letters` are those of the plot by item id."""
+        """Update the lines; `letters` are the plot's, by item id."""
         lines = queue_lines(items, letters, paused=paused)
         for index, line in enumerate(lines):
             if index >= len(self._shown):
@@ -68,27 +77,22 @@ class QueueList(OptionList):
 
 
 def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
-    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
-    names = _names(items)
+    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure.
+
+    A name has model, quant and KV types; only the model is shortened, unless two names would become the same.
+    """
+    subjects = [item.subject for item in items]
+    pairs = [(model, sanitize(one.quant)) for model, one in zip(model_names(subjects), subjects, strict=True)]
+    whole = [f"{model} {quant}" for model, quant in pairs]
+    short = [f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}" for model, quant in pairs]
+    shown = short if len(set(short)) == len(set(whole)) else whole
+    names = distinct_by_kv(shown, [item.setup for item in items])
     width = max(map(len, names), default=0)
     lines = []
     for item, name in zip(items, names, strict=True):
         glyph = GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
         lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
     return lines
-
-
-def _names(items: Sequence[QueueItem]) -> list[str]:
-    """Return model, quant and KV types of each; only the model is truncated, and only if no two become the same."""
-    subjects = [item.subject for item in items]
-    models, quants = model_names(subjects), [sanitize(subject.quant) for subject in subjects]
-    whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
-    short = [
-        f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
-        for model, quant in zip(models, quants, strict=True)
-    ]
-    shown = short if len(set(short)) == len(set(whole)) else whole
-    return list(distinct_by_kv(shown, [item.setup for item in items]))
 
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:
@@ -101,10 +105,9 @@ def _state_text(item: QueueItem, *, paused: bool) -> str:
         return presenter.ending(item.run)
     if state.is_left and item.run is not None and (found := presenter.answer(item.run)):
         return f"{state.value}, {sanitize(found)}"
-    if state is WorkState.SKIPPED:
-        return state.value
     if state.is_over:
-        return f"{state.value}: {sanitize(item.reason)}" if item.reason else state.value
+        has_reason = item.reason and state is not WorkState.SKIPPED
+        return f"{state.value}: {sanitize(item.reason)}" if has_reason else state.value
     held = "paused, " if paused and state is not WorkState.WAITING else ""
     return f"{held}{state.value}{f', {presenter.title}' if presenter.title else ''}"
 
@@ -127,14 +130,12 @@ class Lines(Widget):
 
 
 def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
-    """Return lines of at most 28 characters: progress, speed, W and B with their share of the bandwidth's speed,
-    percentiles, and buffers by device; without those that are still unknown.
-    """
+    """Return what is known, in lines of at most 28 characters: progress, speed, W and B, and buffers by device."""
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = live.share
-    if share is None and numbers.n_total:
-        share = numbers.n_done / numbers.n_total
+    if share is None and live.n_total:
+        share = numbers.n_done / live.n_total
     if share is not None:
         full = round(share * _BAR_WIDTH)
         lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
@@ -143,8 +144,8 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
         lines.append(f"{done} {_DONE[working.stage]}")
     if (left_s := live.left_s) is not None:
         lines.append(f"ETA   {format_duration(left_s)}")
-    if numbers.n_total:
-        lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
+    if live.n_total:
+        lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.eta_s is not None:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
     found = None if item.run is None else QuantSummary.of([item.run])
@@ -164,7 +165,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
 
 
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
-    """Return speed, W and B with their intervals, or bounded where the fit gives no value."""
+    """Return speed, W and B with their intervals or bounds and their shares of the bandwidth's limit, percentiles."""
     fit = numbers.fit
     lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
     if fit is None:
@@ -172,20 +173,15 @@ def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeL
     else:
         lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
         lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
-        lines += _limit_lines(fit, limit)
+        shares = []
+        if fit.w_tokens_per_ms is not None and limit and limit.w_tokens_per_ms:
+            shares.append(f"W {format_percent(fit.w_tokens_per_ms / limit.w_tokens_per_ms)}")
+        if fit.b_ms is not None and limit:
+            shares.append(f"B {format_percent(limit.b_ms / fit.b_ms)}")
+        lines += [f"bandwidth {', '.join(shares)}"] if shares else []
     if latency.p50_ms is not None:
         lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
     return lines
-
-
-def _limit_lines(fit: LineFit, limit: DecodeLimit | None) -> list[str]:
-    """Return the shares of the speed that the bandwidth allows, where W or B is known."""
-    shares = []
-    if fit.w_tokens_per_ms is not None and limit and limit.w_tokens_per_ms:
-        shares.append(f"W {format_percent(fit.w_tokens_per_ms / limit.w_tokens_per_ms)}")
-    if fit.b_ms is not None and limit:
-        shares.append(f"B {format_percent(limit.b_ms / fit.b_ms)}")
-    return [f"bandwidth {', '.join(shares)}"] if shares else []
 
 
 def _with_unit(text: str, unit: str) -> str:
@@ -206,7 +202,7 @@ def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
 
 
 def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
-    """Return the predicted and the found n_ctx, without those that are unknown."""
+    """Return the predicted and the found n_ctx as far as they are known."""
     counts = {
         "theory": found.plan.theory_n_ctx,
         "planned": found.plan.planned_n_ctx,
@@ -221,21 +217,19 @@ def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
 
 
 _SOME_TOKENS = 16
-"""If that many tokens gave no character, the file has no tokenizer."""
+"""If this many tokens gave no character, the file has no tokenizer."""
 
 
 class DecodedText(Widget):
-    """The last characters that fit."""
+    """The end of the decoded text."""
 
     text = reactive("")
     has_no_text = reactive(False)
 
     def show(self, text: str, *, n_done: int = 0, is_twin: bool = False) -> None:
-        """Show the text of the first `n_done` tokens."""
         self.text, self.has_no_text = text, is_twin or n_done >= _SOME_TOKENS
 
     def render(self) -> Text:
-        """Return the end of the text, wrapped by characters at the widget's width."""
         room = max(1, self.size.width * self.size.height)
         if not self.text:
             notice = "this file has no tokenizer, so there is no text"
@@ -244,30 +238,23 @@ class DecodedText(Widget):
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:
-    """Return lines of at most 28 characters, without what the machine does not report."""
+    """Return what the machine reports, in lines of at most 28 characters."""
     lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
     if reading.used_bytes is not None:
         lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
     for gpu in reading.gpus:
-        lines += _gpu_lines(gpu)
-    return lines
-
-
-def _gpu_lines(gpu: GpuReading) -> list[str]:
-    lines = [shorten(f"GPU{gpu.index} {gpu.name}", _WIDTH)]
-    clocks = [f"{mhz}" for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
-    if clocks:
-        lines.append(f"  {' / '.join(clocks)} MHz")
-    sensors = [
-        *([] if gpu.temperature_c is None else [f"{gpu.temperature_c:.0f} °C"]),
-        *([] if gpu.power_w is None else [f"{gpu.power_w:.0f} W"]),
-    ]
-    if sensors:
-        lines.append(f"  {'  '.join(sensors)}")
-    if gpu.used_bytes is not None:
-        lines.append(f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}")
-    if gpu.throttle:
-        lines.append(shorten(f"  throttled: {', '.join(gpu.throttle)}", _WIDTH))
+        lines.append(shorten(f"GPU{gpu.index} {gpu.name}", _WIDTH))
+        clocks = [f"{mhz}" for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
+        if clocks:
+            lines.append(f"  {' / '.join(clocks)} MHz")
+        heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} °C"
+        power = "" if gpu.power_w is None else f"{gpu.power_w:.0f} W"
+        if heat or power:
+            lines.append(f"  {'  '.join(filter(None, (heat, power)))}")
+        if gpu.used_bytes is not None:
+            lines.append(f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}")
+        if gpu.throttle:
+            lines.append(shorten(f"  throttled: {', '.join(gpu.throttle)}", _WIDTH))
     return lines
 
 
@@ -279,44 +266,44 @@ _WORKS, _OPEN, _FAILS = "━", "·", "╳"
 class BracketPlot(Widget):
     """One line for each real context that was tried, the newest last."""
 
-    answers: reactive[tuple[ProbeAnswer, ...]] = reactive(())
-    """The answers so far."""
+    answers: reactive[tuple[tuple[Probe, BracketEnds], ...]] = reactive(())
+    """The probes so far, each with the bracket that it leaves."""
     question: reactive[Question | None] = reactive(None)
     """What is being tried."""
     asked_s: reactive[int | None] = reactive(None)
-    """For how many seconds it has been tried."""
+    """Seconds that it has taken so far."""
 
     def render(self) -> Text:
-        """As many of the last lines as there is room for, below the scale."""
+        """Draw the scale, and below it as many of the last lines as fit."""
         scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
         room = max(1, self.size.height - 1)
         return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
 
 
 def bracket_lines(
-    answers: Sequence[ProbeAnswer], question: Question | None, width: int, asked_s: int | None = None
+    answers: Sequence[tuple[Probe, BracketEnds]], question: Question | None, width: int, asked_s: int | None = None
 ) -> list[str]:
     """Return the scale of n_ctx, a line for each probe of a real context, and the open question.
 
-    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are counted only, and one that was cancelled
+    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are only counted, and one that was cancelled
     or took too long moves neither end.
     """
-    real = [answer for answer in answers if not answer.probe.is_dry]
-    tried = [answer.probe.n_ctx for answer in real] + ([question.n_ctx] if question is not None else [])
+    real = [(probe, ends) for probe, ends in answers if not probe.is_dry]
+    tried = [probe.n_ctx for probe, _ in real] + ([question.n_ctx] if question is not None else [])
     n_dry = len(answers) - len(real)
     if not tried:
-        return [f"planning with {n_dry} dry {'context' if n_dry == 1 else 'contexts'}" if n_dry else "planning"]
+        return [f"planning with {counted(n_dry, 'dry context')}" if n_dry else "planning"]
     room = max(KV_CELLS, (max(tried) - min(tried)) // 4)
     low, high = max(0, min(tried) - room), max(tried) + room
     n_columns = max(_LEAST_LINE, width - _LABEL_WIDTH - 1)
     limits = f"{format_count(low)}", f"{format_count(high)}"
     lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {limits[0]}{limits[1]:>{n_columns - len(limits[0])}}"]
-    for answer in real:
-        label = _label(answer.probe)
-        if answer.probe.is_answer:
-            label = f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(answer.ends, low, high, n_columns)}"
+    ends = BracketEnds(None, None)
+    for probe, ends in real:
+        label = _label(probe)
+        if probe.is_answer:
+            label = f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(ends, low, high, n_columns)}"
         lines.append(label)
-    ends = real[-1].ends if real else BracketEnds(None, None)
     if question is not None:
         label = f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? asking"
         label += "" if asked_s is None else f" {format_duration(asked_s)}"

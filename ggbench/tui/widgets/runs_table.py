@@ -1,12 +1,10 @@
 """The list of stored runs: a cursor, marks, a filter, and columns that sort.
 
-Only visible lines are drawn, so that filtering stays fast with many runs. The marks change at once with the key: if a
-message changed them, the next key would still see the old ones.
+Only visible lines are drawn, so that filtering stays fast with many runs.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -24,8 +22,8 @@ from textual.strip import Strip
 
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import shorten, shorten_middle
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, matching
-from ggbench.tui.tables import Order, whole_columns
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching
+from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, Order, first_column, whole_columns
 from ggbench.units import counted, format_count
 
 _GAP = "  "
@@ -35,7 +33,6 @@ _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
 """Columns that stay in place while the others scroll, if they leave enough of the width."""
-_MORE_LEFT, _MORE_RIGHT = "‹", "›"
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -70,7 +67,6 @@ class RunsTable(ScrollView, can_focus=True):
 
         run: ListedRun
 
-    @dataclass
     class Changed(Message):
         """A run was marked or unmarked, or the order changed."""
 
@@ -90,7 +86,6 @@ class RunsTable(ScrollView, can_focus=True):
 
     @property
     def cursor_run(self) -> ListedRun | None:
-        """The run at the cursor; None if the list is empty."""
         return self.runs[self._cursor] if self.runs else None
 
     @property
@@ -129,7 +124,7 @@ class RunsTable(ScrollView, can_focus=True):
         self.refresh()
 
     def show_sorted(self) -> None:
-        """Show the runs in the order that was just changed."""
+        """Show the runs in an order that changed."""
         self.show(self._all, self._words)
         self.post_message(self.Changed())
 
@@ -144,8 +139,8 @@ class RunsTable(ScrollView, can_focus=True):
 
     def action_scroll_columns(self, steps: int) -> None:
         n_pinned, _ = self._layout(self.scrollable_content_region.width)
-        edges = [0, *accumulate(width + len(_GAP) for width in self._widths[n_pinned:])]
-        first = bisect_left(edges, round(self.scroll_target_x))
+        widths = [width + len(_GAP) for width in self._widths[n_pinned:]]
+        edges, first = [0, *accumulate(widths)], first_column(widths, round(self.scroll_target_x))
         self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
     def action_choose(self) -> None:
@@ -161,10 +156,7 @@ class RunsTable(ScrollView, can_focus=True):
         """Sort by a clicked header; move to a clicked run, mark it by its margin, open it by a double click."""
         x, y = event.get_content_offset_capture(self)
         if y == 0:
-            column = self._column_at(x)
-            if column is not None:
-                self.order.sort_by(column.key)
-                self.show_sorted()
+            self._sort_at(x)
             return
         index = y - 1 + round(self.scroll_y)
         if not 0 <= index < len(self.runs):
@@ -176,12 +168,11 @@ class RunsTable(ScrollView, can_focus=True):
             self.action_choose()
 
     def render_line(self, y: int) -> Strip:
-        """Render the header at the top, and the visible runs below it."""
         width = self.scrollable_content_region.width
         base = self.rich_style
         if y == 0:
             style = base + self.get_component_rich_style("runs-table--header", partial=True)
-            texts = [self._header(column) for column in COLUMNS_OF_RUNS]
+            texts = [f"{one.header}{self._arrow if one.key == self.order.key else ''}" for one in COLUMNS_OF_RUNS]
             return self._line(" " * _MARGIN, texts, style, width, is_header=True)
         index = y - 1 + round(self.scroll_y)
         if index >= len(self.runs):
@@ -198,7 +189,6 @@ class RunsTable(ScrollView, can_focus=True):
 
     @property
     def _n_visible(self) -> int:
-        """Number of visible runs."""
         return max(1, self.scrollable_content_region.height - 1)
 
     def _toggle(self, run: ListedRun) -> None:
@@ -240,27 +230,12 @@ class RunsTable(ScrollView, can_focus=True):
             for index, column in enumerate(COLUMNS_OF_RUNS)
         )
 
-    def _header(self, column: RunColumn) -> str:
-        if column.key != self.order.key:
-            return column.header
-        return f"{column.header}{self._arrow}"
-
     @property
     def _arrow(self) -> str:
         return "▼" if self.order.is_descending else "▲"
 
     def _ordered(self, runs: Iterable[ListedRun]) -> tuple[ListedRun, ...]:
         return tuple(self.order.sorted(runs))
-
-    def _n_pinned(self, width: int) -> int:
-        """Return the number of columns that stay in place."""
-        n_pinned, taken = 0, _MARGIN
-        for column, column_width in zip(COLUMNS_OF_RUNS, self._widths, strict=True):
-            taken += column_width + len(_GAP)
-            if column.key not in _PINNED or taken > width * 0.6:
-                break
-            n_pinned += 1
-        return n_pinned
 
     def _cells(self, texts: Sequence[str]) -> list[str]:
         cells = []
@@ -272,8 +247,13 @@ class RunsTable(ScrollView, can_focus=True):
 
     def _layout(self, width: int) -> tuple[int, range]:
         """Return the number of columns that stay in place, and which of the others are shown: those that fit whole."""
-        n_pinned = self._n_pinned(width)
         widths = [width + len(_GAP) for width in self._widths]
+        n_pinned, taken = 0, _MARGIN
+        for column, column_width in zip(COLUMNS_OF_RUNS, widths, strict=True):
+            taken += column_width
+            if column.key not in _PINNED or taken > width * 0.6:
+                break
+            n_pinned += 1
         room, scrolled = width - _MARGIN - sum(widths[:n_pinned]), round(self.scroll_x)
         shown = whole_columns(widths[n_pinned:], scrolled, room + len(_GAP))
         if n_pinned + shown.stop < len(widths):  # the mark takes the last gap
@@ -285,19 +265,19 @@ class RunsTable(ScrollView, can_focus=True):
         cells, (n_pinned, shown) = self._cells(texts), self._layout(width)
         text = margin + "".join(cells[:n_pinned])
         if is_header and shown.start > n_pinned:
-            text = f"{text[: -len(_GAP)]}{_MORE_LEFT:>{len(_GAP)}}"
+            text = f"{text[: -len(_GAP)]}{MORE_LEFT:>{len(_GAP)}}"
         text += "".join(cells[shown.start : shown.stop])
         if is_header and shown.stop < len(cells):
-            return Strip([Segment(set_cell_size(text, width - 1) + _MORE_RIGHT, style)])
+            return Strip([Segment(set_cell_size(text, width - 1) + MORE_RIGHT, style)])
         return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
-    def _column_at(self, x: int) -> RunColumn | None:
-        """Return the column whose header is at x."""
+    def _sort_at(self, x: int) -> None:
+        """Sort by the column whose header is at x."""
         n_pinned, shown = self._layout(self.scrollable_content_region.width)
         edge = _MARGIN
-        indices: list[int] = [*range(n_pinned), *shown]
-        for index in indices:
+        for index in (*range(n_pinned), *shown):
             edge += self._widths[index] + len(_GAP)
             if x < edge:
-                return COLUMNS_OF_RUNS[index]
-        return None
+                self.order.sort_by(COLUMNS_OF_RUNS[index].key)
+                self.show_sorted()
+                return

@@ -1,15 +1,24 @@
-"""What the dialogs ask for: fields of a settings record, each with how it is typed, shown and explained.
+"""The dialogs that fill in a settings record: their fields, how each is typed and explained, and how they are drawn.
 
-Parsed as the command line parses them: a limit or a length that one accepts means the same in the other.
+Fields are parsed as the command line parses them: what one accepts means the same in the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.events import DescendantFocus
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Input, Label, Static
 
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
@@ -19,37 +28,55 @@ from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
 from ggbench.text import sanitize
-from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
-from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
+from ggbench.tui.screens.dialogs import Dialog
+from ggbench.units import exact_size, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+
+LARGEST, NO_BASE = "largest", "none"
+"""What to compare a quant with if no quant is named."""
+
+
+class QualityAsked(msgspec.Struct, frozen=True):
+    """What the dialog of a quality run asks."""
+
+    base: str = LARGEST
+    """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
+    text: str = ""
+    """`wikitext-2`, the path of a file, or empty for the text that comes with Python."""
+    n_chunks: int | None = None
+    """Chunks to score at most; None scores the whole text."""
+    within_s: float | None = None
+    """Seconds after which a quant's run ends; None sets no limit."""
+    n_ctx: int = N_CTX
+    """Tokens of a chunk."""
 
 
 class FormField(msgspec.Struct, frozen=True):
     """One line of a dialog."""
 
     name: str
-    """Of the record's field; empty for a line that only shows its choice."""
+    """Name of the record's field; empty for a line that only shows its choice."""
     label: str
     unset: str
-    """What the default does, or what else may be typed."""
+    """What the default does, or an example."""
     parse: Callable[[str], object] = str
     """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: Mapping[str, object] = {}
-    """All accepted texts with what they mean; empty where anything that parses is accepted."""
+    """All accepted texts with their values; empty if anything that parses is accepted."""
     about: str = ""
-    """Shown while the field has the focus, in place of what the form says."""
+    """Shown in place of the form's text while the field has the focus."""
 
     def text_of(self, record: object, default: object) -> str:
-        """Return the value as it would be typed; empty for the default of a field without choices."""
+        """Return the record's value as it would be typed; empty for the default of a field without choices."""
         value = getattr(record, self.name)
         if self.choices:
             return next((text for text, each in self.choices.items() if each == value), next(iter(self.choices)))
         return "" if value == getattr(default, self.name) else self.text(value)
 
     def value_of(self, text: str, default: object) -> object:
-        """Return the value that a text means, the default's for an empty one. Raises UsageError."""
+        """Return the value of a text; an empty one stands for the default. Raises UsageError."""
         if self.choices:
             return self.choices[text]
         return self.parse(text.strip()) if text.strip() else getattr(default, self.name)
@@ -63,16 +90,10 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     fields: tuple[FormField, ...]
     default: Record
     check: Callable[[Record], None] = lambda _record: None
-    """Raise UsageError for values that do not go together."""
+    """Raise UsageError if values conflict."""
     hint: str = "enter starts · esc closes"
     marks_changes: bool = False
-    """Whether lines that are not default are marked."""
-
-    def filled(self, record: Record, values: Mapping[str, object]) -> Record:
-        """Return the record with these values by name of field. Raises UsageError."""
-        made: Record = replace(record, **values)
-        self.check(made)
-        return made
+    """Whether to mark lines that are not default."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -91,7 +112,7 @@ def _number(text: str) -> float:
 
 
 def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a number of these, such as `a number of layers`, and raises UsageError for any other text."""
+    """Return a parser of whole numbers from `least` to `most`; `what` is e.g. `a number of layers`."""
 
     def parse(text: str) -> int:
         try:
@@ -112,7 +133,6 @@ def _chunk(text: str) -> int:
 
 
 def _ways(kind: FieldKind) -> tuple[Callable[[str], object], Callable[[Any], str]]:
-    """How a field of settings is read and written on the command line too."""
     return kind.read, kind.write
 
 
@@ -144,8 +164,6 @@ OPTIONS = Form(
     ),
     LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,
 )
-"""How models are loaded, in plans and in runs."""
-
 SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
@@ -188,7 +206,7 @@ PICK = Form(
 
 
 def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked]:
-    """Return what a quality run asks for; `bases` are the quants to compare with, the largest first."""
+    """Return the form of a quality run; `bases` are the quants to compare with, the largest first."""
     largest = f"the largest here is {sanitize(bases[0])}" if bases else "the largest here"
     cache = "/".join(dict.fromkeys((config.type_k, config.type_v)))
     return Form(
@@ -207,21 +225,134 @@ def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked
     )
 
 
-def describe_config(config: LlamaConfig) -> str:
-    """Return what is not the default, `KV q8_0, limit 12.0 GiB`; empty where nothing is."""
-    default = LlamaConfig()
-    same = config.type_k == config.type_v
-    parts = {
-        "type_k": f"KV {config.type_k}" if same else f"K {config.type_k}",
-        "type_v": "" if same else f"V {config.type_v}",
-        "memory_limit_bytes": f"limit {format_bytes(config.memory_limit_bytes)}",
-        "n_ctx": f"n_ctx {format_count(config.n_ctx)}",
-        "flash_attn": f"flash attention {config.flash_attn}",
-        "n_gpu_layers": f"{config.n_gpu_layers} layers on the GPU",
-        "n_cpu_moe": f"experts of {config.n_cpu_moe} layers on the CPU",
-        "threads": f"{config.threads} threads",
-        "swa_full": "full SWA cache",
-        "rpc_servers": f"devices of {' and '.join(config.rpc_servers)}",
-    }
-    texts = [text for name, text in parts.items() if getattr(config, name) != getattr(default, name)]
-    return ", ".join(filter(None, texts))
+class ChoiceField(Static, can_focus=True):
+    """One of a few texts; left, right and space change it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,l,space", "change(1)", "Next"),
+        Binding("left,h", "change(-1)", "Previous"),
+        Binding("enter", "screen.apply", "Apply"),
+    ]
+    value: reactive[str] = reactive("")
+
+    class Changed(Message):
+        """Another text is chosen."""
+
+    def __init__(self, choices: Sequence[str], value: str, *, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self._choices = choices
+        self.set_reactive(ChoiceField.value, value)
+
+    def render(self) -> Text:
+        return Text(f"‹ {self.value} ›")
+
+    def watch_value(self) -> None:
+        self.post_message(self.Changed())
+
+    def on_click(self) -> None:
+        self.action_change(1)
+
+    def action_change(self, steps: int) -> None:
+        self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
+
+
+class SettingsDialog(Dialog[Record | None]):
+    """Ends with the record as it was filled in, or with None if it was closed."""
+
+    AUTO_FOCUS = "Input, ChoiceField"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "apply", "Apply"),
+        Binding("escape", "dismiss", "Close"),
+        Binding("ctrl+r", "reset", "Defaults", priority=True),
+        Binding("down", "move(1)", show=False),
+        Binding("up", "move(-1)", show=False),
+    ]
+
+    def __init__(self, form: Form[Record], record: Record, of: str = "") -> None:
+        """`record` fills the fields; `of` is what to measure, for the title."""
+        super().__init__(classes="-panel" if form.marks_changes else None)
+        self.form, self._record, self._of = form, record, of
+
+    def compose(self) -> ComposeResult:
+        form = self.form
+        with VerticalScroll(classes="dialog", can_focus=False) as sheet:
+            sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
+            sheet.border_subtitle = form.hint
+            for field in form.fields:
+                with Horizontal(id=f"line_{field.name}"):
+                    yield Label(f"{'  ' if form.marks_changes else ''}{field.label}", classes="label", markup=False)
+                    yield self._make_editor(field)
+                    unset = f"default: {field.unset}" if form.marks_changes else field.unset
+                    yield Static(unset, classes="unset", markup=False)
+            yield Static(form.about, id="about", markup=False)
+
+    def on_mount(self) -> None:
+        self._mark()
+
+    def action_move(self, steps: int) -> None:
+        """Go to another field; at once, unlike Textual's own action, as letters typed right after belong to it."""
+        fields = self.focus_chain
+        if self.focused in fields:
+            self.set_focus(fields[(fields.index(self.focused) + steps) % len(fields)])
+
+    def action_reset(self) -> None:
+        for field in self._asked:
+            self._editor(field).value = field.text_of(self.form.default, self.form.default)
+
+    @on(Input.Submitted)
+    def action_apply(self) -> None:
+        """End with the fields' values, or show the first that cannot be read."""
+        values: dict[str, Any] = {}
+        what = ""
+        try:
+            for field in self._asked:
+                what = f"{field.label}: "
+                values[field.name] = field.value_of(self._editor(field).value, self.form.default)
+            what = ""
+            record = replace(self._record, **values)
+            self.form.check(record)
+            self.dismiss(record)
+        except UsageError as error:
+            if what:
+                self._editor(field).focus()
+            self.call_after_refresh(self._say, sanitize(f"✗ {what}{error.message}; {error.hint}"), error=True)
+
+    @on(DescendantFocus)
+    def _explain(self) -> None:
+        about = (field.about for field in self._asked if self.focused is not None and field.name == self.focused.id)
+        self._say(next(about, "") or self.form.about)
+
+    @on(Input.Changed)
+    @on(ChoiceField.Changed)
+    def _mark(self) -> None:
+        """Mark the fields that are not default, and drop an error."""
+        for field in self._asked if self.form.marks_changes else ():
+            text = self._editor(field).value.strip()
+            is_changed = text not in ("", field.text_of(self.form.default, self.form.default))
+            line = self.query_one(f"#line_{field.name}")
+            line.set_class(is_changed, "-changed")
+            line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
+        if self.query_one("#about").has_class("-error"):
+            self._explain()
+
+    def _say(self, text: str, *, error: bool = False) -> None:
+        about = self.query_one("#about", Static)
+        about.set_class(error, "-error")
+        about.update(text)
+
+    @property
+    def _asked(self) -> Sequence[FormField]:
+        return [field for field in self.form.fields if field.name]
+
+    def _make_editor(self, field: FormField) -> Input | ChoiceField | Static:
+        if not field.name:
+            return Static(next(iter(field.choices)), classes="fixed", markup=False)
+        text = field.text_of(self._record, self.form.default)
+        if field.choices:
+            return ChoiceField(tuple(field.choices), text, id=field.name)
+        return Input(text, placeholder="default", id=field.name, compact=True)
+
+    def _editor(self, field: FormField) -> Input | ChoiceField:
+        found = self.query_one(f"#{field.name}")
+        assert isinstance(found, Input | ChoiceField)
+        return found
