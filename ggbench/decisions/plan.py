@@ -5,17 +5,18 @@ The command line waits for the whole plan; the TUI draws each row as it comes.
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Callable, Iterator, Sequence)
-from ggbench.models.targets import (Target)
-from ggbench.runs.store.connection import (recent_runs)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.sizing.what_helps import (with_other_quants, with_programs)
-from msgspec.structs import (replace)
-from typing import (TYPE_CHECKING)
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.models.targets import Target
+from ggbench.runs.store.connection import recent_runs
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 if TYPE_CHECKING:
     pass
