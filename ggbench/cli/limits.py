@@ -1,10 +1,8 @@
-"""`ggbench limits`: theoretical limits of a model on a machine, without downloading or running anything."""
+"""`ggbench limits`: the theoretical limits of a model on a machine."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -29,16 +27,6 @@ _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable garbage collection: scanning tens of thousands of tensors without cycles takes 5 % of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @click.command(
     cls=DocumentedCommand,
     terms=LIMITS,
@@ -60,7 +48,6 @@ def _uncollected() -> Iterator[None]:
 @option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", _LENGTH, default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
-@_uncollected()
 def command(
     ref: ModelRef,
     gpu: str | None,
@@ -76,10 +63,10 @@ def command(
 ) -> None:
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
-    QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or for a file its
-    own quant. Nothing is loaded or downloaded. --gpu knows some forty cards by name; --vram, --bandwidth and --compute
-    describe any other. Figures are read as in the article that the theory is from: G is 2^30, T is 2^40, and each token
-    of a prompt reads all KV before it.
+    QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or a file's own
+    quant. Nothing is loaded or downloaded. --gpu knows about forty cards by name; --vram, --bandwidth and --compute
+    describe any other. As in the article that the theory is from, G is 2^30 and T is 2^40 in these figures, and each
+    token of a prompt reads all KV before it.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
 
@@ -111,7 +98,7 @@ def command(
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
-    """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
+    """Return the figures of the named GPU, or of this machine's, overridden by the given figures."""
     import msgspec.structs
 
     from ggbench.machine.gpus import find_gpu, list_gpus
@@ -129,7 +116,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
         found = known_hardware(find_gpu(gpu))
     elif given:
         found = Hardware("a machine with the given figures")
-    else:  # without a GPU the figures are unknown, since measuring takes too long
+    else:  # without a GPU the figures are unknown: measuring would take too long
         gpus = list_gpus()
         found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
     return msgspec.structs.replace(found, **given)

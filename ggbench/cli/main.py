@@ -65,8 +65,8 @@ GROUPS = {
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 """The same in one."""
 _EXPERIMENTS = "ggbench.experiments"
-_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
-"""The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
+"""Commands in a module of another name. The TUI is found by its name, since neither front end imports the other."""
 COMPLETION = "_GGBENCH_COMPLETE"
 """What a shell sets that asks for completions, by click's rules."""
 _NO_MEMORY = "there is not enough memory for ggbench itself"
@@ -104,7 +104,8 @@ class _LazyGroup(click.Group):
             return None
         is_experiment = cmd_name in plugin_names(_EXPERIMENTS)
         own = f"{_EXPERIMENTS}.{cmd_name}.command" if is_experiment else f"ggbench.cli.{cmd_name}"
-        command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, own)).command
+        module, _, name = _ELSEWHERE.get(cmd_name, own).partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         command.short_help = known[cmd_name]
         if COMPLETION in os.environ:
             from ggbench.cli.completion import offer

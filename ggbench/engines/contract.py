@@ -41,7 +41,6 @@ class EngineConfig:
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file of this machine."""
     loads_gguf: ClassVar[bool] = False
-    """Whether that file is a GGUF."""
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can be used after a decode that failed."""
     sizes_dry: ClassVar[bool] = False
@@ -52,39 +51,27 @@ class EngineConfig:
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
     n_ctx: int | None = None
-    """Tokens that the caches are made for; None if the engine does not say, or takes what a run needs."""
     n_batch: int | None = None
-    """Tokens that are passed to the model at once; None if the engine does not say."""
     n_ubatch: int | None = None
-    """Tokens of a prompt that are computed at once; None if the engine does not say."""
     n_gpu_layers: int = -1
-    """Layers on the GPU; negative means all."""
     kv_offload: bool = True
-    """Whether the KV cache lies with the layers that use it."""
     threads: int | None = None
-    """CPU threads that were asked for; None leaves that to the engine."""
     main_gpu: int | None = None
-    """The only GPU to use; None leaves that to the engine."""
     flash_attn: str = ""
-    """Whether flash attention was asked for; empty if the engine has no such option."""
     memory_limit_bytes: int | None = None
-    """What model and context together may take; None means all there is."""
     base_url: str = ""
     """URL of the server that is asked; empty for other engines."""
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether the engine computes on a GPU if it finds one."""
         return False
 
     @property
     def type_k(self) -> str | None:
-        """Type of the K cache; None if the engine does not say."""
         return None
 
     @property
     def type_v(self) -> str | None:
-        """Type of the V cache; None if the engine does not say."""
         return None
 
     @property
@@ -99,7 +86,6 @@ class EngineConfig:
 
     @property
     def cache_types(self) -> tuple[str, str] | None:
-        """Types of the K and the V cache; None if the engine does not say."""
         return None if self.type_k is None or self.type_v is None else (self.type_k, self.type_v)
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self | None:
@@ -110,7 +96,6 @@ class EngineConfig:
         return None
 
     def without_placement(self) -> Self:
-        """Return the setup without the fields that decide what of a model goes to a GPU."""
         return self
 
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
@@ -132,7 +117,6 @@ class EngineConfig:
         return self
 
     def with_threads(self, threads: int) -> Self:
-        """Return the setup with these threads unless it names some."""
         return self
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
@@ -157,7 +141,6 @@ class EngineConfig:
 
 
 def check_given(n_ctx: int | None, n_tokens: int) -> None:
-    """Raise UsageError if a given n_ctx is too small for a run."""
     if n_ctx is not None and n_ctx < n_tokens:
         raise UsageError(
             f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
@@ -166,15 +149,11 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Something that a worker is asked to do."""
-
     stage: ClassVar[Stage]
     """What failed if it fails."""
 
 
 class Workload(Request, frozen=True):
-    """Something to do with an opened model; the kinds are in `ggbench.engines.workloads`."""
-
     @property
     def n_outputs(self) -> int:
         """Most tokens of one of its batches whose logits it asks for; the setup's `n_outputs_max` has to allow them."""
@@ -182,8 +161,6 @@ class Workload(Request, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where an engine gets its weights from."""
-
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
 
@@ -217,16 +194,12 @@ class Engine(Protocol):
 
 
 class Launch(Protocol):
-    """Starts an engine; the function `launch` of an engine's module."""
-
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
         """Start it; setting `cancel` ends what it does, and while `hold` is set it pauses between two steps."""
         ...
 
 
 class EngineModule(Protocol):
-    """What the module `engine` of a folder in `ggbench.engines` offers."""
-
     CONFIG: type[EngineConfig]
     launch: Launch
 

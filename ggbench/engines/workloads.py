@@ -17,7 +17,6 @@ PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
 )
-"""Cut or repeated to length if a model takes token ids."""
 
 
 class Prefill(Workload, frozen=True, tag="prefill"):
@@ -69,7 +68,6 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     stage: ClassVar[Stage] = "decode"
 
     n_depth: int
-    """At least 1."""
     n_gen: int
     n_batch: int = 0
 
@@ -110,7 +108,6 @@ class RowsFile(msgspec.Struct, frozen=True):
     rows_per_chunk: int
     first_position: int
     writes: bool
-    """Whether this model is the base."""
 
 
 class Score(Workload, frozen=True, tag="score"):
@@ -142,7 +139,6 @@ AnyWorkload = Prefill | Decode | DecodeAtDepth | BatchedDecode | ProveContext | 
 
 @contextlib.contextmanager
 def without_gc() -> Iterator[None]:
-    """Keep Python's garbage collector out of what is timed."""
     gc.collect()
     gc.disable()
     try:

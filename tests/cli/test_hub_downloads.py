@@ -12,7 +12,6 @@ import pytest
 from ggbench.commands import downloads
 from ggbench.hub import download
 from ggbench.hub.download import FileProgress
-from ggbench.models import sources
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 
@@ -91,7 +90,7 @@ def test_an_interrupted_download_is_no_measurement(
         return real(*args, on_progress=progress)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20), times=None)
-    monkeypatch.setattr(sources, "download", interrupted)
+    monkeypatch.setattr(download, "download", interrupted)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.endswith("interrupted; the downloaded part is kept, and the same command continues from there\n")
@@ -100,7 +99,7 @@ def test_an_interrupted_download_is_no_measurement(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sources, "list_repo", list_repo)
+    monkeypatch.setattr("ggbench.hub.listing.list_repo", list_repo)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert "the downloaded part is kept" in ran.err

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 
-from ggbench.cli.bench_runs import run_bench
+from ggbench.cli.bench import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory

@@ -27,10 +27,8 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
 UNQUANTIZED = frozenset(KV_TYPES[:3])
-"""Types of a V cache that need no flash attention."""
 
 DEFAULT_PORT = 50052
-"""The port of llama.cpp's rpc-server."""
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 

@@ -84,7 +84,6 @@ class _Nodes:
         self._on_node: Callable[[], object] = lambda: None
 
     def count(self, _: object) -> bool:
-        """Count a node: the callback that could abort a graph, and does not."""
         self.n_done += 1
         self._on_node()
         return False
@@ -103,7 +102,6 @@ class _Nodes:
 
 @contextlib.contextmanager
 def _counted_nodes(context: object) -> Iterator[_Nodes]:
-    """Count the nodes of what is computed until the end of the block."""
     nodes = _Nodes()
     callback = lib.ggml_abort_callback(nodes.count)
     lib.llama_set_abort_callback(context, callback, None)

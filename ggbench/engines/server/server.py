@@ -91,11 +91,9 @@ class Server:
         return self._added[model]
 
     def round_trips_ns(self) -> tuple[int, ...]:
-        """Time empty requests over an open connection. Raises NetworkError and ServerFailed."""
         return self._client.round_trips_ns(self._kind.empty_path)
 
     def close(self) -> None:
-        """Close all connections; may be called twice and from any thread."""
         self._client.close()
 
     def __enter__(self) -> Server:
@@ -160,8 +158,6 @@ def run_together(
 
 
 class _Stream:
-    """One generation and the thread that reads it."""
-
     def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
         self._client = client
         self._request = request

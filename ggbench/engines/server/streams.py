@@ -21,7 +21,6 @@ _CHUNKS_EVERY_NS = 1_000_000_000
 
 
 _NOTHING = Ended(0, None, None, None, "")
-"""What is known of a stream that has not ended."""
 
 
 @dataclass(slots=True)
@@ -45,14 +44,9 @@ class _Spread:
 
 @dataclass(slots=True)
 class StreamedRequest:
-    """What has come of one request."""
-
     n_prompt: int
-    """Tokens that were sent."""
     n_gen: int
-    """Tokens that were asked for."""
     clock: Clock
-    """Times its steps."""
     seq: int | None = None
     origin_ns: int = 0
     """When the first request of the batch was sent, by the client's clock."""
@@ -79,7 +73,6 @@ class StreamedRequest:
     _chunks_flushed_ns: int = 0
 
     def take(self, item: Item) -> Iterator[Event]:
-        """Take in the next item of its stream, and report what is due."""
         match item:
             case Sent(at_ns):
                 self.sent_ns = self._flushed_ns = self._chunks_flushed_ns = at_ns
@@ -107,7 +100,6 @@ class StreamedRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """The prompt's tokens as the server counted them, else as they were sent."""
         return (self.ended.n_prompt if self.ended else None) or self.n_prompt
 
     @property

@@ -40,7 +40,6 @@ class Config(msgspec.Struct, frozen=True):
     """One config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
 
     name: str
-    """The checkpoint's name, for messages; printable."""
     values: Mapping[str, object]
 
     @property
@@ -103,7 +102,6 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def parse_config(data: bytes, name: str) -> Config:
-    """Return the config in these bytes; `name` is for messages. Raises BadFile."""
     return Config(name, decode_object(data, f"{CONFIG} of {name}"))
 
 
@@ -142,14 +140,11 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One tensor of a model before any quantization."""
-
     name: str
     """As in Transformers' state dict."""
     gguf_name: str
     """The same tensor in a GGUF."""
     shape: tuple[int, ...]
-    """In torch's order."""
     is_converted: bool = False
     """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
 
@@ -168,20 +163,16 @@ class _Family(NamedTuple):
     head_dim: int | None = None
     """Default of `head_dim`; None: width over heads."""
     reads_head_dim: bool = True
-    """Whether its config has a `head_dim`."""
     qkv_bias: bool | None = None
     """None: as `attention_bias` says, which then adds one to the output, too."""
     mlp_bias: bool = False
-    """Whether `mlp_bias` is a key of it."""
     tied: bool = False
-    """Default of `tie_word_embeddings`."""
     qk_norm: bool = False
     four_norms: bool = False
     """Norms before and after attention, and before and after the feed-forward."""
     fused: bool = False
     """Q, K and V in one matrix, and gate and up in another."""
     window: int | None = None
-    """Default of `sliding_window`."""
     period: int | None = None
     """Layers of which the last has no window; None: all have it, or none."""
 
@@ -201,12 +192,9 @@ _FAMILIES: Mapping[str, _Family] = {
     "Phi3ForCausalLM": _Family("phi3", reads_head_dim=False, qkv_bias=False, fused=True),
 }
 ARCHITECTURES = tuple(_FAMILIES)
-"""Classes of Transformers that are counted from a config."""
 
 
 class Layout(NamedTuple):
-    """A model as its config describes it."""
-
     architecture: str
     shape: ModelShape
     parameters: tuple[Parameter, ...]
@@ -351,7 +339,6 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "gemma3": ("Gemma3ForCausalLM", "gemma3_text"),
     "phi3": ("Phi3ForCausalLM", "phi3"),
 }
-"""Class and `model_type` of Transformers for llama.cpp's architectures."""
 
 
 def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) -> Config:

@@ -141,7 +141,6 @@ class TransformersModel:
             self.cache.reset()
 
     def release(self) -> None:
-        """Give back what torch's allocator keeps of a GPU's memory."""
         if self._device == "cuda":
             self._torch.cuda.empty_cache()
 
@@ -167,7 +166,6 @@ class TransformersModel:
         return run(input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
     def timed_step(self, tokens: Any, *, compiled: bool = True) -> tuple[Any, int]:  # noqa: ANN401
-        """Return the logits and the nanoseconds until they were computed."""
         before = time.perf_counter_ns()
         logits = self.forward(tokens, compiled=compiled)
         self.synchronize()
@@ -191,7 +189,6 @@ class TransformersModel:
         return torch.randint(self.n_vocab, (n_seqs, n_tokens), generator=generator).to(self._device)
 
     def _limit(self, limit_bytes: int) -> None:
-        """Limit what is allocated from here on. Raises LimitFailed."""
         torch = self._torch
         if self._device == "cuda":
             _, total = torch.cuda.mem_get_info()
@@ -203,12 +200,10 @@ class TransformersModel:
         self.is_limited = True
 
     def _layers(self) -> list[Any]:
-        """Return the layers of the cache that hold keys and values."""
         return [layer for layer in self.cache.layers if getattr(layer, "keys", None) is not None]
 
 
 def _tensor_bytes(tensors: list[Any]) -> int:
-    """Return the sum of the tensors' bytes, each memory once."""
     sizes = {each.data_ptr(): each.numel() * each.element_size() for each in tensors if hasattr(each, "numel")}
     return sum(sizes.values())
 
@@ -348,8 +343,6 @@ causes, so they count only under a limit.
 
 
 class TransformersRefused(Exception):
-    """A request that cannot be carried out; the worker goes on."""
-
     def __init__(self, stage: Stage, message: str, *, out_of_memory: bool = False) -> None:
         super().__init__(message)
         self.stage = stage
@@ -357,7 +350,6 @@ class TransformersRefused(Exception):
 
 
 def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
-    """Return whether an exception of torch means that memory ran out."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
