@@ -176,10 +176,7 @@ class _Search:
                 self._race.enter([number])
 
     def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
-        """Measure all that are in the race, round by round, until `is_done` or this share of the time is over.
-
-        Raises as `run`, and _TooNoisy.
-        """
+        """Measure all in the race, round by round, until `is_done` or this share of the time is over."""
         for number in range(_MOST_ROUNDS):
             is_over = self._left_s() < (1 - share) * self._settings.within_s
             if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
@@ -209,9 +206,10 @@ class _Search:
     def _segment(
         self, stage: Stage, members: Sequence[int], first: TuneTiming | None = None
     ) -> Generator[Progress, None, TuneSegment]:
-        """Measure the baseline, these candidates and the baseline again, until it has not changed meanwhile.
+        """Measure the baseline, these candidates and the baseline again, until the baseline is steady. Raises
+        _TooNoisy.
 
-        `first` is a measurement of the baseline from just before. Raises as `_run_race`.
+        `first` is a measurement of the baseline from just before.
         """
         recorder = self._session.recorder
         for _ in range(_TRIES):
@@ -248,10 +246,7 @@ class _Search:
         raise _TooNoisy
 
     def _prove(self) -> Generator[Progress, None, None]:
-        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails.
-
-        Raises as `_run_race`.
-        """
+        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails."""
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
         while True:
