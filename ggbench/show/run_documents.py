@@ -126,13 +126,9 @@ def run_documents(
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
-    return RunDocuments(
-        shape=shape,
-        one=Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields),
-        several=several if is_swept else None,
-        stored=stored_document(stored or kind, shape),
-        read=read,
-    )
+    one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
+    shown = stored_document(stored or kind, shape)
+    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown, read=read)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
@@ -146,12 +142,9 @@ def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[
 
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
-    return {
-        "repeat": samples.repeat.tolist(),
-        "position": samples.position.tolist(),
-        "step_ns": samples.step_ns.tolist(),
-        "sample_ns": None if samples.sample_ns is None else samples.sample_ns.tolist(),
-    }
+    """Return the values of `SAMPLES` and the repetition of each step."""
+    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sample_ns")}
+    return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
