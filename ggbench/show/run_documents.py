@@ -70,7 +70,7 @@ _REPEAT = field(
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
     field("step_ns", list[int], "With --samples: how long every timed token took."),
-    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null where it was not timed."),
+    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null if it was not timed."),
 )
 _STORED = Shape(
     "Stored",
@@ -154,7 +154,7 @@ def _n_gen(summary: QuantSummary) -> int | None:
 _N_GEN = field(
     "n_gen",
     int | None,
-    "Tokens decoded in one repetition, the longest where the run was cut short; 0 where only prompts were read.",
+    "Tokens decoded in one repetition, the longest if the run was cut short; 0 if only prompts were read.",
     _n_gen,
 )
 QUANT = Shape(
@@ -209,7 +209,7 @@ _LISTED = Shape(
     of(StoredRun, "n_samples", lambda listed: listed.stored),
     subject("bpw"),
     of(Memory, "n_ctx", lambda listed: listed.summary and listed.summary.memory, maybe=True),
-    field("max_n_ctx", int | None, "The largest that passed; null where not one did.", _context("max_n_ctx")),
+    field("max_n_ctx", int | None, "The largest that passed; null if none did.", _context("max_n_ctx")),
     field(
         "max_n_ctx_verified",
         bool | None,
