@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
@@ -42,7 +43,6 @@ from ggbench.engines.server.contract import (
     worded,
 )
 from ggbench.engines.server.native import TokenIds, Version, common_words
-from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 

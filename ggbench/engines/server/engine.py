@@ -15,7 +15,18 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
+from ggbench.engines.contract import (
+    DEFAULT_TIMEOUT_S,
+    FLUSH_NS,
+    BatchedDecode,
+    Decode,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Score,
+    Source,
+    Workload,
+)
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import (
     Event,
@@ -42,7 +53,6 @@ from ggbench.engines.server.contract import (
     Tokens,
 )
 from ggbench.engines.server.server import Server
-from ggbench.engines.workloads import FLUSH_NS, BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
 from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 

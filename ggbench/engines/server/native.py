@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
@@ -35,7 +36,6 @@ from ggbench.engines.server.contract import (
     repeated,
     worded,
 )
-from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 

@@ -11,11 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.known import MeasuredLosses, measured_losses
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
 from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
