@@ -1,16 +1,15 @@
 """Measuring commands that end badly: the reason in the row, one hint in one line, and the exit code of its kind."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from collections.abc import (Iterator)
+from ggbench.engines import (protocol)
+from ggbench.engines.contract import (Decode, Request)
+from ggbench.engines.endings import (Crashed, Ending, Failed, OutOfMemory, Outcome)
+from ggbench.engines.llama.config import (LoadModel, MakeContext)
+from pathlib import (Path)
+from tests.cli.conftest import (FakeMachine, Run)
+from tests.fakes.engine import (Answer, FakeWorker, obey)
 
-from ggbench.engines import protocol
-from ggbench.engines.contract import Decode, Request
-from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
-from ggbench.engines.llama.config import LoadModel, MakeContext
-from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import Answer, FakeWorker, obey
 
 
 def crash(_request: Request) -> Iterator[protocol.Message | Ending]:
@@ -30,7 +29,6 @@ def fail_on_cuda(_request: Request) -> Iterator[protocol.Message | Ending]:
 
 
 def refuse(message: str) -> Answer:
-    """A worker whose llama.cpp makes no context, for this reason."""
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, MakeContext):
@@ -42,7 +40,6 @@ def refuse(message: str) -> Answer:
 
 
 def refuse_v_cache(_request: Request) -> Iterator[protocol.Message | Ending]:
-    """As where `auto` finds that flash attention does not work."""
     yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
 
 

@@ -32,7 +32,6 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
 
 
 def contexts(machine: FakeMachine) -> list[MakeContext]:
-    """Those that the last command's workers were asked for."""
     requests = [request for worker in machine.workers for request in worker.requests]
     return [each for each in requests if isinstance(each, MakeContext)]
 

@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import (Generator, Iterator, Sequence)
+from ggbench.decisions.known import (ThisMachine)
+from ggbench.engines.contract import (DecodeAtDepth, Source)
+from ggbench.engines.endings import (Completed, Ending, Outcome)
+from ggbench.engines.events import (Memory, PromptRead, Steps)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (StoreError, UnknownName)
+from ggbench.experiments.forecast.record import (ForecastCost, ForecastModel, ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.gguf_file.twin import (remove_left_twins, twin_folder, twin_of)
+from ggbench.gguf_file.twin_writer import (TwinGroup, group_twins, require_room)
+from ggbench.machine.gpus import (list_gpus)
+from ggbench.machine.host import (describe_cpu)
+from ggbench.paths import (forecasts_dir)
+from ggbench.runs.experiment import (Concluded, Conclusion)
+from ggbench.runs.progress import (PointMeasured, Progress, Working)
+from ggbench.runs.recording import (Recording)
+from ggbench.runs.session import (Session)
+from ggbench.runs.store.runs import (StoredRun)
+from ggbench.runs.stored import (listed_run, read_recording)
+from ggbench.sizing.layer_sample import (LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu)
+from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
+from ggbench.units import (counted, format_bytes, format_rough_seconds)
+from msgspec.structs import (replace)
+from pathlib import (Path)
 
-from msgspec.structs import replace
-
-from ggbench.decisions.known import ThisMachine
-from ggbench.engines.contract import DecodeAtDepth, Source
-from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.events import Memory, PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError, UnknownName
-from ggbench.experiments.forecast.record import (
-    ForecastCost,
-    ForecastModel,
-    ForecastPlacement,
-    ForecastResult,
-    ForecastSettings,
-    ForecastTwin,
-    TwinTiming,
-)
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
-from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
-from ggbench.machine.gpus import list_gpus
-from ggbench.machine.host import describe_cpu
-from ggbench.paths import forecasts_dir
-from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.runs.recording import Recording
-from ggbench.runs.session import Session
-from ggbench.runs.store.runs import StoredRun
-from ggbench.runs.stored import listed_run, read_recording
-from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000
@@ -186,10 +177,9 @@ def _last(events: Iterator[object]) -> Ending:
 def _rounds(
     session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
-    """Time each twin near the beginning, and the largest behind a long context, as often as asked.
+    """Time each twin near the beginning, and the largest far into a context, as often as asked.
 
-    The twins take turns, so that what changes meanwhile affects all; with one worker, which has to load each, one is
-    timed after the other.
+    The twins take turns, so that what changes meanwhile affects all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
@@ -269,10 +259,7 @@ def forecast_cost(
     bandwidth: Bandwidth | None,
     n_placements: int = 1,
 ) -> ForecastCost:
-    """Return what it takes to make twins of `disk_bytes` together and to time them in each placement.
-
-    A step reads `outside_bytes` besides the layers.
-    """
+    """Return what making and timing twins takes; a step reads `outside_bytes` besides the layers."""
     rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
     near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)

@@ -170,8 +170,7 @@ def _measured_in(segment: TuneSegment) -> int:
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     """Return the newest search for this file that decided something, one that still holds before a stale one.
 
-    A search counts where the file's header, or the name that it was asked for by, is the same. None where there is
-    none. Raises StoreError where results cannot be read.
+    A search counts if it has the same header, or was asked for by the same name. Raises StoreError.
     """
     header = ""
     with contextlib.suppress(GgbenchError):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import ClassVar
+from .record import (ChatResult, ChatSettings, Turn)
+from collections.abc import (Generator)
+from ggbench.engines.contract import (BatchedDecode, Prefill)
+from ggbench.engines.endings import (Completed)
+from ggbench.runs.experiment import (Conclusion, Experiment)
+from ggbench.runs.progress import (PointMeasured, Progress)
+from ggbench.runs.recording import (Recording)
+from ggbench.runs.session import (Session)
+from typing import (ClassVar)
 
-from ggbench.engines.contract import BatchedDecode, Prefill
-from ggbench.engines.endings import Completed
-from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.progress import PointMeasured, Progress
-from ggbench.runs.recording import Recording
-from ggbench.runs.session import Session
-
-from .record import ChatResult, ChatSettings, Turn
 
 
 class ChatExperiment(Experiment):
@@ -25,7 +24,6 @@ class ChatExperiment(Experiment):
     measures_speed: ClassVar[bool] = False
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Return how the last turn ended."""
         settings = session.settings(ChatSettings)
         yield from session.prepare()
         ending = yield from session.open()
@@ -43,7 +41,6 @@ class ChatExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> ChatResult:
-        """Return the turns that ended."""
         return ChatResult(recording.of(Turn))
 
 
