@@ -1,15 +1,16 @@
 """Measuring commands that end badly: the reason in the row, one hint in one line, and the exit code of its kind."""
 
-import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Decode, Request)
-from ggbench.engines.endings import (Crashed, Ending, Failed, OutOfMemory, Outcome)
-from ggbench.engines.llama.config import (LoadModel, MakeContext)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.engine import (Answer, FakeWorker, obey)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Decode, Request
+from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import Answer, FakeWorker, obey
 
 
 def crash(_request: Request) -> Iterator[protocol.Message | Ending]:

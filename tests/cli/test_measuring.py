@@ -1,18 +1,19 @@
 """decode, prefill, bench and demo, from their words to tables, documents and exit codes."""
 
-import pytest
 import shlex
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (ProveContext, Request)
-from ggbench.engines.endings import (Completed, Ending, Failed, OutOfMemory)
-from ggbench.engines.events import (ContextProven, Proving)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.engine import (Answer, obey)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import ProveContext, Request
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Proving
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import Answer, obey
 
 
 @pytest.mark.parametrize("command", ["decode", "prefill", "maxctx"])

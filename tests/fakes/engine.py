@@ -1,23 +1,45 @@
 """Engines over workers that replay recorded messages, on GPUs and run dry as well, and what runs are made with."""
 
 import threading
-from collections.abc import (Callable, Iterator, Mapping)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (BatchedDecode, Decode, DecodeAtDepth, Engine, EngineConfig, Prefill, ProveContext, Request, Source)
-from ggbench.engines.endings import (Cancelled, Completed, Ending)
-from ggbench.engines.events import (Allocated, ContextProven, DeviceBuffers, Event, Loaded, MemoryKind, Opened, PromptRead, Ready, Steps)
-from ggbench.engines.llama.config import (LoadModel, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.engines.transformers.config import (LoadCheckpoint, MakeCache, TransformersConfig)
-from ggbench.engines.transformers.engine import (TransformersEngine)
-from ggbench.machine.condition import (environment)
-from ggbench.machine.records import (Gpu)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (Bandwidth)
-from msgspec.structs import (replace)
-from typing import (Any, Generic, TypeVar)
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Engine,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Request,
+    Source,
+)
+from ggbench.engines.endings import Cancelled, Completed, Ending
+from ggbench.engines.events import (
+    Allocated,
+    ContextProven,
+    DeviceBuffers,
+    Event,
+    Loaded,
+    MemoryKind,
+    Opened,
+    PromptRead,
+    Ready,
+    Steps,
+)
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.engines.transformers.engine import TransformersEngine
+from ggbench.machine.condition import environment
+from ggbench.machine.records import Gpu
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 
 LOG = (
     "load_tensors:   CPU_Mapped model buffer size =   100.00 MiB",

@@ -1,28 +1,28 @@
 """What a queue of runs asks for, over fake workers."""
 
 import threading
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Decode, ProveContext, Request)
-from ggbench.engines.endings import (Completed, Ending, OutOfMemory)
-from ggbench.engines.events import (ContextProven, Steps)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.experiments.maxctx.record import (MaxctxSettings)
-from ggbench.experiments.quality.measure import (largest_here, quality_jobs)
-from ggbench.experiments.quality.record import (QualitySettings)
-from ggbench.experiments.quality.texts import (find_text)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.experiment import (Experiment, Job, experiment_of)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from pathlib import (Path)
-from tests.fakes.engine import (Answer, FakeWorker, fake_rig, obey)
-from tests.fakes.watched import (WAIT_S)
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import Decode, ProveContext, Request
+from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven, Steps
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.maxctx.record import MaxctxSettings
+from ggbench.experiments.quality.measure import largest_here, quality_jobs
+from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import find_text
+from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.experiment import Experiment, Job, experiment_of
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
+from tests.fakes.watched import WAIT_S
 
 _WORKERS = 1000
 """More than one job starts: the proof of a search starts one for each measurement."""

@@ -3,27 +3,27 @@
 import contextlib
 import math
 import random
-from collections.abc import (Callable, Iterator, Mapping)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (DecodeAtDepth, Request)
-from ggbench.engines.endings import (Completed, Crashed, Ending)
-from ggbench.engines.events import (PromptRead, Steps)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.experiments.tune.measure import (EXPERIMENT)
-from ggbench.experiments.tune.record import (TuneSettings)
-from ggbench.models.targets import (Target)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.run import (Run)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from tests.fakes.engine import (fake_rig, obey)
-from types import (SimpleNamespace)
-from typing import (Any)
-from unittest.mock import (patch)
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import DecodeAtDepth, Request
+from ggbench.engines.endings import Completed, Crashed, Ending
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.experiments.tune.measure import EXPERIMENT
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from tests.fakes.engine import fake_rig, obey
 
 Effects = Mapping[tuple[str, Any], float]
 """How many times as long a step takes with that value of a setting."""

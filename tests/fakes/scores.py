@@ -1,21 +1,22 @@
 """Workers that score texts, and files that pass for trained models."""
 
-import numpy as np
 import struct
 import threading
-from collections.abc import (Iterator)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request, Score, Tokenize)
-from ggbench.engines.endings import (Completed, Ending)
-from ggbench.engines.events import (Scored, Tokenized)
-from ggbench.gguf_file.header import (encode_header, read_model_file)
-from ggbench.gguf_file.twin import (cached_twin)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.engine import (Answer, obey)
-from tests.fakes.watched import (WAIT_S)
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request, Score, Tokenize
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Scored, Tokenized
+from ggbench.gguf_file.header import encode_header, read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from tests.conftest import TINY
+from tests.fakes.engine import Answer, obey
+from tests.fakes.watched import WAIT_S
 
 
 def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Answer:

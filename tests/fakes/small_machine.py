@@ -1,28 +1,28 @@
 """A machine whose largest context is known, and a search on it."""
 
 import threading
-from collections.abc import (Iterator)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (EngineConfig, ProveContext, Request, Stage)
-from ggbench.engines.endings import (Completed, Crashed, Ending, Failed, OutOfMemory)
-from ggbench.engines.events import (ContextProven, Loaded, MemoryKind, Opened, Proving)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.experiments.maxctx.measure import (EXPERIMENT)
-from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings)
-from ggbench.machine.condition import (environment)
-from ggbench.machine.records import (Gpu)
-from ggbench.models.targets import (Target)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.run import (Run)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.units import (MIB)
-from tests.fakes.engine import (FakeWorker)
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import EngineConfig, ProveContext, Request, Stage
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Loaded, MemoryKind, Opened, Proving
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.experiments.maxctx.measure import EXPERIMENT
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
+from ggbench.machine.condition import environment
+from ggbench.machine.records import Gpu
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.units import MIB
+from tests.fakes.engine import FakeWorker
 
 LIMIT = 100 * MIB
 COMPUTE = 8 * MIB

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import (Generator, Iterator, Sequence)
-from ggbench.decisions.known import (ThisMachine)
-from ggbench.engines.contract import (DecodeAtDepth, Source)
-from ggbench.engines.endings import (Completed, Ending, Outcome)
-from ggbench.engines.events import (Memory, PromptRead, Steps)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (StoreError, UnknownName)
-from ggbench.experiments.forecast.record import (ForecastCost, ForecastModel, ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (remove_left_twins, twin_folder, twin_of)
-from ggbench.gguf_file.twin_writer import (TwinGroup, group_twins, require_room)
-from ggbench.machine.gpus import (list_gpus)
-from ggbench.machine.host import (describe_cpu)
-from ggbench.paths import (forecasts_dir)
-from ggbench.runs.experiment import (Concluded, Conclusion)
-from ggbench.runs.progress import (PointMeasured, Progress, Working)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.session import (Session)
-from ggbench.runs.store.runs import (StoredRun)
-from ggbench.runs.stored import (listed_run, read_recording)
-from ggbench.sizing.layer_sample import (LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu)
-from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
-from ggbench.units import (counted, format_bytes, format_rough_seconds)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.decisions.known import ThisMachine
+from ggbench.engines.contract import DecodeAtDepth, Source
+from ggbench.engines.endings import Completed, Ending, Outcome
+from ggbench.engines.events import Memory, PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError, UnknownName
+from ggbench.experiments.forecast.record import (
+    ForecastCost,
+    ForecastModel,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import describe_cpu
+from ggbench.paths import forecasts_dir
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.session import Session
+from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.stored import listed_run, read_recording
+from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000

@@ -10,30 +10,31 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import msgspec
-import numpy as np
 import os
 import sys
 import tempfile
-from collections.abc import (Generator, Iterator, Sequence)
-from ggbench.engines.contract import (Engine, RowsFile, Score, Source, Tokenize)
-from ggbench.engines.endings import (Ending, OutOfMemory, require_completed)
-from ggbench.engines.events import (Event, Memory, Tokenized)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (BadFile, DoesNotFit, Unsupported, UsageError)
-from ggbench.experiments.quality.logits_file import (LogitsFile, begin_logits_file, read_logits_file)
-from ggbench.experiments.quality.record import (QualitySettings, ScoredBase)
-from ggbench.files import (take_free_name)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.paths import (logits_dir)
-from ggbench.runs.progress import (PointMeasured, Progress, Working)
-from ggbench.runs.session import (Session, made_file, subject_of)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bytes, format_count)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (TypeVar)
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
+from ggbench.engines.endings import Ending, OutOfMemory, require_completed
+from ggbench.engines.events import Event, Memory, Tokenized
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.record import QualitySettings, ScoredBase
+from ggbench.files import take_free_name
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.paths import logits_dir
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.session import Session, made_file, subject_of
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
 """Float32 rows of the vocabulary that are in memory at once: 512, a whole ubatch, of 49,152 tokens, or 96 of the

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import numpy as np
 import time
-from collections.abc import (Generator, Sequence)
-from ggbench.engines.contract import (Tokenize)
-from ggbench.engines.endings import (Completed, EngineEnded, require_completed)
-from ggbench.engines.events import (Scored, Tokenized)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (StoreError, UnknownName, UsageError)
-from ggbench.experiments.quality.base_rows import (Rows, Scoring, only, open_rows, require_trained, scoring_setup)
-from ggbench.experiments.quality.record import (ChunkScores, QualitySettings, ScoredBase, ScoredText)
-from ggbench.experiments.quality.scores import (floats, perplexity)
-from ggbench.experiments.quality.texts import (read_text)
-from ggbench.machine.host import (describe_ram)
-from ggbench.runs.experiment import (Concluded, Conclusion)
-from ggbench.runs.progress import (PointMeasured, Progress, Working)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.session import (Session)
-from ggbench.runs.store.runs import (RUNNING)
-from ggbench.runs.stored import (read_recording)
-from ggbench.units import (counted, format_count)
-from msgspec.structs import (replace)
+from collections.abc import Generator, Sequence
 
+import numpy as np
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Tokenize
+from ggbench.engines.endings import Completed, EngineEnded, require_completed
+from ggbench.engines.events import Scored, Tokenized
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError, UnknownName, UsageError
+from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows, require_trained, scoring_setup
+from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
+from ggbench.experiments.quality.scores import floats, perplexity
+from ggbench.experiments.quality.texts import read_text
+from ggbench.machine.host import describe_ram
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.session import Session
+from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.stored import read_recording
+from ggbench.units import counted, format_count
 
 
 def score_text(session: Session) -> Generator[Progress, None, Conclusion]:

@@ -8,31 +8,32 @@ once.
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
 import msgspec
 import numpy as np
-import time
-from collections.abc import (Generator, Sequence)
-from dataclasses import (dataclass, field)
-from ggbench.engines.contract import (BatchedDecode, Engine, EngineConfig)
-from ggbench.engines.endings import (Cancelled, Completed, Ending, EngineEnded, Outcome, require_completed)
-from ggbench.engines.events import (Memory)
-from ggbench.engines.llama.config import (LARGEST_N_CTX, LlamaConfig)
-from ggbench.experiments.speed.measure import (ended_cases)
-from ggbench.experiments.speed.record import (BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.runs.experiment import (Conclusion)
-from ggbench.runs.progress import (PointMeasured, Progress, Working)
-from ggbench.runs.recording import (PromptTiming, WorkerPeak)
-from ggbench.runs.session import (Session, kv_bytes_per_token)
-from ggbench.runs.store.runs import (WARMUP)
-from ggbench.sizing.budget import (budget_by_theory)
-from ggbench.sizing.what_helps import (SetupSizes)
-from ggbench.stats.decode_timing import (ServerFound)
-from ggbench.stats.linefit import (Moments)
-from ggbench.stats.samples import (Floats, group_medians, least_squares_above_zero, stair)
-from ggbench.units import (format_bytes, format_count, format_duration, format_number)
-from msgspec.structs import (replace)
+from msgspec.structs import replace
 
+from ggbench.engines.contract import BatchedDecode, Engine, EngineConfig
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, require_completed
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
+from ggbench.experiments.speed.measure import ended_cases
+from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.runs.experiment import Conclusion
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.recording import PromptTiming, WorkerPeak
+from ggbench.runs.session import Session, kv_bytes_per_token
+from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.budget import budget_by_theory
+from ggbench.sizing.what_helps import SetupSizes
+from ggbench.stats.decode_timing import ServerFound
+from ggbench.stats.linefit import Moments
+from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
+from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
 """Tokens read and decoded before any case, to forecast the first ones."""

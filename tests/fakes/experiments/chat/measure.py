@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from .record import (ChatResult, ChatSettings, Turn)
-from collections.abc import (Generator)
-from ggbench.engines.contract import (BatchedDecode, Prefill)
-from ggbench.engines.endings import (Completed)
-from ggbench.runs.experiment import (Conclusion, Experiment)
-from ggbench.runs.progress import (PointMeasured, Progress)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.session import (Session)
-from typing import (ClassVar)
+from collections.abc import Generator
+from typing import ClassVar
 
+from ggbench.engines.contract import BatchedDecode, Prefill
+from ggbench.engines.endings import Completed
+from ggbench.runs.experiment import Conclusion, Experiment
+from ggbench.runs.progress import PointMeasured, Progress
+from ggbench.runs.recording import Recording
+from ggbench.runs.session import Session
+
+from .record import ChatResult, ChatSettings, Turn
 
 
 class ChatExperiment(Experiment):
