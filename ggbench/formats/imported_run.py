@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -108,35 +107,23 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 def read_source(path: Path) -> SourceFile:
     """Read a file, or standard input for `-`. Raises BadFile for a folder or a missing, too large or empty file."""
-    if path == STDIN:
-        return _source("standard input", sys.stdin.buffer, None)
-    name = sanitize(path.name)
+    name, shown = sanitize(path.name), sanitize(str(path))
     try:
-        if path.is_dir():
-            raise BadFile(f"{sanitize(str(path))} is a folder", "give the files in it")
-        if not path.exists():
-            raise BadFile(f"there is no file {sanitize(str(path))}", "look at the spelling")
-        if not path.is_file():
-            raise BadFile(f"{sanitize(str(path))} is not a regular file", "copy its content into a file")
-        if path.stat().st_size > MOST_BYTES:
-            raise _too_large(name, path.stat().st_size)
-        with path.open("rb") as file:
-            return _source(name, file, path)
+        if path == STDIN:
+            name, content = "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
+        elif path.is_dir():
+            raise BadFile(f"{shown} is a folder", "give the files in it")
+        elif not path.exists():
+            raise BadFile(f"there is no file {shown}", "look at the spelling")
+        elif not path.is_file():
+            raise BadFile(f"{shown} is not a regular file", "copy its content into a file")
+        else:
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
-
-
-def _source(name: str, file: BinaryIO, path: Path | None) -> SourceFile:
-    content = file.read(MOST_BYTES + 1)
+        raise BadFile(f"cannot read {shown}: {error.strerror}", "look at its permissions") from error
     if len(content) > MOST_BYTES:
-        raise _too_large(name, None)
+        raise BadFile(f"{name} is larger than {format_bytes(MOST_BYTES)}", "divide it, or check what it is")
     if not content.strip():
         raise BadFile(f"{name} is empty", "give a file with results; did the tool write them to stderr?")
-    return SourceFile(name, content, hashlib.sha256(content).hexdigest(), path)
-
-
-def _too_large(name: str, n_bytes: int | None) -> BadFile:
-    size = f"more than {format_bytes(MOST_BYTES)}" if n_bytes is None else format_bytes(n_bytes)
-    return BadFile(
-        f"{name} has {size}; results take at most {format_bytes(MOST_BYTES)}", "divide it, or check what it is"
-    )
+    return SourceFile(name, content, hashlib.sha256(content).hexdigest(), None if path == STDIN else path)

@@ -3,10 +3,8 @@
 Specifications are plain dictionaries: Altair would write the same JSON, and brings narwhals, jsonschema and Jinja2.
 Names of models are data, never a part of an expression that Vega evaluates.
 
-Weighed in November 2026, wheels on Linux: vl-convert-python 33.5 MB (84 MB unpacked, BSD-3) draws the first SVG after
-0.4 s, a PNG in 0.1 s, and has the JavaScript that a page needs, 0.9 MB; plotly 9.9 MB needs kaleido and a Chrome for
-pictures, and 4.6 MB of JavaScript in each page; matplotlib 9.9 MB has no interaction, so that HTML would be a second
-definition of each chart. SVG by hand and resvg (1.4 MB) leave zoom, axes and legends to be written here.
+vl-convert is a wheel of 33.5 MB and has the JavaScript that a page needs, 0.9 MB. plotly needs a Chrome for pictures
+and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#
 BINS_NAME = "bins"
 FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 """Fonts that a desktop has; nothing is downloaded."""
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
 """Pixels of a bar, of the gap between two rows, and of each line of a name above the bar."""
@@ -60,7 +57,6 @@ _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 """Leaves out the runs that the reader switched off."""
-_LABEL = "labels[datum.value]"
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -108,7 +104,7 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
     labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
     look = drawing.look
     spec |= {
-        "$schema": _SCHEMA,
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": look.page or "transparent",
         "width": "container" if drawing.is_interactive else _WIDTH,
         "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
@@ -189,7 +185,12 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
     run, ink = _run_rows(chart, drawing), drawing.look.ink
     y, middle = run.y, run.middle
-    colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
+    colored = {
+        "x": x,
+        "y": y,
+        "color": _run_color(chart, drawing, has_legend=False),
+        "tooltip": _words("t"),
+    }
     layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
     if any(bar.low is not None and bar.high is not None for bar in chart.bars):
         span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
@@ -218,7 +219,13 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
     x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
     run = _run_rows(chart, drawing)
-    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
+    at = {
+        "x": x,
+        "y": run.y,
+        "color": color,
+        "order": {"field": "o", "type": "quantitative"},
+        "tooltip": _words("t"),
+    }
     bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
     end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
     ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
@@ -281,7 +288,7 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
     series = series_of(chart)
     scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
-              "symbolStrokeWidth": 3, "labelExpr": _LABEL}  # fmt: skip
+              "symbolStrokeWidth": 3, "labelExpr": "labels[datum.value]"}  # fmt: skip
     is_shown = has_legend and not drawing.is_interactive
     return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
 
@@ -354,7 +361,8 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    vega: dict[str, Any] = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
+    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
+    vega: Spec = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 
 

@@ -131,13 +131,13 @@ def fake_rig(
 
 GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
 WORKER_PID = 1
-"""Of the stand-in for the worker."""
+"""The fake worker's."""
 CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
 PLACES = protocol.Devices({"CUDA0": MemoryKind.GPU, "CPU": MemoryKind.HOST, "CPU_Mapped": MemoryKind.HOST})
 
 
 def on_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
-    """As a worker in good health whose weights lie on a GPU."""
+    """Answer as a healthy worker whose weights are on a GPU."""
     if isinstance(request, LoadModel):
         yield PLACES
         yield protocol.Log(2, f"load_tensors: {CUDA}")
@@ -194,7 +194,6 @@ class FakeTransport:
         self.closed = False
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """Yield what the script has for a request of this type."""
         self.requests.append(request)
         yield from self.script[type(request)]
 

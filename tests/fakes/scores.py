@@ -21,8 +21,6 @@ from tests.fakes.watched import WAIT_S
 
 
 def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Answer:
-    """A worker whose model finds every token equally hard."""
-
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
             case Tokenize():

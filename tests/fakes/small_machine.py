@@ -129,7 +129,6 @@ def search(
 def found(
     rig: RunContext, target: Target, setup: LlamaConfig | None = None, **settings: bool
 ) -> tuple[MaxctxResult, Run]:
-    """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error
     return context_of(finished.run), finished.run

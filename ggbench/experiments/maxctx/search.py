@@ -56,9 +56,9 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts before the file is made or downloaded, where an engine can: its header in a sparse file is enough.
+    """Size contexts, before the file is made or downloaded if its header in a sparse file is enough for the engine.
 
-    Raises Unsupported where the engine cannot decode at the far end of a context.
+    Raises Unsupported if the engine cannot decode at the far end of a context.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
@@ -363,10 +363,7 @@ class ContextProber:
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Decode at the far end of a context, made first where it is not the last one. Raises as `allocate`.
-
-        After a decode that failed the worker is ended where its state is unknown.
-        """
+        """Decode at the far end of a context, made first if it is not the last one. Raises as `allocate`."""
         started = time.perf_counter()
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)

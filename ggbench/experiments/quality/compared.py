@@ -151,9 +151,9 @@ METRICS = (
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
 
-    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. The base is a
-    point too where it was decoded: its KLD is 0. A quality run and a decode belong together where model, quant and
-    types of the KV cache are the same; of several decodes the last counts.
+    Loss is the KLD if all have one base, else PPL; empty if the texts differ. A base that was decoded is a point too,
+    with KLD 0. A quality run and a decode belong together if model, quant and KV types are the same; the last decode
+    counts.
     """
     speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
     for index, summary in enumerate(summaries):
@@ -309,9 +309,9 @@ def _number(value: float, error: float | None) -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
+    """Return for each two neighbours by perplexity how much they differ, or that they cannot be distinguished.
 
-    Bases without a row of their own are among them. Only what was scored over the same tokens is compared.
+    Bases without a row of their own are included. Only what was scored over the same tokens is compared.
     """
     rows = {(run.subject.model, row_name(run)) for run in runs}
     scored = []

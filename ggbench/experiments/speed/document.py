@@ -162,10 +162,7 @@ def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def _case_metrics(case: Case) -> tuple[Metric, Metric]:
-    """Tokens/s of one input length and batch size, which has no interval as its prefill is timed once; of the decode.
-
-    The interval of the decode is that of its steps.
-    """
+    """Return tokens/s of one case, without an interval as its prefill is timed once, and of its decode alone."""
 
     def found(summary: QuantSummary) -> SpeedCase | None:
         result = summary.result(SpeedResult)
@@ -236,8 +233,8 @@ _NEAREST = 3
 def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
     """Return published rows of the model that count as the case does, every difference named; empty without any.
 
-    For one sequence those are speeds by input length, for several the throughputs of batches, where there are any.
-    Rows of the case's own input length, or batch, come before those of the nearest.
+    For one sequence those are speeds by input length, for several the throughputs of batches if there are any. Rows of
+    the case's own input length or batch come first.
     """
     own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
     if own is None:

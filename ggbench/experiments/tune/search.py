@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Generator, Sequence
-from time import monotonic
-
 import msgspec
-from msgspec.structs import replace
+import statistics
+from collections.abc import (Callable, Generator, Sequence)
+from ggbench.decisions.known import (MeasuredLosses, measured_losses)
+from ggbench.engines.contract import (Engine, Source)
+from ggbench.engines.endings import (Cancelled, Completed, Ending, EngineEnded)
+from ggbench.engines.events import (PromptRead, Ready, Steps)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.workloads import (DecodeAtDepth)
+from ggbench.errors import (DoesNotFit)
+from ggbench.experiments.tune.candidates import (Choice, Known, choices, combined, singles)
+from ggbench.experiments.tune.race import (BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady)
+from ggbench.experiments.tune.record import (DepthTiming, MOST_GEN, Stage, TuneCandidate, TuneDropped, TuneFailed, TuneNoise, TuneSegment, TuneSettings, TuneTimeUp, TuneTiming, changes, changes_text)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.machine.host import (describe_cpu, logical_cpus)
+from ggbench.machine.readings import (BusyPrograms)
+from ggbench.runs.experiment import (Concluded, Conclusion)
+from ggbench.runs.progress import (PointMeasured, Progress, Working)
+from ggbench.runs.recording import (WorkerStarted)
+from ggbench.runs.session import (Session)
+from ggbench.sizing.what_helps import (SetupSizes)
+from ggbench.units import (counted, format_number, format_percent, format_rough_seconds)
+from msgspec.structs import (replace)
+from time import (monotonic)
 
-from ggbench.decisions.known import MeasuredLosses, measured_losses
-from ggbench.engines.contract import Engine, Source
-from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
-from ggbench.engines.events import PromptRead, Ready, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.errors import DoesNotFit
-from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
-from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
-from ggbench.experiments.tune.record import (
-    MOST_GEN,
-    DepthTiming,
-    Stage,
-    TuneCandidate,
-    TuneDropped,
-    TuneFailed,
-    TuneNoise,
-    TuneSegment,
-    TuneSettings,
-    TuneTimeUp,
-    TuneTiming,
-    changes,
-    changes_text,
-)
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.host import describe_cpu, logical_cpus
-from ggbench.machine.readings import BusyPrograms
-from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.runs.recording import WorkerStarted
-from ggbench.runs.session import Session
-from ggbench.sizing.what_helps import SetupSizes
-from ggbench.units import counted, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
 """Blocks of the proof; each measures the finalist twice."""
@@ -181,10 +166,7 @@ class _Search:
                 self._race.enter([number])
 
     def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
-        """Measure all that are in the race, round by round, until `is_done` or this share of the time is over.
-
-        Raises as `run`, and _TooNoisy.
-        """
+        """Measure all in the race, round by round, until `is_done` or this share of the time is over."""
         for number in range(_MOST_ROUNDS):
             is_over = self._left_s() < (1 - share) * self._settings.within_s
             if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
@@ -214,9 +196,10 @@ class _Search:
     def _segment(
         self, stage: Stage, members: Sequence[int], first: TuneTiming | None = None
     ) -> Generator[Progress, None, TuneSegment]:
-        """Measure the baseline, these candidates and the baseline again, until it has not changed meanwhile.
+        """Measure the baseline, these candidates and the baseline again, until the baseline is steady. Raises
+        _TooNoisy.
 
-        `first` is a measurement of the baseline from just before. Raises as `_run_race`.
+        `first` is a measurement of the baseline from just before.
         """
         recorder = self._session.recorder
         for _ in range(_TRIES):
@@ -256,10 +239,7 @@ class _Search:
         raise _TooNoisy
 
     def _prove(self) -> Generator[Progress, None, None]:
-        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails.
-
-        Raises as `_run_race`.
-        """
+        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails."""
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
         while True:

@@ -25,7 +25,6 @@ class ChatExperiment(Experiment):
     measures_speed: ClassVar[bool] = False
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Return how the last turn ended."""
         settings = session.settings(ChatSettings)
         yield from session.prepare()
         ending = yield from session.open()
@@ -43,7 +42,6 @@ class ChatExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> ChatResult:
-        """Return the turns that ended."""
         return ChatResult(recording.of(Turn))
 
 
