@@ -6,28 +6,44 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import (Generator, Mapping, Sequence)
-from ggbench.decisions.known import (ThisMachine)
-from ggbench.errors import (GgbenchError, StoreError)
-from ggbench.experiments.tune.race import (BASELINE, Race, block_of, proven)
-from ggbench.experiments.tune.record import (Gain, State, TuneCandidate, TuneDropped, TuneFailed, TuneNoise, TuneResult, TuneSegment, TuneSettings, TuneTimeUp, TuneTiming, TunedCandidate, changes, changes_text, ratio_text)
-from ggbench.machine.gpus import (list_gpus)
-from ggbench.machine.records import (Environment, Gpu)
-from ggbench.models.targets import (Target)
-from ggbench.runs.experiment import (Conclusion, Experiment, FoundSetup)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.store.runs import (RUNNING, StoredRun)
-from ggbench.runs.stored import (read_run)
-from ggbench.stats.intervals import (Expected)
-from ggbench.units import (format_duration, format_percent, format_ratio)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.decisions.known import ThisMachine
+from ggbench.errors import GgbenchError, StoreError
+from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
+from ggbench.experiments.tune.record import (
+    Gain,
+    State,
+    TuneCandidate,
+    TunedCandidate,
+    TuneDropped,
+    TuneFailed,
+    TuneNoise,
+    TuneResult,
+    TuneSegment,
+    TuneSettings,
+    TuneTimeUp,
+    TuneTiming,
+    changes,
+    changes_text,
+    ratio_text,
+)
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.records import Environment, Gpu
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, StoredRun
+from ggbench.runs.stored import read_run
+from ggbench.stats.intervals import Expected
+from ggbench.units import format_duration, format_percent, format_ratio
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.session import (Session)
-
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
 
 
 class TuneExperiment(Experiment):
