@@ -31,7 +31,6 @@ def fail_on_cuda(_request: Request) -> Iterator[protocol.Message | Ending]:
 
 
 def refuse(message: str) -> Answer:
-    """A worker whose llama.cpp makes no context, for this reason."""
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, MakeContext):
@@ -43,7 +42,6 @@ def refuse(message: str) -> Answer:
 
 
 def refuse_v_cache(_request: Request) -> Iterator[protocol.Message | Ending]:
-    """As where `auto` finds that flash attention does not work."""
     yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
 
 

@@ -118,7 +118,7 @@ def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: 
 
 
 def test_limits_count_a_checkpoint(ggbench: Run) -> None:
-    """The embedding lies on the GPU, so less context fits than of a GGUF of the same bits."""
+    """The embedding is on the GPU, so less context fits than with a GGUF of the same bits."""
     words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
     [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
     [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]

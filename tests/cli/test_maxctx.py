@@ -127,7 +127,6 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """The list says what it found; shown again it is the same certificate, as text and as JSON."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
     run_id = ran.json["run_id"]
 

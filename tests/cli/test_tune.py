@@ -1,17 +1,16 @@
 """`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
+from collections.abc import (Callable, Iterator)
+from ggbench.decisions.known import (ThisMachine)
+from ggbench.engines.llama.config import (MakeContext)
+from ggbench.runs.store.database import (Store)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.cli.conftest import (FakeMachine, Run)
+from tests.fakes.planted import (PlantedMachine)
 
-from ggbench.decisions.known import ThisMachine
-from ggbench.engines.llama.config import MakeContext
-from ggbench.runs.store.database import Store
-from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.planted import PlantedMachine
 
 TUNE = ("--depth", "0,4096", "--within", "5m")
 SLOWER = {("threads", 1): 1.7, ("threads", 4): 1.3, ("threads", 3): 1.2, ("mmap", False): 1.1}
@@ -32,7 +31,6 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
 
 
 def contexts(machine: FakeMachine) -> list[MakeContext]:
-    """Those that the last command's workers were asked for."""
     requests = [request for worker in machine.workers for request in worker.requests]
     return [each for each in requests if isinstance(each, MakeContext)]
 
