@@ -1,16 +1,17 @@
 """`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
 
 import contextlib
-import pytest
-from collections.abc import (Callable, Iterator)
-from ggbench.decisions.known import (ThisMachine)
-from ggbench.engines.llama.config import (MakeContext)
-from ggbench.runs.store.database import (Store)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.planted import (PlantedMachine)
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.decisions.known import ThisMachine
+from ggbench.engines.llama.config import MakeContext
+from ggbench.runs.store.database import Store
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.planted import PlantedMachine
 
 TUNE = ("--depth", "0,4096", "--within", "5m")
 SLOWER = {("threads", 1): 1.7, ("threads", 4): 1.3, ("threads", 3): 1.2, ("mmap", False): 1.1}
