@@ -25,8 +25,6 @@ _NAMES = {"rpc_servers": "rpc", "as_json": "json"}
 
 
 class FieldKind(msgspec.Struct, frozen=True):
-    """How a value is written."""
-
     read: Callable[[str], Any] = str
     """Raises UsageError."""
     write: Callable[[Any], str] = str
@@ -44,8 +42,6 @@ class FieldKind(msgspec.Struct, frozen=True):
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A field that the user may set."""
-
     flags: str = ""
     """Separated by spaces, the long one last; by default made of the field's name."""
     help: str = ""

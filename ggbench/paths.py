@@ -1,4 +1,7 @@
-"""Paths of ggbench's own files: results, caches and config. No other module names a user folder."""
+"""Paths of ggbench's own files: results, caches and config. No other module names a user folder.
+
+Caches are safe to delete, but offline mode needs those of the Hub.
+"""
 
 from __future__ import annotations
 
@@ -19,42 +22,34 @@ def results_file() -> Path:
 
 
 def twins_dir() -> Path:
-    """Return the folder of twins made for `twin:` models; safe to delete."""
     return _folder("cache") / "twins"
 
 
 def header_index_file() -> Path:
-    """Return the cached header facts of local files; safe to delete."""
     return _folder("cache") / "local-headers.json"
 
 
 def hub_listings_dir() -> Path:
-    """Return the folder of cached repo listings; safe to delete, but offline needs them."""
     return _folder("cache") / "hub"
 
 
 def headers_dir() -> Path:
-    """Return the folder of cached Hub headers, by content hash; safe to delete, but offline needs them."""
     return _folder("cache") / "headers"
 
 
 def forecasts_dir() -> Path:
-    """Return the folder of twins that a forecast writes and removes; safe to delete."""
     return _folder("cache") / "forecasts"
 
 
 def logits_dir() -> Path:
-    """Return the folder of the base models' logits; safe to delete."""
     return _folder("cache") / "logits"
 
 
 def caches_dir() -> Path:
-    """Return the folder of every cache, those of `scripts/` included; safe to delete."""
     return _folder("cache")
 
 
 def machine_cache_file() -> Path:
-    """Return the cached measurements of this machine, e.g. its memory bandwidth."""
     return _folder("cache") / "machine.json"
 
 

@@ -66,5 +66,4 @@ def _plain_character(character: str) -> str:
 
 
 def in_words(parts: Sequence[str]) -> str:
-    """Return a list in words: `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -59,7 +59,6 @@ class TypedMetadata:
         return self._full(key) in self._values
 
     def has_any(self, *beginnings: str) -> bool:
-        """Return whether any key begins with one of these."""
         full = tuple(map(self._full, beginnings))
         return any(key.startswith(full) for key in self._values)
 
@@ -209,7 +208,6 @@ def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer
 
 
 def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> list[bool]:
-    """Return which layers have a recurrent state."""
     if architecture in _ALL_RECURRENT or architecture in _BOTH_IN_EACH:
         return [True] * n_layer
     if architecture in _RECURRENT_WITHOUT_KV_HEADS:

@@ -44,8 +44,6 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class LayerState(msgspec.Struct, frozen=True):
-    """What one layer keeps of one sequence."""
-
     k_width: int = 0
     """Elements of K of one position, over all KV heads; 0 if the layer keeps no KV."""
     v_width: int = 0
@@ -131,7 +129,6 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def unknown_types(self) -> tuple[str, ...]:
-        """Names of tensor types whose size is unknown."""
         return tuple(sorted({tensor.type_name for tensor in self.tensors if tensor.n_bytes is None}))
 
     @cached_property

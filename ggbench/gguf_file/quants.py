@@ -128,8 +128,6 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.
 
 
 class ShardName(msgspec.Struct, frozen=True):
-    """The parts of a shard's file name."""
-
     stem: str
     number: int
     """From 1."""

@@ -178,8 +178,6 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
 
 
 class TwinGroup(msgspec.Struct, frozen=True):
-    """The planned files of some twins."""
-
     own: tuple[ModelFile, ...]
     """One file for each twin, in order."""
     shared: ModelFile | None

@@ -58,7 +58,6 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
 
 
 def known_bandwidth(threads: int) -> Bandwidth | None:
-    """Return the cached bandwidth; None if it has not been measured."""
     known = _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
     return None if known is None else Bandwidth(known.bytes_per_s, known.source)
 
@@ -137,8 +136,6 @@ _MIN_CORE_SHARE = 0.9
 
 
 class ReadRate(msgspec.Struct, frozen=True):
-    """The best window of a probe."""
-
     bytes_per_s: float
     threads: int
     kernel: str

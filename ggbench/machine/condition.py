@@ -78,8 +78,6 @@ class GpuState(msgspec.Struct, frozen=True):
 
 
 class GpuDriver(msgspec.Struct, frozen=True):
-    """NVIDIA's driver and the GPUs behind it."""
-
     version: str | None = None
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""

@@ -222,7 +222,6 @@ class KnownGpu(msgspec.Struct, frozen=True):
 
 @functools.cache
 def known_gpus() -> tuple[KnownGpu, ...]:
-    """Return every GPU of the shipped table, in order."""
     import tomllib
     from importlib.resources import files
 

@@ -38,8 +38,6 @@ _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
 class MemoryLimit(msgspec.Struct, frozen=True):
-    """The memory limit of one cgroup."""
-
     limit_bytes: int
     used_bytes: int
     """Current usage without reclaimable file cache."""
@@ -59,7 +57,6 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
 
 
 def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
-    """Return the memory limit of every level that has one."""
     limits = []
     for group in _groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")

@@ -148,10 +148,7 @@ class Experiment(abc.ABC):
         return stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        """Return the best settings that stored runs found for a file; None, the default, where none looked for any.
-
-        Raises StoreError.
-        """
+        """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
         return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:

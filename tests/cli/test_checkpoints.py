@@ -1,12 +1,11 @@
 """`plan`, `inspect` and `limits` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
 
 import json
-from pathlib import Path
-
 import pytest
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.checkpoints import (GPTQ, QWEN2_TINY, write_checkpoint)
 
-from tests.cli.conftest import Run
-from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 
@@ -118,7 +117,7 @@ def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: 
 
 
 def test_limits_count_a_checkpoint(ggbench: Run) -> None:
-    """The embedding lies on the GPU, so less context fits than of a GGUF of the same bits."""
+    """The embedding is on the GPU, so less context fits than with a GGUF of the same bits."""
     words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
     [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
     [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]

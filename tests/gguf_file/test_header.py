@@ -205,7 +205,6 @@ def test_a_model_with_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_its_header_alone(tiny_twin: Path, tmp_path: Path) -> None:
-    """What a download has begun with is enough; the copy is as long as the whole file and the original stays."""
     begun = tmp_path / "begun.gguf"
     begun.write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     (tmp_path / "copies").mkdir()

@@ -245,7 +245,6 @@ def test_llama_cpp_decodes_the_twin_of_a_real_header(tmp_path: Path) -> None:
 
 
 def _logits(path: Path, tokens: list[int]) -> list[float]:
-    """Logits after the last token, by the low-level functions of llama-cpp-python."""
     import llama_cpp
 
     lines: list[bytes] = []
@@ -290,7 +289,6 @@ with twin_folder(Path(sys.argv[1])) as folder:
 
 
 def test_the_twins_of_a_killed_process_are_removed_and_no_sooner(tmp_path: Path) -> None:
-    """As long as it lives they stay."""
     with subprocess.Popen([sys.executable, "-c", _HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())

@@ -1,23 +1,22 @@
 """A pick as people and programs read it."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import (Callable)
+from ggbench.decisions.known import (typical_loss)
+from ggbench.decisions.pick.needs import (Needs, WORKLOADS)
+from ggbench.decisions.pick.recommend import (recommend)
+from ggbench.decisions.pick.record import (Candidate)
+from ggbench.decisions.pick.report import (pick_figure, pick_report)
+from ggbench.decisions.pick.show import (commands_of, reason)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.models.targets import (FileToRun)
+from ggbench.show.plot import (plot_text)
+from ggbench.sizing.plan_record import (Budget)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.units import (GIB, MIB)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.fakes.candidates import (candidate, measured_loss, turn_of)
 
-from msgspec.structs import replace
-
-from ggbench.decisions.known import typical_loss
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
-from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate
-from ggbench.decisions.pick.report import pick_figure, pick_report
-from ggbench.decisions.pick.show import commands_of, reason
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.targets import FileToRun
-from ggbench.show.plot import plot_text
-from ggbench.sizing.plan_record import Budget
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB, MIB
-from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 Golden = Callable[[str, str], None]
 BUDGET = Budget(
@@ -71,7 +70,7 @@ AS_WITHOUT = "and would be the pick without these needs too."
 def test_the_reason_names_what_decided() -> None:
     found = _candidates()
     needs = {
-        "Memory decides: q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
+        "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
         f"q4_k_m is the fastest of those that lose little, {AS_WITHOUT}": Needs(given_prefer="speed"),
         "q4_k_m has the longest context": Needs(given_prefer="context"),
     }
@@ -95,7 +94,7 @@ def test_the_reason_names_what_decided() -> None:
     )  # fmt: skip
     assert f"q4_k_m loses least of those that are not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
-    assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
+    assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 
 
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:

@@ -9,34 +9,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import (Callable, Sequence)
+from ggbench.experiments.quality.record import (QualityResult, ScoredBase, result_of)
+from ggbench.experiments.quality.scores import (PairedDifference, paired_difference)
+from ggbench.experiments.quality.texts import (SHA256, WIKITEXT_2)
+from ggbench.models.published import (PublishedFigure, PublishedRow, ln_ppl_ratio, load_published)
+from ggbench.models.published.selection import (NearRow, OwnScore, nearest_published)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (UNKNOWN)
+from ggbench.show.against import (FigureColumn, against_table, published_model)
+from ggbench.show.columns import (Column, column, estimate_columns, reader)
+from ggbench.show.figures import (ChartPoint, PointChart)
+from ggbench.show.metric import (Metric, Property, metric_of, vary)
+from ggbench.show.names import (kv_name, model_name)
+from ggbench.show.published import (NEAR)
+from ggbench.show.tables import (spaced)
+from ggbench.show.text import (estimate_text, tok_s_text)
+from ggbench.stats.decode_timing import (LatencySummary)
+from ggbench.stats.intervals import (Estimate, Interval)
+from ggbench.text import (in_words)
+from ggbench.units import (format_count, format_number, format_percent, with_unit)
+from itertools import (pairwise)
+from rich.console import (RenderableType)
+from rich.text import (Text)
+from typing import (Any)
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from ggbench.experiments.quality.record import QualityResult, ScoredBase, result_of
-from ggbench.experiments.quality.scores import PairedDifference, paired_difference
-from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
-from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.against import FigureColumn, against_table, published_model
-from ggbench.show.columns import Column, column, estimate_columns, reader
-from ggbench.show.figures import ChartPoint, PointChart
-from ggbench.show.metric import Metric, Property, metric_of, vary
-from ggbench.show.names import kv_name, model_name
-from ggbench.show.published import NEAR
-from ggbench.show.tables import spaced
-from ggbench.show.text import estimate_text, tok_s_text
-from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval
-from ggbench.text import in_words
-from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
@@ -151,9 +150,9 @@ METRICS = (
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
 
-    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. The base is a
-    point too where it was decoded: its KLD is 0. A quality run and a decode belong together where model, quant and
-    types of the KV cache are the same; of several decodes the last counts.
+    Loss is the KLD if all have one base, else PPL; empty if the texts differ. A base that was decoded is a point too,
+    with KLD 0. A quality run and a decode belong together if model, quant and KV types are the same; the last decode
+    counts.
     """
     speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
     for index, summary in enumerate(summaries):
@@ -313,9 +312,9 @@ def _number(value: float, error: float | None) -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
+    """Return for each two neighbours by perplexity how much they differ, or that they cannot be distinguished.
 
-    Bases without a row of their own are among them. Only what was scored over the same tokens is compared.
+    Bases without a row of their own are included. Only what was scored over the same tokens is compared.
     """
     rows = {(run.subject.model, row_name(run)) for run in runs}
     scored = []
