@@ -1,11 +1,12 @@
 """`plan`, `inspect` and `limits` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
 
 import json
-import pytest
-from pathlib import (Path)
-from tests.cli.conftest import (Run)
-from tests.fakes.checkpoints import (GPTQ, QWEN2_TINY, write_checkpoint)
+from pathlib import Path
 
+import pytest
+
+from tests.cli.conftest import Run
+from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Mapping, Sequence)
-from ggbench.experiments.speed.record import (BatchLine, Case, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of)
-from ggbench.models.published import (load_published)
-from ggbench.models.published.selection import (NearRow, nearest_published)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.against import (FigureColumn, against_table, device_of, own_speed, printed)
-from ggbench.show.document import (Document, Shape, field, many, of, record_of)
-from ggbench.show.metric import (B, MEMORY, Metric, W, estimated)
-from ggbench.show.names import (quant_name)
-from ggbench.show.published import (AGAINST)
-from ggbench.show.run_documents import (MEASURED_FILE, NO_STEPS, ORIGIN, ReadRun, RunDocuments, memory, stored_document, subject)
-from ggbench.show.tables import (spaced)
-from ggbench.show.text import (b_text, w_text)
-from ggbench.stats.decode_timing import (LatencySummary)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_count, format_gb, format_interval, format_number)
-from msgspec.structs import (replace)
-from rich.console import (RenderableType)
-from rich.text import (Text)
-from typing import (Any)
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.experiments.speed.record import (
+    BatchLine,
+    Case,
+    CaseEnded,
+    CaseMemory,
+    SpeedCase,
+    SpeedResult,
+    SpeedSettings,
+    case_note,
+    result_of,
+)
+from ggbench.models.published import load_published
+from ggbench.models.published.selection import NearRow, nearest_published
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
+from ggbench.show.document import Document, Shape, field, many, of, record_of
+from ggbench.show.metric import MEMORY, B, Metric, W, estimated
+from ggbench.show.names import quant_name
+from ggbench.show.published import AGAINST
+from ggbench.show.run_documents import (
+    MEASURED_FILE,
+    NO_STEPS,
+    ORIGIN,
+    ReadRun,
+    RunDocuments,
+    memory,
+    stored_document,
+    subject,
+)
+from ggbench.show.tables import spaced
+from ggbench.show.text import b_text, w_text
+from ggbench.stats.decode_timing import LatencySummary
+from ggbench.text import sanitize
+from ggbench.units import format_count, format_gb, format_interval, format_number
 
 
 def joined_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, object]:
