@@ -1,7 +1,8 @@
-"""What a pick says, for every output: the sentences why, the commands that run it, and its JSON."""
+"""Say a pick for every output: the sentences why, the commands that run it, and its JSON."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from ggbench.decisions.pick.record import (
     Loss,
     ModelsDoNotCompare,
     NearestMisses,
-    Need,
     NeedCheck,
     NeedsAreClose,
     NeedsDecide,
@@ -52,17 +52,16 @@ _BEST_IN: Mapping[BestIn, str] = {
     "context": "has the longest context of those that lose little",
     "parameters": "has the most parameters",
 }
-_DECIDES: Mapping[Need, str] = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}
 _NOT_KNOWN: Mapping[NotKnown, str] = {
     "cache loss": "what a {cache} cache loses",
     "weights loss": "what the weights lose",
     "speed": "the speed",
-    "speed but for its bound": "the speed, but for the best that the bandwidth allows",
+    "speed but for its bound": "the speed (only its upper bound)",
 }
 
 
 def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
-    """Return the commands that run a candidate as it was planned; None for one without a file."""
+    """Return the commands that run a candidate as it was planned; None without a file."""
     if candidate.to_run is None:
         return None
     asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
@@ -76,29 +75,27 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> Run
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
-    """Return `q6_k, KV q8_0`, after the model where that is not clear. Printable."""
+    """Return e.g. `q6_k, KV q8_0`. Printable."""
     name = kv_name(candidate.selector or candidate.row.quant, *candidate.cache)
     return sanitize(f"{candidate.row.model} {name}" if with_model else name)
 
 
 def headline(pick: Pick) -> str:
-    """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
+    """Return e.g. `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`"""
     if pick.recommended is None:
         return "Nothing meets the needs."
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
-    name = candidate.selector or candidate.row.quant
-    turn = turn_text(candidate)
+    name, turn = candidate.selector or candidate.row.quant, turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
-    return sanitize(
-        f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
-    )
+    n_ctx = format_count(candidate.n_ctx)
+    return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}.")
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
-    """Return the sentences why: what decided, what the next larger quant would change, and what is not known."""
+    """Return the sentences that say why."""
     return tuple(sentence for each in pick.reasons for sentence in _sentences(each, pick))
 
 
@@ -111,10 +108,7 @@ def _sentences(reason: Reason, pick: Pick) -> Iterator[str]:
             best = _BEST_IN[reason.best_in]
             yield f"{name(reason.candidate)} {best}, and would be the pick without these needs too."
         case NeedsDecide(first=first) if first.missed:
-            limits = in_words([_DECIDES[each.need] for each in first.missed])
-            verb = "decide" if len(first.missed) > 1 else "decides"
-            other = f"{name(first.candidate)} would come first, but misses {_misses(first)}"
-            yield f"{limits[:1].upper()}{limits[1:]} {verb}: {other}."
+            yield f"{name(first.candidate)} would come first, but misses {_misses(first)}."
         case NeedsDecide(first=first):
             unknown = in_words([f"its {each.need}" for each in first.unknown])
             other = f"{name(first.candidate)} would come first, but whether {unknown} does is unknown"
@@ -151,7 +145,7 @@ def _misses(checked: Checked) -> str:
 
 
 def _miss_text(check: NeedCheck) -> str:
-    """A need that is missed, and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
+    """Return a missed need and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
     wanted, close = wanted_text(check), ", within its interval" if check.is_close else ""
     value = check.value or 0.0
     match check.need:
@@ -168,7 +162,7 @@ def _miss_text(check: NeedCheck) -> str:
 
 
 def _changes(reason: NextLarger) -> str:
-    """What the next larger quant misses, else what it would change."""
+    """Return what the next larger quant misses, else what it would change."""
     if reason.checked.missed:
         return f"misses {_misses(reason.checked)}"
     changes = []
@@ -182,7 +176,7 @@ def _changes(reason: NextLarger) -> str:
 
 
 def loss_text(candidate: Candidate) -> str:
-    """Return `0.0312 ±0.0004`, `~0.021` of what is typical, `~0.021 + ?` where what the cache loses is unknown."""
+    """Return e.g. `0.0312 ±0.0004`, `~0.021` if it is typical, `~0.021 + ?` if the cache's loss is unknown."""
     if candidate.joint_loss is not None:
         return _loss(candidate.joint_loss)
     weights, cache = candidate.weights_loss, candidate.cache_loss
@@ -193,22 +187,23 @@ def loss_text(candidate: Candidate) -> str:
     whole = candidate.loss
     if whole is None or cache.basis == "unquantized":
         return _loss(weights)
-    mark = "~" if "published typical" in (weights.basis, cache.basis) else ""
-    return f"{mark}{expected_text(whole) if not mark else format_number(whole.value, 2)}"
+    if "published typical" in (weights.basis, cache.basis):
+        return f"~{format_number(whole.value, 2)}"
+    return expected_text(whole)
 
 
 def tok_s_text(candidate: Candidate) -> str:
-    """Return `12.3 ±0.4`, `≤ 50.3` of a bound."""
+    """Return e.g. `12.3 ±0.4`, `≤ 50.3` for a bound."""
     return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
 
 
 def turn_text(candidate: Candidate) -> str:
-    """Return the seconds of a turn, with their interval: `14.3 ±0.7`, `≥ 9.8` where the answer's speed is a bound."""
+    """Return the seconds of a turn, e.g. `14.3 ±0.7`, `≥ 9.8` if the answer's speed is a bound."""
     return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.turn_s)
 
 
 def loss_source(candidate: Candidate) -> str:
-    """Return the runs that the loss is from, in words; empty where none is measured."""
+    """Return the runs that the loss was measured by; empty if none."""
     if candidate.joint_loss is not None:
         return f"loss by {candidate.joint_loss.source}"
     losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}
@@ -216,7 +211,7 @@ def loss_source(candidate: Candidate) -> str:
 
 
 def speed_source(candidate: Candidate) -> str:
-    """Return where a speed comes from that is not a bound, in words; empty where it is one, or unknown."""
+    """Return where a speed comes from; empty if it is a bound or unknown."""
     speed = candidate.speed
     return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
 
@@ -228,14 +223,14 @@ def _loss(loss: Loss) -> str:
 
 
 def wanted_text(check: NeedCheck) -> str:
-    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `0.050 nats`."""
+    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `a loss of 0.050 nats`."""
     match check.need:
         case "memory":
             return f"a context of {format_count(round(check.wanted))} tokens"
         case "speed":
             return f"{format_number(check.wanted)} tok/s"
         case "loss":
-            return f"{format_number(check.wanted, 2)} nats"
+            return f"a loss of {format_number(check.wanted, 2)} nats"
 
 
 def _row(names: str) -> tuple[Field, ...]:
@@ -251,11 +246,12 @@ _LOSS = Shape(
 )
 _QUALITY = Shape(
     "Quality",
-    "Nats for each token that are lost, and of what.",
+    "Nats per token that are lost, and by what.",
     expected("kld", "", lambda candidate: candidate.loss),
-    field("weights", _LOSS | None, "Null is unknown.", lambda candidate: candidate.weights_loss),
-    field("cache", _LOSS | None, "Null is unknown.", lambda candidate: candidate.cache_loss),
-    field("joint", _LOSS | None, "Null is unknown.", lambda candidate: candidate.joint_loss),
+    *(
+        field(name, _LOSS | None, "Null is unknown.", operator.attrgetter(f"{name}_loss"))
+        for name in ("weights", "cache", "joint")
+    ),
 )
 _CANDIDATE = Shape(
     "Candidate",
@@ -269,7 +265,7 @@ _CANDIDATE = Shape(
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
         "turn_s",
-        "Seconds of prompt and answer; null where nothing is known of prompts.",
+        "Seconds of prompt and answer; null if nothing is known of prompts.",
         lambda candidate: candidate.speed and candidate.speed.turn_s,
     ),
     of(TurnSpeed, "speed_basis=basis speed_source=source", lambda candidate: candidate.speed, maybe=True),
@@ -303,21 +299,21 @@ PICK = Document(
     field(
         "pick",
         _REASONED | None,
-        "What to run; null where nothing meets the needs.",
+        "What to run; null if nothing meets the needs.",
         lambda pick: _reasoned(pick, pick.recommended),
     ),
     field(
         "alternatives",
         many(Shape("Alternative", "", of(Alternative, "label"), within(lambda each: each.checked, _CHECKED.fields))),
     ),
-    field("front", many(_CANDIDATE), "What no other is better than in all that is known."),
+    field("front", many(_CANDIDATE), "Candidates that no other dominates."),
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
     field("commands", RunCommands | None),
     of(Pick, "changes"),
     field(
         "nearest_miss",
         _REASONED | None,
-        "Where nothing meets the needs.",
+        "What misses the needs by least, if nothing meets them.",
         lambda pick: _reasoned(pick, pick.nearest_miss),
     ),
     field(
@@ -336,4 +332,3 @@ PICK = Document(
     field("machine", MEMORY),
     field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
 )
-"""Of a `Pick`, with the commands, the `Budget` as `machine` and the config."""

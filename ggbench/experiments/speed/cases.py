@@ -102,9 +102,9 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
 
 def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
-    """Return the steps of the time in which all requests generate; all steps of a single one.
+    """Return the steps of the time in which all requests generate.
 
-    Where tokens came several at once, those of the whole time: a block of them has no moment.
+    All steps of a single request, and where tokens came several at once: a block of them has no moment.
     """
     every = TokenTimes.of([each.steps for each in requests])
     window = _window(requests)

@@ -23,6 +23,7 @@ from ggbench.experiments.tune.record import (
     TuneResult,
     TuneSegment,
     TuneSettings,
+    TuneTimeUp,
     TuneTiming,
     changes,
     changes_text,
@@ -38,7 +39,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
 from ggbench.stats.intervals import Expected
-from ggbench.units import format_percent, format_ratio
+from ggbench.units import format_duration, format_percent, format_ratio
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -53,10 +54,10 @@ class TuneExperiment(Experiment):
     result_type = TuneResult
     needs_file: ClassVar[str] = "a server took its settings when it started"
     needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
-    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise)
+    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine without such settings, DoesNotFit and UsageError for too little time."""
+        """Raises Unsupported for an engine without such settings, and DoesNotFit."""
         from ggbench.experiments.tune.search import search
 
         return (yield from search(session))
@@ -70,6 +71,8 @@ class TuneExperiment(Experiment):
 
 
 EXPERIMENT = TuneExperiment()
+_MEASUREMENTS = 60
+"""Of a search with some five candidates, and a proof of five blocks."""
 
 
 def tune_result(
@@ -112,7 +115,16 @@ def tune_result(
         sum(len(each.timings) for each in segments if not each.is_kept),
         math.sqrt(variance) if freedom else None,
         unsteady,
+        "" if found else _cut_short(recording.last(TuneTimeUp)),
     )
+
+
+def _cut_short(time_up: TuneTimeUp | None) -> str:
+    if time_up is None:
+        return ""
+    enough_s = _MEASUREMENTS * time_up.measurement_s
+    took = f"a measurement takes {format_duration(time_up.measurement_s)}"
+    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s)}s or more"
 
 
 def _fates(
@@ -170,8 +182,7 @@ def _measured_in(segment: TuneSegment) -> int:
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     """Return the newest search for this file that decided something, one that still holds before a stale one.
 
-    A search counts where the file's header, or the name that it was asked for by, is the same. None where there is
-    none. Raises StoreError where results cannot be read.
+    A search counts if it has the same header, or was asked for by the same name. Raises StoreError.
     """
     header = ""
     with contextlib.suppress(GgbenchError):
@@ -214,7 +225,7 @@ def _is_of(stored: StoredRun, target: Target, header: str) -> bool:
 def _decided(run: Run) -> bool:
     """Whether a gain was proven, or the search ended without one."""
     result = run.result
-    if not isinstance(result, TuneResult) or result.unsteady:
+    if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
         return False
     return result.has_gain or run.is_complete
 

@@ -63,10 +63,7 @@ def scores_of(timings: Sequence[TuneTiming]) -> Iterator[tuple[int, Vector]]:
 
 
 def in_order(candidates: Sequence[int], round_number: int, loads: Sequence[object]) -> list[int]:
-    """Return the candidates in the order of a round, backwards in every second; those that load alike stay together.
-
-    `loads` are equal for candidates that need no other load.
-    """
+    """Return the candidates in the order of a round, every second backwards; those with equal `loads` stay together."""
     first = {load: index for index, load in reversed(list(enumerate(loads)))}
     ordered = [each for _, each in sorted(zip((first[load] for load in loads), candidates, strict=True))]
     return ordered if round_number % 2 else ordered[::-1]
@@ -106,8 +103,8 @@ class Race:
     def finalist(self, n_changes: Mapping[int, int]) -> int:
         """Return the leader, or what changes less and is as fast within half a percent and a standard error.
 
-        The baseline where none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
-        Regression Trees (1984), 3.4.3, with a bound, since on a noisy machine a standard error may be a real gain.
+        The baseline if none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
+        Regression Trees (1984), 3.4.3, bounded because on a noisy machine a standard error may be a real gain.
         """
         leader, variance = self.leader, self.noise[0]
         if leader == BASELINE:
@@ -162,10 +159,11 @@ class Race:
         return 0.0 if candidate == BASELINE else _mean(_mean(score) for score in self.scores[candidate])
 
     def look(self) -> list[tuple[int, Expected]]:
-        """Drop the candidates that are clearly slower than the leader; each with its speed over the leader's.
+        """Drop and return the candidates that are clearly slower than the leader, each with its speed over the
+        leader's.
 
-        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, whose sum over
-        any number of looks is 1, and shared out among the candidates.
+        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, which sums to 1
+        over all looks, and shared among the candidates.
         """
         variance, freedom = self.noise
         if not freedom:
@@ -207,9 +205,7 @@ class Race:
         return _ratio(_mean(values), t_point(_ERROR, freedom) * math.sqrt(variance / len(values)))
 
     def _difference(self, one: int, other: int, variance: float) -> tuple[float, float]:
-        """The difference of two means with its standard error; scores of one segment share its baselines, so that it is
-        rather too large.
-        """
+        """Return the difference of two means and its standard error, rather too large as scores share baselines."""
         error = 1 / len(self.scores[one]) + (1 / len(self.scores[other]) if other != BASELINE else 0.0)
         return self.mean(one) - self.mean(other), math.sqrt(variance * error)
 
@@ -242,7 +238,7 @@ def block_of(segment: TuneSegment) -> Vector:
 def blocks_for(variance: float, fewest: int, most: int) -> int:
     """Return how many blocks give a half-width of about one percent, from the variance of a score in the race.
 
-    The mean of two scores of one segment has about three quarters of that variance, as both share its baselines.
+    The mean of two scores of one segment has about three quarters of that variance, as they share its baselines.
     """
     wanted = math.ceil(0.75 * variance * (2.2 / _EQUAL) ** 2) if math.isfinite(variance) else most
     return min(most, max(fewest, wanted))
