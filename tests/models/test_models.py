@@ -1,14 +1,15 @@
 """The catalog: shipped figures against published ones, and merging and checking of the user's own file."""
 
-import pytest
-from collections.abc import (Callable)
-from ggbench.errors import (UsageError)
-from ggbench.gguf_file.hyperparameters import (Hyperparameters, build_model, build_tensors)
-from ggbench.gguf_file.twin import (plan_twin)
-from ggbench.models.catalog import (Catalog, load_catalog)
-from ggbench.sizing.theory.weights import (count_parameters as count_by_role)
-from pathlib import (Path)
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from ggbench.errors import UsageError
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model, build_tensors
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.sizing.theory.weights import count_parameters as count_by_role
 
 WriteModels = Callable[[str], Path]
 
