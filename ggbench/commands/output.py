@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import msgspec
 
 from ggbench.commands.process import has_every_character
+from ggbench.errors import ExitCode
 from ggbench.fields import Option
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ggbench.show.document import Document
+    from ggbench.sizing.plan_record import PlanRow
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -62,3 +64,15 @@ class Output(msgspec.Struct, frozen=True):
         from rich.console import Console
 
         return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def plan_exit_code(rows: Iterable[PlanRow], *, misses: bool) -> ExitCode:
+    """Return the exit code of sized quants; `misses` says that none of them meets the request."""
+    from ggbench.engines.endings import Outcome
+
+    rows = list(rows)
+    if all(row.n_params is None for row in rows):
+        return ExitCode.BAD_FILE
+    if all(row.outcome is not Outcome.COMPLETED for row in rows):
+        return ExitCode.ENGINE_FAILED
+    return ExitCode.DOES_NOT_FIT if misses else ExitCode.DONE

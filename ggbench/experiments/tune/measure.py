@@ -23,6 +23,7 @@ from ggbench.experiments.tune.record import (
     TuneResult,
     TuneSegment,
     TuneSettings,
+    TuneTimeUp,
     TuneTiming,
     changes,
     changes_text,
@@ -37,7 +38,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
 from ggbench.stats.intervals import Expected
-from ggbench.units import format_percent, format_ratio
+from ggbench.units import format_duration, format_percent, format_ratio
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -52,10 +53,10 @@ class TuneExperiment(Experiment):
     result_type = TuneResult
     needs_file: ClassVar[str] = "a server took its settings when it started"
     needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
-    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise)
+    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine without such settings, DoesNotFit and UsageError for too little time."""
+        """Raises Unsupported for an engine without such settings, and DoesNotFit."""
         from ggbench.experiments.tune.search import search
 
         return (yield from search(session))
@@ -69,6 +70,8 @@ class TuneExperiment(Experiment):
 
 
 EXPERIMENT = TuneExperiment()
+_MEASUREMENTS = 60
+"""Of a search with some five candidates, and a proof of five blocks."""
 
 
 def tune_result(
@@ -111,7 +114,16 @@ def tune_result(
         sum(len(each.timings) for each in segments if not each.is_kept),
         math.sqrt(variance) if freedom else None,
         unsteady,
+        "" if found else _cut_short(recording.last(TuneTimeUp)),
     )
+
+
+def _cut_short(time_up: TuneTimeUp | None) -> str:
+    if time_up is None:
+        return ""
+    enough_s = _MEASUREMENTS * time_up.measurement_s
+    took = f"a measurement takes {format_duration(time_up.measurement_s)}"
+    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s)}s or more"
 
 
 def _fates(
@@ -185,7 +197,9 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
         with contextlib.suppress(StoreError):
             run = read_run(store, stored)
             result = run.result
-            if not isinstance(result, TuneResult) or result.unsteady or not (result.has_gain or run.is_complete):
+            if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
+                continue
+            if not (result.has_gain or run.is_complete):
                 continue
             changed = _changed(stored, header, here, gpus)
             text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()
