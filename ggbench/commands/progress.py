@@ -76,7 +76,7 @@ class _BarView(View):
         from rich.text import Text
 
         class Remaining(TimeRemainingColumn):
-            """The time left that the work itself states, else the bar's estimate."""
+            """The time left as the work states it, else the bar's estimate."""
 
             def render(self, task: Task) -> Text:
                 left_s = task.fields["left_s"]
