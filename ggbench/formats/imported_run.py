@@ -30,7 +30,7 @@ class Named(msgspec.Struct, frozen=True):
     quant: str = ""
 
     def require(self, file: SourceFile, tool: str) -> tuple[str, str]:
-        """Return model and quant. Raises UsageError where one is missing."""
+        """Return model and quant. Raises UsageError if one is missing."""
         missing = [option for option, text in (("--model", self.model), ("--quant", self.quant)) if not text]
         if missing:
             what = "its model" if "--model" in missing else "its quant"

@@ -185,7 +185,7 @@ _OWN = (
     ),
     column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
-        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
+        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` if no decode proved it.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
     column(
@@ -229,7 +229,7 @@ _OWN = (
     *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     Column(
         "expected_tok_s", "expected", "tok/s",
-        "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
+        "Expected speed of a quant that was not decoded, from forecasts and other runs.",
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
     column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
@@ -265,11 +265,11 @@ _OWN = (
         "gpu_use.power_mean_w", format_number,
     ),
     column(
-        "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
+        "gpu_energy_per_token_mj", "energy", "mJ/token", "Energy per decoded token, from the GPU's energy counter.",
         "gpu_use.energy_per_token_mj", format_number,
     ),
     Column(
-        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
+        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `none` if they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
     column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
@@ -277,7 +277,7 @@ _OWN = (
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    column("note", "note", "", "Why it did not complete, or should not be trusted.", note, sanitize, ESSENTIAL),
+    column("note", "note", "", "Why it did not complete, or why not to trust it.", note, sanitize, ESSENTIAL),
     column("command", "command", "", "The line that measures it again.", "run.head.command", sanitize, 9),
 )  # fmt: skip
 

@@ -97,11 +97,10 @@ class Document(Shape):
 def of(
     record: type, names: str = "", at: Get | None = None, *, without: str = "", maybe: bool = False
 ) -> tuple[Field, ...]:
-    """Return members of a record as fields; without `names` all fields of a Struct but those of `without`.
+    """Return members of a record as fields; without `names` all fields of a Struct except those of `without`.
 
-    `name=member` is one that the document calls `name`; with a `?` behind it is a text of which the empty one is null.
-    `at` finds the record in what the object is made of, by default that itself; all are null where it finds none, which
-    `maybe` says in the schema.
+    `name=member` renames a member; a trailing `?` makes an empty text null. `at` finds the record in what the object is
+    made from, by default that itself; if it finds None, all fields are null, which `maybe` states in the schema.
     """
     every: tuple[str, ...] = getattr(record, "__struct_fields__", ())
     wanted = names.split() or [name for name in every if name not in without.split()]

@@ -52,7 +52,7 @@ _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name beside a point; longer ones are cut, and whole in the legend."""
+"""Pixels of a run's name next to a point; longer ones are cut, and whole in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
@@ -185,12 +185,7 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
     run, ink = _run_rows(chart, drawing), drawing.look.ink
     y, middle = run.y, run.middle
-    colored = {
-        "x": x,
-        "y": y,
-        "color": _run_color(chart, drawing, has_legend=False),
-        "tooltip": _words("t"),
-    }
+    colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
     layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
     if any(bar.low is not None and bar.high is not None for bar in chart.bars):
         span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
@@ -219,13 +214,7 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
     x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
     run = _run_rows(chart, drawing)
-    at = {
-        "x": x,
-        "y": run.y,
-        "color": color,
-        "order": {"field": "o", "type": "quantitative"},
-        "tooltip": _words("t"),
-    }
+    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
     bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
     end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
     ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,

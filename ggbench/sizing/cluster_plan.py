@@ -18,12 +18,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.rpc_client import Link
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, Request
 from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import Decode
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeWorker, obey
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import ContextProven, Loaded, Opened
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.contract import PROMPT, Stage, Workload
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
-from ggbench.engines.workloads import PROMPT
 
 _FLASH_ATTN = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,

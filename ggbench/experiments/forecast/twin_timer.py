@@ -10,11 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.decisions.known import ThisMachine
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import DecodeAtDepth, Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastCost,

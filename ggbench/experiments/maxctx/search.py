@@ -14,11 +14,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig, Source
+from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (

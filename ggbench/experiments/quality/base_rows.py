@@ -21,11 +21,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
 from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import RowsFile, Score, Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase

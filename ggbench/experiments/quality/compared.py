@@ -25,7 +25,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.against import Beside, against_table, published_model
+from ggbench.show.against import FigureColumn, against_table, published_model
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
@@ -272,11 +272,15 @@ def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableTy
     assert isinstance(found, QualityResult)
     apart, quant = found.divergence, row_name(run)
     columns = (
-        Beside("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
-        Beside("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
-        Beside("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
-        Beside("same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1),
-        Beside("RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2),
+        FigureColumn("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
+        FigureColumn("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
+        FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
+        FigureColumn(
+            "same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1
+        ),
+        FigureColumn(
+            "RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2
+        ),
     )
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
     title = f"{model_name(run.subject)} {quant} against published rows"

@@ -16,11 +16,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.contract import BatchedDecode, Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, require_completed
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
-from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.gguf_file.model_file import ModelFile
