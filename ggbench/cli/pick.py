@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from typing import TYPE_CHECKING, get_args
 
@@ -230,13 +229,10 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
-    from ggbench.show.plot import plot_text
 
-    console = output.console()
-    output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
+    output.show(pick_report(pick, request.budget, commands, width=output.console().width, show_all=show_all))
     if plot:
-        height = min(24, shutil.get_terminal_size().lines - 4)
-        color = console.color_system is not None and not console.no_color
         figure = pick_figure(pick)
-        text = plot_text(figure, console.width, height, color) if figure else ""
-        sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
+        click.echo("" if figure else "\nno two candidates with a speed and a loss to plot")
+        if figure:
+            output.plot(figure, min(24, shutil.get_terminal_size().lines - 4))

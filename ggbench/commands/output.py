@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ggbench.show.document import Document
+    from ggbench.show.figures import Figure
     from ggbench.sizing.plan_record import PlanRow
 
 
@@ -38,6 +39,14 @@ class Output(msgspec.Struct, frozen=True):
         console = self.console()
         for renderable in renderables:
             console.print(renderable, crop=False)  # tables fit the width anyway; a command line is never cut
+
+    def plot(self, figure: Figure, height: int) -> None:
+        """Draw a figure in the terminal, as wide as it is."""
+        from ggbench.show.plot import plot_text
+
+        console = self.console()
+        color = console.color_system is not None and not console.no_color
+        click.echo(plot_text(figure, console.width, height, color))
 
     def notice(self, *texts: str) -> None:
         """Print lines on stderr, unless `--quiet`."""

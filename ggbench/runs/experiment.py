@@ -15,8 +15,7 @@ from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import reproduce, stated_options
-from ggbench.models.engine_models import own_models
-from ggbench.models.reference import MEASURE_OWN
+from ggbench.models.reference import MEASURE_OWN, own_models
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
