@@ -67,7 +67,7 @@ def parse_size(text: str) -> int:
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be at least one byte")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be at least one byte")
     if n_bytes < MIB and text.strip().isdigit():
         raise UsageError(f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?")
     return n_bytes
@@ -89,7 +89,7 @@ def parse_compute(text: str) -> float:
         raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
     value = float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()]
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 1152 PFLOPS")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 1152 PFLOPS")
     return value
 
 
@@ -105,7 +105,7 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
         raise UsageError(f"{text!r} is a number of bits", f"for bytes write {in_bytes}, with a capital B")
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60 bytes")
     return value
 
 

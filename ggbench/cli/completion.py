@@ -6,8 +6,7 @@ It has to be fast, so it sends no network request and reads no header.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
@@ -18,6 +17,7 @@ from ggbench.errors import GgbenchError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ggbench.models.catalog import CatalogModel
     from ggbench.models.local_files import LocalVariant
 
 
@@ -27,8 +27,6 @@ _Names: TypeAlias = "Iterable[tuple[str, str]]"
 _MOST_RUNS = 500
 _TWINS = "twin:"
 _PATHS = ("/", "./", "../", "~")
-_SPECIAL = re.compile(r"""[^ -~]|[ '"\\,;&|<>()$`*?\[\]{}!#]""")
-"""Characters that a shell does not take literally."""
 
 
 def offer(command: click.Command) -> None:
@@ -63,9 +61,14 @@ class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
         items = [
             CompletionItem(name, help=about)
             for name, about in found.items()
-            if name.lower().startswith(incomplete.lower()) and name not in taken and not _SPECIAL.search(name)
+            if name.lower().startswith(incomplete.lower()) and name not in taken and _is_word(name)
         ]
         return items or [CompletionItem(incomplete, type="file")]
+
+
+def _is_word(name: str) -> bool:
+    """Return whether a shell takes the name literally."""
+    return name.isprintable() and not set(name) & set(" '\"\\,;&|<>()$`*?[]{}!#")
 
 
 def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -86,21 +89,18 @@ def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
     from ggbench.models.reference import parse_model
 
     ref = parse_model(str(ctx.params.get("model") or ""))
+    files: list[LocalVariant] = []
+    model: CatalogModel | None = None
     match ref.kind:
         case "path":
-            yield from _of_files(local_variants(ref.path))
+            files += local_variants(ref.path)
         case "catalog" | "twin":
-            yield from ((quant, "") for quant in load_catalog().model(ref.name).quants)
+            model = load_catalog().model(ref.name)
         case "hub" | "published_twin":
-            for each, folder in _snapshots():
-                if each == ref.name:
-                    yield from _of_files(variants_in(folder)[0])
+            files += [each for repo, folder in _snapshots() if repo == ref.name for each in variants_in(folder)[0]]
             model = load_catalog().of_repo(ref.name)
-            yield from ((quant, "") for quant in (model.quants if model else ()))
-
-
-def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
-    return ((each.quant, "on this disk") for each in variants if each.quant)
+    yield from ((each.quant, "on this disk") for each in files if each.quant)
+    yield from ((quant, "") for quant in (model.quants if model else ()))
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     or without :QUANT), the size with each quantization method is shown.
     """
     from ggbench.gguf_file.header import read_model_file
-    from ggbench.models.engine_models import engine_models, own_models
+    from ggbench.models.reference import engine_models, own_models
 
     own: ModelRef | None = None
     if not os.path.lexists(path):
@@ -83,8 +83,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 def _named_model(text: str) -> ModelRef | None:
     """Return the model in an engine's own format that this names; None for a path. Raises UsageError for a MODEL."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.engine_models import engine_of_scheme
-    from ggbench.models.reference import parse_model
+    from ggbench.models.reference import engine_of_scheme, parse_model
 
     if engine_of_scheme(text.partition(":")[0].lower()):
         return parse_model(text)

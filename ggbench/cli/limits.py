@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +16,7 @@ from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
-    from ggbench.sizing.theory.limits import Hardware, SchemeLimits
+    from ggbench.sizing.theory.limits import Hardware
 
 
 _LONGEST = 131_072
@@ -87,12 +86,14 @@ def command(
             LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
         )
     else:
-        from ggbench.show.limits import limits_report
+        from ggbench.show.limits import decode_figure, limits_report, prefill_figure
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
-        if plot:
-            _plot(rows, hardware, output)
+        for figure in (prefill_figure(rows), decode_figure(rows, hardware)) if plot else ():
+            if figure is not None:
+                click.echo()
+                output.plot(figure, _PLOT_HEIGHT)
     if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
         output.notice("For all limits, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
 
@@ -130,14 +131,3 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
             f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
         )
     return tuple(map(int, sizes))
-
-
-def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
-    from ggbench.show.limits import decode_figure, prefill_figure
-    from ggbench.show.plot import plot_text
-
-    console = output.console()
-    color = console.color_system is not None and not console.no_color
-    for figure in (prefill_figure(rows), decode_figure(rows, hardware)):
-        if figure is not None:
-            click.echo(f"\n{plot_text(figure, console.width, _PLOT_HEIGHT, color)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from typing import TYPE_CHECKING, get_args
 
@@ -22,13 +21,13 @@ from ggbench.commands.options import (
     option,
     output_options,
 )
+from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
-from ggbench.errors import ExitCode, UsageError
+from ggbench.errors import UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
@@ -163,7 +162,8 @@ def command(
         output.notice("whether it is fast enough is unknown: --measure forecasts its speed")
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
-    raise click.exceptions.Exit(_exit_code(pick))
+    rows = [each.candidate.row for each in pick.checked]
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=pick.recommended is None))
 
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
@@ -229,24 +229,10 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
-    from ggbench.show.plot import plot_text
 
-    console = output.console()
-    output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
+    output.show(pick_report(pick, request.budget, commands, width=output.console().width, show_all=show_all))
     if plot:
-        height = min(24, shutil.get_terminal_size().lines - 4)
-        color = console.color_system is not None and not console.no_color
         figure = pick_figure(pick)
-        text = plot_text(figure, console.width, height, color) if figure else ""
-        sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
-
-
-def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.engines.endings import Outcome
-
-    rows = [each.candidate.row for each in pick.checked]
-    if all(row.n_params is None for row in rows):
-        return ExitCode.BAD_FILE
-    if all(row.outcome is not Outcome.COMPLETED for row in rows):
-        return ExitCode.ENGINE_FAILED
-    return ExitCode.DONE if pick.recommended is not None else ExitCode.DOES_NOT_FIT
+        click.echo("" if figure else "\nno two candidates with a speed and a loss to plot")
+        if figure:
+            output.plot(figure, min(24, shutil.get_terminal_size().lines - 4))

@@ -156,10 +156,10 @@ _NOT_ALONE = {
 def select_layers(
     model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int]
 ) -> tuple[dict[str, object], tuple[TensorInfo, ...]]:
-    """Return `metadata` and the tensors of `model` with these layers alone, in this order and numbered from 0.
+    """Return `metadata` and the tensors of `model` with only these layers, in this order and numbered from 0.
 
     A layer may be given several times. Layers without experts have to come before those with them. Raises UsageError
-    for a layer that the model does not have, Unsupported where a header cannot say which layers these are.
+    for a layer that the model does not have, Unsupported if a header cannot express the selection.
     """
     by_layer = tensors_by_layer(model.tensors)
     routed = [any("_exps." in tensor.name for tensor in by_layer.get(layer, ())) for layer in layers]

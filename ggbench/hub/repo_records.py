@@ -72,7 +72,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
 
     @property
     def n_missing(self) -> int:
-        """Number of missing shards, of which `missing` lists the first."""
+        """Number of missing shards; `missing` lists only the first."""
         shard = parse_shard_name(self.files[0].name)
         return 0 if shard is None else shard.count - len(self.files)
 

@@ -20,9 +20,9 @@ from ggbench.runs.session import RunContext, Session, subject_of
 
 
 def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job after another; one that cannot be done is a run with its reason, and the rest goes on.
+    """Do one job after another; one that fails is a run with its reason, and the others go on.
 
-    Once `context.cancel` is set the running job ends with the run of what it has, and no other starts.
+    Once `context.cancel` is set, the running job ends with what it has, and no other starts.
     """
     for index, job in enumerate(jobs):
         if context.cancel.is_set():
@@ -91,7 +91,7 @@ def _changed_head(recording: Recording) -> RunHead:
 
 
 def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
-    """Bytes of the worker that no buffer explains: of its resident memory, or with weights on GPUs of its memory there.
+    """Return the worker's bytes that no buffer explains: resident ones, or with weights on GPUs those held there.
 
     Weights that were read on their way to a GPU stay resident and belong to no buffer.
     """

@@ -28,13 +28,13 @@ def summarize_gpus(
     n_tokens: int,
     worker_pid: int | None = None,
 ) -> GpuUse | None:
-    """Summarize the GPUs with these NVML indices over the spans; None where there are none, or no reading of them.
+    """Summarize the GPUs with these NVML indices over the spans; None without GPUs or readings.
 
     `readings` are in chronological order and may extend beyond the spans. Energy per token is the rise of the counters
-    between consecutive readings divided by the time between them, times the length of the spans over `n_tokens`; the
-    error is at most the change within a second at either end. It is None for a counter that stands still or falls.
-    Processes other than `worker_pid` are those of the last reading; where NVML's process ids differ from ours, as in a
-    container, those that were also in the first reading, taken before the worker began.
+    between consecutive readings over the time between them, times the length of the spans over `n_tokens`; the error is
+    at most a second's change at either end. None for a counter that stands still or falls. Other processes are those of
+    the last reading; if NVML's process ids differ from ours, as in a container, those also in the first reading, before
+    the worker began.
     """
     wanted = frozenset(indices)
     chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
@@ -124,10 +124,7 @@ _LEAST_SUSPENDED_NS = 1_000_000_000
 
 
 def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
-    """Return each change in one line: a suspend, CPUs and memory that came or went, a limit that was set or raised.
-
-    `readings` are in chronological order.
-    """
+    """Return each change between readings in one line: a suspend, CPUs, limits or memory that came or went."""
     return tuple(filter(None, (_suspended(readings), *(_changed(readings, *each) for each in _PARTS))))
 
 

@@ -145,10 +145,7 @@ class Recording:
 
     @property
     def gpu_use(self) -> GpuUse | None:
-        """What the GPUs that hold buffers did while steps were timed, or prompts where no step was; None without any.
-
-        A prompt is recorded when it has just been read.
-        """
+        """What the GPUs that hold buffers did while steps, or else prompts, were timed; None without any."""
         in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
         if in_use is None:
             return None
@@ -217,9 +214,8 @@ _STORE_EVERY_S = 1.0
 
 
 class ReadingLog:
-    """Takes a reading when it is entered, then one at each interval, and one when it is left.
-
-    A thread of the parent takes them, so that the timed child is not disturbed.
+    """Takes a reading when entered, at each interval, and when left, in a thread so that the timed child is
+    undisturbed.
     """
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
@@ -345,14 +341,10 @@ class Recorder:
     def finish(self, run: Run) -> None:
         self._write(lambda store, run_id: store.finish(run_id, run))
 
-    def _write_chunk(self, series: str, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:
+    def _write_chunk(self, series: str, first: int, step_ns: list[int], sample_ns: list[int]) -> None:
         at_ns = self._arrived_ns
         self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
-        self._write(
-            lambda store, run_id: store.append_samples(
-                run_id, series, first_position, step_ns, sample_ns or None, at_ns=at_ns
-            )
-        )
+        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sample_ns, at_ns=at_ns))
 
     def _write_observations(self, observations: list[Observation]) -> None:
         if observations:

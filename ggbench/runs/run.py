@@ -38,8 +38,7 @@ class Settings:
 class Result:
     """What one kind of experiment found, a frozen record of its own.
 
-    One that is also a `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in what is
-    decided from them.
+    A `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in decisions made from them.
     """
 
     no_one_memory: ClassVar[str] = ""

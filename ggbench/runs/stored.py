@@ -54,7 +54,7 @@ def head_of(stored: StoredRun) -> RunHead:
 
 
 def listed_run(stored: StoredRun) -> Run:
-    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
+    """Return the run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
 
     A result that this ggbench cannot read is left out, and the reason says so.
     """

@@ -73,8 +73,6 @@ class Shape:
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """The type of a field that holds objects of a shape: one, several, or each under a name."""
-
     shape: Shape
     how: Literal["one", "many", "by name"]
     or_null: bool = False
@@ -90,18 +88,16 @@ class Document(Shape):
         self.schema, self.printed_by = schema, printed_by
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
-        """Return the document made from `of`, its schema first."""
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
 
 
 def of(
     record: type, names: str = "", at: Get | None = None, *, without: str = "", maybe: bool = False
 ) -> tuple[Field, ...]:
-    """Return members of a record as fields; without `names` all fields of a Struct but those of `without`.
+    """Return members of a record as fields; without `names` all fields of a Struct except those of `without`.
 
-    `name=member` is one that the document calls `name`; with a `?` behind it is a text of which the empty one is null.
-    `at` finds the record in what the object is made of, by default that itself; all are null where it finds none, which
-    `maybe` says in the schema.
+    `name=member` renames a member; a trailing `?` makes an empty text null. `at` finds the record in what the object is
+    made from, by default that itself; if it finds None, all fields are null, which `maybe` states in the schema.
     """
     every: tuple[str, ...] = getattr(record, "__struct_fields__", ())
     wanted = names.split() or [name for name in every if name not in without.split()]
@@ -193,7 +189,6 @@ _Type: TypeAlias = Any
 _Record = TypeVar("_Record")
 
 _MADE = "documents"
-"""The module of the structs made from shapes."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -62,13 +63,11 @@ class ListedRun(msgspec.Struct, frozen=True):
     @property
     def answer(self) -> str:
         """Return `n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has; else its state. Printable."""
-        run = self.run
-        if run is None or not run.is_complete:
-            return self.state
-        try:
-            return presenter_of(run.head.kind).short_answer(run) or self.state
-        except GgbenchError:
-            return self.state
+        short = ""
+        if self.run is not None and self.run.is_complete:
+            with contextlib.suppress(GgbenchError):
+                short = presenter_of(self.run.head.kind).short_answer(self.run)
+        return short or self.state
 
     @property
     def is_completed(self) -> bool:
@@ -130,6 +129,7 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
 
 
 def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
+    names = unambiguous_names([one.summary for one in runs])
     return tuple(
         PlottedRun(
             name,
@@ -142,5 +142,5 @@ def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
             one.summary.run.head.settings,
             one.summary.run.result,
         )
-        for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
+        for name, one in zip(names, runs, strict=True)
     )

@@ -11,15 +11,22 @@ from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
-from ggbench.show.figures import Figure, PlottedRun, latency_figure, series_of
+from ggbench.show.figures import (
+    Chart,
+    Figure,
+    PlottedRun,
+    decode_bars,
+    latency_figure,
+    memory_stack,
+    prompt_speed,
+    series_of,
+)
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from ggbench.show.figures import Chart
 
 
 LiveView = Literal["figures", "bracket"]
@@ -76,8 +83,6 @@ class Presenter(abc.ABC):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Return what a report draws besides `figures`; runs may be of other kinds, and charts empty."""
-        from ggbench.show.figures import memory_stack
-
         return (memory_stack(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -117,8 +122,6 @@ class QuantPresenter(Presenter):
         return (latency_figure(runs),)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.figures import decode_bars, memory_stack, prompt_speed
-
         return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:

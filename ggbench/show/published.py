@@ -130,7 +130,7 @@ def _cells() -> Iterator[Field]:
         else:
             yield from of(PublishedRow, name)
     for name in WITH_ERRORS:
-        yield from field(f"{name}_error", float | None, "As printed beside the figure.", error_of(name))
+        yield from field(f"{name}_error", float | None, "As printed after the figure.", error_of(name))
 
 
 ROW = Shape("PublishedRow", "One published row.", _cells())
@@ -139,7 +139,7 @@ NEAR = Shape(
     "A published row near to a run.",
     field("differences", list[str], "How its conditions differ from those of the run."),
     sometimes(
-        field("ln_ppl_ratio", float | None, "Of a quality, as the row has it, or derived from it."),
+        field("ln_ppl_ratio", float | None, "For a quality, as the row has it, or derived from it."),
         field("ln_ppl_ratio_error", float | None),
     ),
     within(lambda near: near.row, ROW.fields),

@@ -70,7 +70,7 @@ _REPEAT = field(
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
     field("step_ns", list[int], "With --samples: how long every timed token took."),
-    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null where it was not timed."),
+    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null if it was not timed."),
 )
 _STORED = Shape(
     "Stored",
@@ -126,13 +126,9 @@ def run_documents(
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
-    return RunDocuments(
-        shape=shape,
-        one=Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields),
-        several=several if is_swept else None,
-        stored=stored_document(stored or kind, shape),
-        read=read,
-    )
+    one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
+    shown = stored_document(stored or kind, shape)
+    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown, read=read)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
@@ -146,12 +142,9 @@ def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[
 
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
-    return {
-        "repeat": samples.repeat.tolist(),
-        "position": samples.position.tolist(),
-        "step_ns": samples.step_ns.tolist(),
-        "sample_ns": None if samples.sample_ns is None else samples.sample_ns.tolist(),
-    }
+    """Return the values of `SAMPLES` and the repetition of each step."""
+    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sample_ns")}
+    return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
@@ -161,7 +154,7 @@ def _n_gen(summary: QuantSummary) -> int | None:
 _N_GEN = field(
     "n_gen",
     int | None,
-    "Tokens decoded in one repetition, the longest where the run was cut short; 0 where only prompts were read.",
+    "Tokens decoded in one repetition, the longest if the run was cut short; 0 if only prompts were read.",
     _n_gen,
 )
 QUANT = Shape(
@@ -216,7 +209,7 @@ _LISTED = Shape(
     of(StoredRun, "n_samples", lambda listed: listed.stored),
     subject("bpw"),
     of(Memory, "n_ctx", lambda listed: listed.summary and listed.summary.memory, maybe=True),
-    field("max_n_ctx", int | None, "The largest that passed; null where not one did.", _context("max_n_ctx")),
+    field("max_n_ctx", int | None, "The largest that passed; null if none did.", _context("max_n_ctx")),
     field(
         "max_n_ctx_verified",
         bool | None,

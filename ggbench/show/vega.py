@@ -44,7 +44,6 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-se
 """Fonts that a desktop has; nothing is downloaded."""
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
-"""Pixels of a bar, of the gap between two rows, and of each line of a name above the bar."""
 _NAME_CHARACTERS = 48
 """Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
 _FAINT, _ERRORS = 0.22, 0.15
@@ -52,7 +51,7 @@ _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name beside a point; longer ones are cut, and whole in the legend."""
+"""Pixels of a run's name next to a point; longer ones are cut, and whole in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
@@ -61,7 +60,6 @@ _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 
 class Look(msgspec.Struct, frozen=True):
     series: tuple[str, ...]
-    """Colours of the runs by index; they repeat."""
     ink: str
     muted: str
     """Colour of axes, ticks and limits."""
@@ -185,12 +183,7 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
     run, ink = _run_rows(chart, drawing), drawing.look.ink
     y, middle = run.y, run.middle
-    colored = {
-        "x": x,
-        "y": y,
-        "color": _run_color(chart, drawing, has_legend=False),
-        "tooltip": _words("t"),
-    }
+    colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
     layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
     if any(bar.low is not None and bar.high is not None for bar in chart.bars):
         span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
@@ -219,13 +212,7 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
     x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
     run = _run_rows(chart, drawing)
-    at = {
-        "x": x,
-        "y": run.y,
-        "color": color,
-        "order": {"field": "o", "type": "quantitative"},
-        "tooltip": _words("t"),
-    }
+    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
     bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
     end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
     ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
@@ -361,7 +348,6 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
     vega: Spec = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 

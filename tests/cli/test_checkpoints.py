@@ -118,7 +118,7 @@ def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: 
 
 
 def test_limits_count_a_checkpoint(ggbench: Run) -> None:
-    """The embedding lies on the GPU, so less context fits than of a GGUF of the same bits."""
+    """The embedding is on the GPU, so less context fits than with a GGUF of the same bits."""
     words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
     [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
     [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]
@@ -136,7 +136,7 @@ def test_published_sizes_stand_below(ggbench: Run) -> None:
     assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
     assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
     text = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
-    assert "Beside published sizes" in text
+    assert "Published sizes" in text
     assert "article 6.3.1" in text
     none = ggbench("plan", "transformers-twin:qwen3-8b", "bf16", *CARD, "--against", "published").out
     assert "No published row states a size of these quants." in none

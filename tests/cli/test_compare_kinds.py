@@ -31,7 +31,6 @@ def store_file() -> Path:
 
 
 def put_decodes(path: Path, b_ms: dict[str, tuple[float, ...]]) -> None:
-    """Repeats of each quant, in alternation, an hour apart."""
     with Store.open(path) as store:
         for hour, values in enumerate(zip(*b_ms.values(), strict=True)):
             for quant, value in zip(b_ms, values, strict=True):
@@ -79,7 +78,7 @@ def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path
 
 
 def test_kinds_are_mixed_and_what_only_one_has_is_said(ggbench: Run, store_file: Path) -> None:
-    """A decode beside a score of the same file: nothing but memory could compare, and here not even that."""
+    """Of a decode and a quality run only memory could be compared, and here not even that."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1]})
     put_result(store_file, *quality((2.5, 2.4, 2.6, 2.5)))
     ran = ggbench("compare", "1", "2")
@@ -153,7 +152,6 @@ def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> No
 def test_a_limit_fails_only_where_the_interval_is_beyond_it(
     ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, line: str
 ) -> None:
-    """One line on stderr says which; undecided is no failure, and says what would decide it."""
     put_decodes(store_file, {"q4_k_m": (10.0, 10.2), "q8_0": (17.0, 17.2)})
     ran = ggbench("compare", *arguments)
     assert ran.code == code
@@ -165,7 +163,7 @@ def test_a_limit_fails_only_where_the_interval_is_beyond_it(
 
 
 def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: Path) -> None:
-    """Chunks vary far more than the two runs differ; an undecided one says how many times as many would do."""
+    """Chunks vary far more than the runs differ; an undecided limit says how many more chunks would decide it."""
     nll = tuple(2.0 + 0.3 * (n % 5) for n in range(40))
     put_result(store_file, *quality(nll))
     put_result(store_file, *quality(tuple(each + 0.03 + 0.001 * (n % 3) for n, each in enumerate(nll)), "q2_k"))

@@ -59,7 +59,7 @@ def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
 
 
 def published(twin: Path, n_shards: int) -> dict[str, bytes]:
-    """A twin as its model would be published: with a tokenizer of a megabyte, and in that many shards."""
+    """A twin as it would be published: with a tokenizer of a megabyte, and in that many shards."""
     file = read_model_file(twin)
     words = [f"word{number}" for number in range(1024)]
     metadata = {key: value for key, value in file.metadata.items() if not key.startswith("ggbench.")}

@@ -23,7 +23,6 @@ def test_help_lists_every_command(ggbench: Run) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`ggbench --help` starts quickly because of what it leaves alone."""
     script = (
         "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
@@ -116,7 +115,7 @@ def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("mib", "code"), [(120, 3), (230, 0)])
 def test_a_small_address_space(mib: int, code: int) -> None:
-    """OpenBLAS would end the process in lines of its own, or interrupt it."""
+    """OpenBLAS would print its own errors and exit, or send SIGINT."""
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (mib << 20, mib << 20))
     words = [sys.executable, "-P", "-m", "ggbench", "results", "--json"]
     ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)

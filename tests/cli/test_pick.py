@@ -16,7 +16,7 @@ CARD = ("--gpu", "rtx-3060")
 
 
 def test_the_json_of_a_pick(ggbench: Run) -> None:
-    """Every quant with three caches; q6_k with a q8_0 cache is the best that holds 16k beside 12 GB, as plan has it."""
+    """Each quant has three caches; q6_k with a q8_0 cache is the best that fits 16k in 12 GB, as in plan."""
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
     assert ran.code == ExitCode.DONE
     document = ran.json
@@ -39,7 +39,6 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
 
 
 def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
-    """Exit code 3, the nearest miss, and changes that would make it fit."""
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "200000", "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     document = ran.json

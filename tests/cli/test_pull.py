@@ -28,7 +28,7 @@ def repo(hub: TestHub, tiny_twin: Path) -> str:
 
 
 def leave_part(repo: str, file: Path) -> None:
-    """The first MiB of a file, as a pull leaves it that was interrupted."""
+    """Write the first MiB of a file, as an interrupted pull leaves it."""
     content = file.read_bytes()
     blobs = repo_folder(HubAccess.from_environment(), repo) / "blobs"
     blobs.mkdir(parents=True)

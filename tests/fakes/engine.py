@@ -7,7 +7,17 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Engine, EngineConfig, Request, Source
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Engine,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Request,
+    Source,
+)
 from ggbench.engines.endings import Cancelled, Completed, Ending
 from ggbench.engines.events import (
     Allocated,
@@ -25,7 +35,6 @@ from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
-from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
 from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
 from ggbench.runs.session import RunContext

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
-from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.experiments.quality.measure import largest_here, quality_jobs

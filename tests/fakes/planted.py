@@ -10,11 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.targets import Target

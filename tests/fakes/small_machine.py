@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Request, Stage
+from ggbench.engines.contract import EngineConfig, ProveContext, Request, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, MemoryKind, Opened, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.machine.condition import environment

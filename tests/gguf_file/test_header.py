@@ -90,7 +90,7 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
     paths = write_shards(tmp_path, encoder, count=2)
     shard = encoder().key("split.no", U16, 1).key("split.count", U16, 2)
     paths[1].write_bytes(shard.file())
-    with pytest.raises(BadFile, match="hold 1 tensors, its header says '2'"):
+    with pytest.raises(BadFile, match="hold 1 tensors, its header claims '2'"):
         read_model_file(paths[0])
 
 

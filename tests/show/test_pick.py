@@ -69,7 +69,6 @@ AS_WITHOUT = "and would be the pick without these needs too."
 
 
 def test_the_reason_names_what_decided() -> None:
-    """Each need by its name, with by how much what would come first misses it."""
     found = _candidates()
     needs = {
         "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),

@@ -11,10 +11,9 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import BatchedDecode, Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model

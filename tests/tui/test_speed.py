@@ -9,10 +9,9 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import BatchedDecode, Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.experiments.speed.show import PRESENTER
 from ggbench.experiments.tune.record import TuneResult, TuneSettings

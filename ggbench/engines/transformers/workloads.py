@@ -7,9 +7,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ggbench.engines.contract import Workload
-from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
-from ggbench.engines.workloads import (
+from ggbench.engines.contract import (
     FLUSH_NS,
     BatchedDecode,
     Decode,
@@ -17,8 +15,10 @@ from ggbench.engines.workloads import (
     ProveContext,
     Score,
     Tokenize,
+    Workload,
     without_gc,
 )
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 
 if TYPE_CHECKING:
     from ggbench.engines.transformers.model import TransformersModel

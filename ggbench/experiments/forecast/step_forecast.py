@@ -117,9 +117,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
-    """Return what the rounds say that have timings of every twin in every placement, near the beginning and far into
-    the context.
-    """
+    """Return what the rounds say that have all timings of every twin in every placement."""
     by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
     rounds = []
     for number in sorted({each.round for each in timings}):

@@ -10,11 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.decisions.known import ThisMachine
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import DecodeAtDepth, Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastCost,
@@ -187,10 +186,9 @@ def _last(events: Iterator[object]) -> Ending:
 def _rounds(
     session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
-    """Time each twin near the beginning, and the largest behind a long context, as often as asked.
+    """Time each twin near the beginning, and the largest far into a context, as often as asked.
 
-    The twins take turns, so that what changes meanwhile affects all; with one worker, which has to load each, one is
-    timed after the other.
+    The twins take turns, so that what changes meanwhile affects all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
@@ -270,10 +268,7 @@ def forecast_cost(
     bandwidth: Bandwidth | None,
     n_placements: int = 1,
 ) -> ForecastCost:
-    """Return what it takes to make twins of `disk_bytes` together and to time them in each placement.
-
-    A step reads `outside_bytes` besides the layers.
-    """
+    """Return what making and timing twins takes; a step reads `outside_bytes` besides the layers."""
     rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
     near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)

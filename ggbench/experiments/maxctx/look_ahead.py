@@ -68,10 +68,10 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 
 def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, settings: MaxctxSettings) -> LookAhead:
-    """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
+    """Ask theory, then llama.cpp's allocator run dry, which takes milliseconds; ends the engine.
 
-    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError where a
-    GPU would be searched for a cache that lies in main memory.
+    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError if a GPU
+    would be searched for a cache that lies in main memory.
     """
     probes: list[Probe] = []
     devices = device_memories(setup)  # a server that the dry worker uses answers nobody else

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig, Source
+from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (
@@ -56,9 +55,9 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts before the file is made or downloaded, where an engine can: its header in a sparse file is enough.
+    """Size contexts, before the file is made or downloaded if its header in a sparse file is enough for the engine.
 
-    Raises Unsupported where the engine cannot decode at the far end of a context.
+    Raises Unsupported if the engine cannot decode at the far end of a context.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
@@ -363,10 +362,7 @@ class ContextProber:
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Decode at the far end of a context, made first where it is not the last one. Raises as `allocate`.
-
-        After a decode that failed the worker is ended where its state is unknown.
-        """
+        """Decode at the far end of a context, made first if it is not the last one. Raises as `allocate`."""
         started = time.perf_counter()
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)

@@ -123,10 +123,6 @@ class MaxctxPresenter(Presenter):
         return self.answer(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The answer, where its memory goes, and every probe; dry ones are only counted.
-
-        `readings` of the machine go into a section of their own; `folded` as in `again_line`.
-        """
         found, environment, program = context_of(run), run.head.environment, run.head.setup.program
         real = [probe for probe in found.probes if not probe.is_dry]
         lines = [

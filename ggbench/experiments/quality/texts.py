@@ -31,12 +31,11 @@ _LARGEST_BYTES = 1 << 28
 
 
 def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tuple[TextSource, str]:
-    """Return a text and where it comes from: `wikitext-2`, a file, or without either the one that comes with Python.
+    """Return a text and where it comes from: `wikitext-2`, a file, or by default the manual that comes with Python.
 
-    A Path is always a file. The text is without one newline at its end, as llama-perplexity reads a file. `wikitext-2`
-    is downloaded where it is not on this disk, unless `access` is offline or None.
-
-    Raises UsageError for a file that is not there or empty, BadFile for one that is not UTF-8, and as `fetch_archive`.
+    A Path is always a file. One newline at its end is removed, as llama-perplexity does. `wikitext-2` is downloaded
+    unless it is on this disk, or `access` is offline or None. Raises UsageError for a file that is missing or empty,
+    BadFile for one that is not UTF-8, and as `fetch_archive`.
     """
     if asked is None:
         return _text(_topics().encode(), TOPICS, source=f"Python {platform.python_version()}")

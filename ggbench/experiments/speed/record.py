@@ -113,9 +113,9 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class CaseMemory(msgspec.Struct, frozen=True):
-    """What weights, KV cache and compute buffers of one case take over all devices, with the logits; bytes.
+    """Bytes of weights, KV cache and compute buffers of one case over all devices, logits included.
 
-    Of a case that did not run, what llama.cpp's allocator, run dry, says that it would take.
+    For a case that did not run, what llama.cpp's allocator run dry says.
     """
 
     weight_bytes: int

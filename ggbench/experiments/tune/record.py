@@ -47,7 +47,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     within_s: Annotated[
         float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
     ] = WITHIN_S
-    """Seconds from the first measurement on; a download takes none of them."""
+    """Seconds from loading the model on; a download takes none of them. No measurement begins that would end later."""
     kv_types: Annotated[
         tuple[str, ...],
         Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
@@ -146,6 +146,13 @@ class TuneNoise(msgspec.Struct, frozen=True):
     """The same as `TuneSegment.busy`."""
 
 
+class TuneTimeUp(msgspec.Struct, frozen=True):
+    """The time was over before the search had ended."""
+
+    measurement_s: float
+    """Duration of one measurement of the baseline."""
+
+
 class Gain(msgspec.Struct, frozen=True):
     """Speed over that of the baseline at one depth: above 1 is faster."""
 
@@ -200,6 +207,8 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     """Standard deviation of one measurement, as a share of it; None where it is unknown."""
     unsteady: str = ""
     """Why the machine was too noisy to decide; empty where it was not."""
+    cut_short: str = ""
+    """What the time was too short for, and how much is enough; empty if anything was proven."""
 
     @property
     def has_gain(self) -> bool:

@@ -63,11 +63,11 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 
 
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open or make the results file; returns also the notices for the person.
+    """Open or make the results file; return also notices for the user.
 
-    A damaged file is moved aside and a fresh one made; one that cannot be written is opened to be read. Raises
-    StoreError, with the file left as it was, where it has another version or is another program's, where the folder or
-    the disk cannot be written, and where the file system cannot lock files.
+    A damaged file is moved aside and a new one made; one that cannot be written is opened read-only. Raises StoreError,
+    with the file left as it was, if it has another version or is another program's, if the folder or the disk cannot be
+    written, and if the file system cannot lock files.
     """
     try:
         make_folders(path.parent)
@@ -91,9 +91,10 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 @contextlib.contextmanager
 def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False) -> Iterator[None]:
-    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError.
+    """Run one transaction, which takes the write lock at its start and is undone if the block raises. Raises
+    StoreError.
 
-    Once a `synced` one is over, a power cut takes neither it nor those before it.
+    A power cut loses nothing up to the end of a `synced` one.
     """
     with as_store_errors(path):
         # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
@@ -211,10 +212,10 @@ def _can_lock(folder: Path) -> bool:
 
 
 def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open a file in a place that cannot be written, as in a read-only home.
+    """Open a file that cannot be written, as in a read-only home.
 
     SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
-    where there is no log. Source: https://sqlite.org/wal.html#read_only_databases.
+    without a log. Source: https://sqlite.org/wal.html#read_only_databases.
     """
     has_log = Path(f"{path}-wal").exists()
     mode = "mode=ro" if has_log else "immutable=1"

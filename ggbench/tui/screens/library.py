@@ -219,8 +219,7 @@ class LibraryScreen(StartScreen):
 
         def search() -> Iterator[Sequence[RepoSummary]]:
             from ggbench.hub.listing import search_repos
-            from ggbench.models.engine_models import engine_of_scheme
-            from ggbench.models.reference import parse_model
+            from ggbench.models.reference import engine_of_scheme, parse_model
 
             if engine_of_scheme(text.partition(":")[0].lower()):
                 parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line

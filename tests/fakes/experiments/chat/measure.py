@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import ClassVar
 
+from ggbench.engines.contract import BatchedDecode, Prefill
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads import BatchedDecode, Prefill
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.progress import PointMeasured, Progress
 from ggbench.runs.recording import Recording
