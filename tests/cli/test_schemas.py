@@ -1,18 +1,19 @@
 """The schemas of what --json prints: made from the declarations, one for each answer of each command, and strict."""
 
-import click
 import json
-import pytest
-from ggbench.cli.help import (documents)
-from ggbench.cli.main import (cli)
-from ggbench.show.document import (schema_of)
-from ggbench.show.model_documents import (SEARCH)
-from ggbench.show.plan import (CLUSTER_PLAN)
-from ggbench.sizing.cluster import (ClusterPlan, ClusterSplit, DeviceSpeed)
-from jsonschema import (Draft202012Validator)
-from tests.cli.conftest import (Run)
-from tests.cli.validation import (check_document)
 
+import click
+import pytest
+from jsonschema import Draft202012Validator
+
+from ggbench.cli.help import documents
+from ggbench.cli.main import cli
+from ggbench.show.document import schema_of
+from ggbench.show.model_documents import SEARCH
+from ggbench.show.plan import CLUSTER_PLAN
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
+from tests.cli.conftest import Run
+from tests.cli.validation import check_document
 
 
 @pytest.mark.parametrize("name", sorted(documents()))
