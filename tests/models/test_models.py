@@ -160,7 +160,7 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('[[model]]\nid = "a"\nn_layer = \n', 3, "Invalid value"),
         ('[[model]]\nid = "a"\ntitle = "never closed', 3, ""),
         (f'[[model]]\nid = "a"\n{SHAPE}n_layer = 2\n', 11, "Cannot overwrite"),
-        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "true", 1)}', 4, "n_layer must be a whole number"),
+        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "true", 1)}', 4, "n_layer has to be a whole number"),
         (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "-1", 1)}', 4, "n_layer"),
         (f'# mine\n\n[[model]]\nid = "a"\n{SHAPE}n_heads = 3\n', 13, "did you mean n_head"),
         (
