@@ -202,11 +202,9 @@ Event = (
 
 
 # llama.cpp copies some matrices into an order that its CPU kernels read faster, a buffer of its own. In a mapped file
-# the pages that they came from stay in memory until the kernel needs the room, but nothing reads them again. So weights
-# count each tensor once, whether the file is mapped or read, and a plan says the same as a run. Measured with llama.cpp
-# 0.5.0-dev on a Xeon with AVX-512, a q4_k_m twin of qwen1.5-0.5b at n_ctx 512: of 382.6 MiB of tensors 140.1 are
-# repacked. Mapped, the worker had 382.6 of the pages and 222.0 MiB of its own; read, 465.1. After `clear_refs` a second
-# decode touched 161.1 of the pages: not those 140.1, nor embedding rows without a token.
+# the pages that they came from stay in memory until the kernel needs the room, but nothing reads them again (measured:
+# after `clear_refs` a second decode touched none of them). So weights count each tensor once, mapped or read, and a
+# plan says the same as a run.
 _REPACKED = frozenset({"CPU_REPACK", "AMX", "CPU_KLEIDIAI", "CPU_RISCV64_SPACEMIT"})
 _ROUNDING_BYTES = 1 << 16
 """Largest difference between buffers and tensors: llama.cpp's log rounds, and each tensor is padded."""

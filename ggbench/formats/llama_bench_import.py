@@ -205,7 +205,6 @@ def _subject(row: BenchRow, named: Named) -> Subject:
 
 
 def _setup(row: BenchRow) -> LlamaConfig:
-    """Return the config as far as ggbench has a field for it; the rest stays in the row."""
     known, given = LlamaConfig(), row.fields
     overrides = row.text("tensor_buft_overrides")
     load_mode = row.text("load_mode")

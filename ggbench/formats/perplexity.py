@@ -45,7 +45,6 @@ _HINT = f"give the file as {TOOL} wrote it"
 
 
 def is_perplexity(text: str) -> bool:
-    """Return whether the text has the tool's figures, final or running."""
     return bool(re.search(_FINAL, text) or re.search(_MEASURED["kld"], text) or _SCORES.search(text))
 
 

@@ -132,7 +132,6 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
 
 
 def how_to_read(figure: Figure) -> str:
-    """Return what the lines of a figure mean."""
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
     has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)

@@ -123,7 +123,6 @@ def _yes_no(is_so: bool | None) -> str:
 
 
 def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, ...]:
-    """Return the columns of the two ends of an interval, for CSV."""
     ends, rest = reader(path), f"end of the 95 % interval of {name}"
 
     def end(index: int) -> Callable[[QuantSummary], float | None]:
@@ -314,7 +313,6 @@ BENCH = (
 )  # fmt: skip
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
-"""Columns of a list of runs of any kind."""
 
 
 def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:

@@ -73,8 +73,6 @@ class Shape:
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """The type of a field that holds objects of a shape: one, several, or each under a name."""
-
     shape: Shape
     how: Literal["one", "many", "by name"]
     or_null: bool = False
@@ -90,7 +88,6 @@ class Document(Shape):
         self.schema, self.printed_by = schema, printed_by
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
-        """Return the document made from `of`, its schema first."""
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
 
 
@@ -192,7 +189,6 @@ _Type: TypeAlias = Any
 _Record = TypeVar("_Record")
 
 _MADE = "documents"
-"""The module of the structs made from shapes."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -104,7 +104,6 @@ class Cells(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the column says nothing of any row."""
         return all(text in ("", UNKNOWN) for text in self.texts)
 
     @property

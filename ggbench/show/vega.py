@@ -44,7 +44,6 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-se
 """Fonts that a desktop has; nothing is downloaded."""
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
-"""Pixels of a bar, of the gap between two rows, and of each line of a name above the bar."""
 _NAME_CHARACTERS = 48
 """Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
 _FAINT, _ERRORS = 0.22, 0.15
@@ -61,7 +60,6 @@ _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 
 class Look(msgspec.Struct, frozen=True):
     series: tuple[str, ...]
-    """Colours of the runs by index; they repeat."""
     ink: str
     muted: str
     """Colour of axes, ticks and limits."""
@@ -350,7 +348,6 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
     vega: Spec = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 

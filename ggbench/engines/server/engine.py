@@ -298,7 +298,7 @@ class _StreamedRequest:
     ended: Ended | None = None
     _last_ns: int = 0
     _clock_ns: int = 0
-    """Of the last timed token: the server's clock from the first token, or the client's."""
+    """When the last timed token came: by the server's clock from the first token, or by the client's."""
     _n_timed: int = 0
     """Tokens up to that one."""
     _n_together: int = 0

@@ -77,14 +77,6 @@ class TokenIds(msgspec.Struct):
     tokens: list[int]
 
 
-class _Timings(msgspec.Struct):
-    cache_n: int | None = None
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
-
-
 class _LlamaChunk(msgspec.Struct):
     content: str = ""
     stop: bool = False
@@ -92,7 +84,7 @@ class _LlamaChunk(msgspec.Struct):
     tokens_evaluated: int | None = None
     stop_type: str = ""
     truncated: bool = False
-    timings: _Timings | None = None
+    timings: dict[str, float | None] = {}
     prompt_progress: dict[str, float] | None = None
     error: object = None
 
@@ -180,13 +172,13 @@ class _LlamaReader(StreamReader):
             raise InvalidStream(f"a count of tokens that went from {self._n_gen} to {chunk.tokens_predicted}")
         if n_new or chunk.content:
             self._n_gen = chunk.tokens_predicted
-            yield Tokens(at_ns, n_new, self._clock(chunk.timings), chunk.content)
+            yield Tokens(at_ns, n_new, self._clock(chunk.timings.get("predicted_ms")), chunk.content)
         if chunk.stop:
             yield self._end(chunk, at_ns)
 
-    def _clock(self, timings: _Timings | None) -> int | None:
+    def _clock(self, predicted_ms: float | None) -> int | None:
         """Return the server's clock; one that is impossible once is not trusted again."""
-        decode_ns = nanoseconds(timings.predicted_ms, 1e6) if timings is not None else None
+        decode_ns = nanoseconds(predicted_ms, 1e6)
         if decode_ns is None or decode_ns < self._decode_ns:
             self._has_clock = False
         else:
@@ -194,8 +186,8 @@ class _LlamaReader(StreamReader):
         return decode_ns if self._has_clock else None
 
     def _end(self, chunk: _LlamaChunk, at_ns: int) -> Ended:
-        timings = chunk.timings or _Timings()
-        ended = self.ended(at_ns, count(chunk.tokens_evaluated), count(timings.cache_n), self._n_gen, chunk.stop_type)
+        timing = chunk.timings.get
+        ended = self.ended(at_ns, count(chunk.tokens_evaluated), count(timing("cache_n")), self._n_gen, chunk.stop_type)
         lines = ended.request_mismatches
         if chunk.truncated:
             lines = (*lines, "cut the prompt to fit its context")
@@ -203,10 +195,10 @@ class _LlamaReader(StreamReader):
             lines = (*lines, "its clock is missing or ran backwards")
         return replace(
             ended,
-            prompt_ns=nanoseconds(timings.prompt_ms, 1e6),
-            decode_ns=nanoseconds(timings.predicted_ms, 1e6),
-            n_drafted=count(timings.draft_n),
-            n_accepted=count(timings.draft_n_accepted),
+            prompt_ns=nanoseconds(timing("prompt_ms"), 1e6),
+            decode_ns=nanoseconds(timing("predicted_ms"), 1e6),
+            n_drafted=count(timing("draft_n")),
+            n_accepted=count(timing("draft_n_accepted")),
             request_mismatches=lines,
         )
 

@@ -64,8 +64,8 @@ class Server:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         """Return a prompt of `n_tokens`; another for each index, so that concurrent requests share no prefix.
 
-        If the server takes token ids, the length is exact. If it takes a text, its own count of a short text (one
-        generation of one token) gives the length; `Ended.n_prompt` says what it became.
+        With token ids the length is exact. For a text the server's own count of a short text (one generation of one
+        token) gives the length; `Ended.n_prompt` says what it became.
         """
         return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 

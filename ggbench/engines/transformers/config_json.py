@@ -206,8 +206,7 @@ def read_layout(config: Config) -> Layout:
     """Return the model of a config. Raises Unsupported for an unknown architecture, BadFile for impossible numbers."""
     family = _FAMILIES.get(config.architecture)
     if family is None:
-        if config.code_files:
-            config.check_code(trusted=False)
+        config.check_code(trusted=False)
         raise Unsupported(
             f"{config.name}: architecture {config.architecture} is not counted from a config",
             f"known are {', '.join(ARCHITECTURES)}",
@@ -225,14 +224,9 @@ def read_layout(config: Config) -> Layout:
             DAMAGED_HINT,
         )
     n_ff, n_vocab = config.count("intermediate_size"), config.count("vocab_size")
+    width = n_head_kv * head_dim
     states = tuple(
-        LayerState(
-            k_width=n_head_kv * head_dim,
-            v_width=n_head_kv * head_dim,
-            head_dim_k=head_dim,
-            head_dim_v=head_dim,
-            window=window,
-        )
+        LayerState(k_width=width, v_width=width, head_dim_k=head_dim, head_dim_v=head_dim, window=window)
         for window in _windows(config, family, n_layer)
     )
     shape = ModelShape(
@@ -253,25 +247,20 @@ def read_layout(config: Config) -> Layout:
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     """Return how many positions the cache keeps for each layer, None for all."""
-    none: list[int | None] = [None] * n_layer
+    is_qwen = family.architecture in ("qwen2", "qwen3")
     window = config.values.get("sliding_window", family.window)
-    if family.window is None and "sliding_window" not in config.values:
-        return none
-    if window is None or not config.flag("use_sliding_window", family.architecture not in ("qwen2", "qwen3")):
-        return none
+    if window is None or not config.flag("use_sliding_window", not is_qwen):
+        return [None] * n_layer
     n_kept = config.count("sliding_window", family.window)
     kinds = config.read("layer_types", list[str], None)
     if kinds is not None:
         if len(kinds) != n_layer:
-            raise BadFile(
-                f"{config.name}: layer_types names {len(kinds)} layers, num_hidden_layers {n_layer}",
-                DAMAGED_HINT,
-            )
+            raise BadFile(f"{config.name}: layer_types names {len(kinds)} of {n_layer} layers", DAMAGED_HINT)
         return [n_kept if kind == "sliding_attention" else None for kind in kinds]
     if family.period is not None:
         period = config.count("sliding_window_pattern", family.period)
         return [n_kept if (layer + 1) % period else None for layer in range(n_layer)]
-    default = 28 if family.architecture in ("qwen2", "qwen3") else 0
+    default = 28 if is_qwen else 0
     is_every = config.values.get("max_window_layers", default) == 0
     first = 0 if is_every else config.count("max_window_layers", default)
     return [n_kept if layer >= first else None for layer in range(n_layer)]
@@ -293,23 +282,23 @@ def _layer(config: Config, family: _Family, shape: ModelShape, layer: int) -> It
     bias = config.flag("attention_bias", False) if family.qkv_bias is None else family.qkv_bias
     output_bias = bias if family.qkv_bias is None else False
     mlp_bias = config.flag("mlp_bias", False) if family.mlp_bias else False
+    into = [
+        ("self_attn.q_proj", "ATTN_Q", n_query, n_embd, bias),
+        ("self_attn.k_proj", "ATTN_K", n_kv, n_embd, bias),
+        ("self_attn.v_proj", "ATTN_V", n_kv, n_embd, bias),
+        ("mlp.gate_proj", "FFN_GATE", n_ff, n_embd, mlp_bias),
+        ("mlp.up_proj", "FFN_UP", n_ff, n_embd, mlp_bias),
+    ]
     if family.fused:
-        linears = [
+        into = [
             ("self_attn.qkv_proj", "ATTN_QKV", n_query + 2 * n_kv, n_embd, bias),
-            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
             ("mlp.gate_up_proj", "FFN_UP", 2 * n_ff, n_embd, mlp_bias),
-            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
         ]
-    else:
-        linears = [
-            ("self_attn.q_proj", "ATTN_Q", n_query, n_embd, bias),
-            ("self_attn.k_proj", "ATTN_K", n_kv, n_embd, bias),
-            ("self_attn.v_proj", "ATTN_V", n_kv, n_embd, bias),
-            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
-            ("mlp.gate_proj", "FFN_GATE", n_ff, n_embd, mlp_bias),
-            ("mlp.up_proj", "FFN_UP", n_ff, n_embd, mlp_bias),
-            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
-        ]
+    linears = [
+        *into,
+        ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
+        ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
+    ]
     norms = [("input_layernorm", "ATTN_NORM", n_embd)]
     if family.four_norms:
         norms += [

@@ -210,8 +210,7 @@ def _tensor_bytes(tensors: list[Any]) -> int:
 
 _SEED = 20240601
 _TILE = 1 << 20
-"""Random numbers that are made once and repeated: what a matrix holds changes no time, and making 7 billion takes a
-minute."""
+"""Random numbers that are made once and repeated: the values do not affect the time, and 7 billion take a minute."""
 _STD = 0.02
 """`initializer_range` of most configs; activations of a random model stay finite with it."""
 _CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
@@ -236,9 +235,7 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
-        raise TransformersRefused(
-            "load", f"{setup.method} is computed on a CUDA GPU, and torch sees none; bf16, f16 and f32 need none"
-        )
+        raise TransformersRefused("load", f"{setup.method} is computed on a CUDA GPU, and torch sees none")
     options = {
         "dtype": torch_dtype(setup.dtype),
         "attn_implementation": setup.attention,

@@ -30,11 +30,10 @@ from ggbench.experiments.tune.record import (
     ratio_text,
 )
 from ggbench.machine.gpus import list_gpus
-from ggbench.machine.records import Environment, Gpu
+from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.recording import Recording
-from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
@@ -175,7 +174,7 @@ def _median_ms(times_ns: Sequence[float | None]) -> float | None:
 
 
 def _measured_in(segment: TuneSegment) -> int:
-    """The one candidate of a proof; the baseline where it failed."""
+    """Return the one candidate of a proof; the baseline if that failed."""
     return max(timing.candidate for timing in segment.timings)
 
 
@@ -184,50 +183,34 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
 
     A search counts if it has the same header, or was asked for by the same name. Raises StoreError.
     """
-    header = ""
+    header, path = "", str(target.path.absolute()) if target.path is not None else ""
     with contextlib.suppress(GgbenchError):
         header = target.header().header_sha256
     here, gpus = ThisMachine.describe(), list_gpus()
     stale: FoundSetup | None = None
     for stored in store.list_runs(kind="tune"):
-        if stored.state == RUNNING or stored.is_imported or not _is_of(stored, target, header):
+        subject = stored.subject
+        is_same = (header and subject.header_sha256 == header) or (path and subject.file == path)
+        is_named_so = (subject.model, subject.quant) == (target.model, target.quant)
+        if stored.state == RUNNING or stored.is_imported or not (is_same or is_named_so):
             continue
         with contextlib.suppress(StoreError):
             run = read_run(store, stored)
-            if not _decided(run):
+            result = run.result
+            if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
+                continue
+            if not (result.has_gain or run.is_complete):
                 continue
             changed = _changed(stored, header, here, gpus)
+            text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()
+            if result.best is not None:
+                settings, gain = result.changes(result.best), ratio_text(result.ratio)
+                text = f"{changes_text(settings)}, as run {run.run_id} found: {gain} times the speed of the defaults"
+            found = FoundSetup(run.run_id, settings, text, changed)
             if not changed:
-                return _found(run)
-            stale = stale or _found(run, changed)
+                return found
+            stale = stale or found
     return stale
-
-
-def _found(run: Run, stale: tuple[str, ...] = ()) -> FoundSetup:
-    """Its text is `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
-    result = run.result
-    assert isinstance(result, TuneResult)
-    if result.best is None:
-        return FoundSetup(run.run_id, {}, f"run {run.run_id} found no settings that beat the defaults", stale)
-    changed, gain = result.changes(result.best), ratio_text(result.ratio)
-    text = f"{changes_text(changed)}, as run {run.run_id} found: {gain} times the speed of the defaults"
-    return FoundSetup(run.run_id, changed, text, stale)
-
-
-def _is_of(stored: StoredRun, target: Target, header: str) -> bool:
-    subject = stored.subject
-    if header and subject.header_sha256 == header:
-        return True
-    path = str(target.path.absolute()) if target.path is not None else ""
-    return (path and subject.file == path) or (subject.model, subject.quant) == (target.model, target.quant)
-
-
-def _decided(run: Run) -> bool:
-    """Whether a gain was proven, or the search ended without one."""
-    result = run.result
-    if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
-        return False
-    return result.has_gain or run.is_complete
 
 
 def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
@@ -242,10 +225,6 @@ def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu,
         found.append(f"the CPU, {environment.cpu} with {environment.n_cores} cores then")
     if tuple(gpu.name for gpu in environment.gpus) != here.gpus:
         found.append("the GPUs")
-    elif _drivers(environment) != tuple(gpu.driver for gpu in gpus):
-        found.append(f"the driver, {', '.join(str(each) for each in dict.fromkeys(_drivers(environment)))} then")
+    elif (drivers := [gpu.driver for gpu in environment.gpus]) != [gpu.driver for gpu in gpus]:
+        found.append(f"the driver, {', '.join(map(str, dict.fromkeys(drivers)))} then")
     return tuple(found)
-
-
-def _drivers(environment: Environment) -> tuple[str | None, ...]:
-    return tuple(gpu.driver for gpu in environment.gpus)

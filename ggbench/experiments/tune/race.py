@@ -15,7 +15,7 @@ scripts/compare_optuna shows what the first finds in the same time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ggbench.experiments.tune.record import TuneSegment, TuneTiming
@@ -116,31 +116,29 @@ class Race:
                 near.append(each)
         return min(near, key=lambda each: (n_changes[each], -self.mean(each)))
 
+    def _gain(self, candidate: int) -> tuple[float, float, int] | None:
+        """Return the mean of a candidate's scores, its standard error and degrees of freedom; None if unknown."""
+        scores, (variance, freedom) = self.scores.get(candidate), self.noise
+        return (self.mean(candidate), math.sqrt(variance / len(scores)), freedom) if scores and freedom else None
+
     def is_promising(self, candidate: int) -> bool:
         """Return whether a candidate was faster than the baseline by more than its standard error."""
-        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
-        if not n_scores or not freedom:
-            return False
-        return self.mean(candidate) > max(math.log(LEAST_GAIN), math.sqrt(variance / n_scores))
+        found = self._gain(candidate)
+        return found is not None and found[0] > max(math.log(LEAST_GAIN), found[1])
 
     def is_open(self, candidate: int) -> bool:
         """Return whether a candidate may be faster than the baseline by one percent or more."""
-        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
-        if not n_scores or not freedom:
-            return False
-        return self.mean(candidate) + t_point(2 * _ERROR, freedom) * math.sqrt(variance / n_scores) > _EQUAL
+        found = self._gain(candidate)
+        return found is not None and found[0] + t_point(2 * _ERROR, found[2]) * found[1] > _EQUAL
 
     @property
     def is_sorted(self) -> bool:
-        """Whether it is known of each that is still in the race whether it is faster than the baseline."""
-        variance, freedom = self.noise
-        if not freedom or len(self._measured()) < len(self.alive):
-            return not self.alive
-        t = t_point(2 * _ERROR, freedom)
-        return all(
-            self.mean(each) > t * math.sqrt(variance / len(self.scores[each])) or not self.is_open(each)
-            for each in self.alive
-        )
+        """Whether each candidate still in the race is known to be faster than the baseline, or known not to be."""
+        for each in self.alive:
+            found = self._gain(each)
+            if found is None or (found[0] <= t_point(2 * _ERROR, found[2]) * found[1] and self.is_open(each)):
+                return False
+        return True
 
     @property
     def noise(self) -> tuple[float, int]:
@@ -159,8 +157,7 @@ class Race:
         return 0.0 if candidate == BASELINE else _mean(_mean(score) for score in self.scores[candidate])
 
     def look(self) -> list[tuple[int, Expected]]:
-        """Drop and return the candidates that are clearly slower than the leader, each with its speed over the
-        leader's.
+        """Drop the candidates that are clearly slower than the leader; return each with its speed over the leader's.
 
         The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, which sums to 1
         over all looks, and shared among the candidates.
@@ -191,15 +188,15 @@ class Race:
         return all(difference + t * error < _EQUAL for difference, error in differences)
 
     def ratio(self, candidate: int) -> Expected | None:
-        """Return a candidate's speed over the baseline's with its own 95 % interval; None where it was not measured."""
-        return self._interval(candidate, [_mean(score) for score in self.scores.get(candidate, [])])
+        """Return a candidate's speed over the baseline's with its own 95 % interval; None if it was not measured."""
+        return self._interval(candidate, _mean)
 
     def part(self, candidate: int, index: int) -> Expected | None:
         """Return the same of one depth and phase."""
-        return self._interval(candidate, [score[index] for score in self.scores.get(candidate, [])])
+        return self._interval(candidate, lambda score: score[index])
 
-    def _interval(self, candidate: int, values: Sequence[float]) -> Expected | None:
-        variance, freedom = self.noise
+    def _interval(self, candidate: int, value: Callable[[Vector], float]) -> Expected | None:
+        values, (variance, freedom) = [value(each) for each in self.scores.get(candidate, ())], self.noise
         if not values or not freedom:
             return None
         return _ratio(_mean(values), t_point(_ERROR, freedom) * math.sqrt(variance / len(values)))
