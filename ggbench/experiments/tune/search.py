@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-import msgspec
 import statistics
-from collections.abc import (Callable, Generator, Sequence)
-from ggbench.decisions.known import (MeasuredLosses, measured_losses)
-from ggbench.engines.contract import (DecodeAtDepth, Engine, Source)
-from ggbench.engines.endings import (Cancelled, Completed, Ending, EngineEnded)
-from ggbench.engines.events import (PromptRead, Ready, Steps)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (DoesNotFit)
-from ggbench.experiments.tune.race import (BASELINE, BETWEEN_BASELINES, Choice, Known, Race, blocks_for, choices, combined, drift_of, in_order, is_steady, singles)
-from ggbench.experiments.tune.record import (DepthTiming, MOST_GEN, Stage, TuneCandidate, TuneDropped, TuneFailed, TuneNoise, TuneSegment, TuneSettings, TuneTimeUp, TuneTiming, changes, changes_text)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.machine.host import (describe_cpu, logical_cpus)
-from ggbench.machine.readings import (BusyPrograms)
-from ggbench.runs.experiment import (Concluded, Conclusion)
-from ggbench.runs.progress import (PointMeasured, Progress, Working)
-from ggbench.runs.recording import (WorkerStarted)
-from ggbench.runs.session import (Session)
-from ggbench.sizing.what_helps import (SetupSizes)
-from ggbench.units import (counted, format_number, format_percent, format_rough_seconds)
-from msgspec.structs import (replace)
-from time import (monotonic)
+from collections.abc import Callable, Generator, Sequence
+from time import monotonic
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.known import MeasuredLosses, measured_losses
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
+from ggbench.engines.events import PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.tune.race import (
+    BASELINE,
+    BETWEEN_BASELINES,
+    Choice,
+    Known,
+    Race,
+    blocks_for,
+    choices,
+    combined,
+    drift_of,
+    in_order,
+    is_steady,
+    singles,
+)
+from ggbench.experiments.tune.record import (
+    MOST_GEN,
+    DepthTiming,
+    Stage,
+    TuneCandidate,
+    TuneDropped,
+    TuneFailed,
+    TuneNoise,
+    TuneSegment,
+    TuneSettings,
+    TuneTimeUp,
+    TuneTiming,
+    changes,
+    changes_text,
+)
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.host import describe_cpu, logical_cpus
+from ggbench.machine.readings import BusyPrograms
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.recording import WorkerStarted
+from ggbench.runs.session import Session
+from ggbench.sizing.what_helps import SetupSizes
+from ggbench.units import counted, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
 """Blocks of the proof; each measures the finalist twice."""
