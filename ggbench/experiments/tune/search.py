@@ -15,8 +15,20 @@ from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
-from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
+from ggbench.experiments.tune.race import (
+    BASELINE,
+    BETWEEN_BASELINES,
+    Choice,
+    Known,
+    Race,
+    blocks_for,
+    choices,
+    combined,
+    drift_of,
+    in_order,
+    is_steady,
+    singles,
+)
 from ggbench.experiments.tune.record import (
     MOST_GEN,
     DepthTiming,
