@@ -10,22 +10,22 @@ import html
 import io
 import json
 import re
-from collections.abc import (Iterable, Mapping, Sequence)
-from ggbench import (__version__)
-from ggbench.decisions.compare.comparison import (Comparison)
-from ggbench.decisions.compare.show import (sentences_of, spread_sentence)
-from ggbench.formats.report import (ReportedModel, all_charts)
-from ggbench.show import (UNKNOWN, letter)
-from ggbench.show.columns import (column_of, column_texts)
-from ggbench.show.figures import (BarChart, Chart, Figure, OUTSIDE, StackChart, runs_of)
-from ggbench.show.listed_runs import (SavedRun)
-from ggbench.show.machine import (machine_text, reproducing)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.show.vega import (Drawing, LIMITS, ON_PAPER, ON_SLATE, PAGE, as_vega, labels_of, title_of, vega_script)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (counted)
-from importlib.resources import (files)
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 
+from ggbench import __version__
+from ggbench.decisions.compare.comparison import Comparison
+from ggbench.decisions.compare.show import sentences_of, spread_sentence
+from ggbench.formats.report import ReportedModel, all_charts
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.columns import column_of, column_texts
+from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
+from ggbench.show.listed_runs import SavedRun
+from ggbench.show.machine import machine_text, reproducing
+from ggbench.show.presenter import presenter_of
+from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
+from ggbench.text import in_words, sanitize
+from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
 """Characters of a line of a run's details."""
