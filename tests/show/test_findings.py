@@ -13,7 +13,7 @@ from ggbench.show.anonymous import Paths
 from tests.fakes.machines import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU
 
 PATHS = Paths(Path(HOME))
-WITH_AMX = (("CPU", (("AVX2", "1"), ("AVX512", "1"), ("AMX_INT8", "1"))),)
+WITH_AMX = {"CPU": {"AVX2": "1", "AVX512": "1", "AMX_INT8": "1"}}
 
 
 def found_in(checkup: Checkup) -> tuple[Finding, ...]:

@@ -206,14 +206,10 @@ def _score_row(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, n
 
 
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
-    positions = range(request.start, request.stop)
-    batch = make_batch(
-        [
-            (chunk[at], at, seq, at < request.start + n_scored)
-            for seq, chunk in enumerate(request.chunks)
-            for at in positions
-        ]
-    )
+    rows: list[tuple[int, int, int, bool]] = []
+    for seq, chunk in enumerate(request.chunks):
+        rows += [(chunk[at], at, seq, at < request.start + n_scored) for at in range(request.start, request.stop)]
+    batch = make_batch(rows)
     try:
         status = lib.llama_decode(context, batch)
     finally:
