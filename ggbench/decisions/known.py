@@ -155,7 +155,6 @@ def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: Bandwidt
 
 
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
-    """Return the latency of two parts, each at its share of the bandwidth."""
     weights, kv = shares.weights, shares.kv_cache
     return Expected(
         weights_ms / weights.value + kv_ms / kv.value,
@@ -220,7 +219,6 @@ class ThisMachine(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...]
     llama_cpp_python: str
     threads: int
-    """The default number of threads."""
 
     @classmethod
     def describe(cls) -> ThisMachine:
@@ -262,7 +260,6 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     scores: tuple[_Scored, ...] = ()
 
     def among(self, headers: Collection[str]) -> MeasuredLosses:
-        """Return the divergences of the files of one model."""
         return MeasuredLosses(tuple(each for each in self.scores if each.header in headers))
 
     def of_weights(self, header: str) -> Loss | None:

@@ -29,7 +29,6 @@ class ModelPlan(msgspec.Struct, frozen=True):
     alternative: PlanRow | None
     """A smaller quant that was not requested, if none of the rows fits."""
     sources: dict[str, str]
-    """Where each kind of figure comes from."""
 
 
 def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
@@ -49,10 +48,7 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
 
 
 def plan_model(
-    targets: Sequence[Target],
-    request: PlanRequest,
-    allocator: DryAllocator,
-    smaller: Callable[[int], Sequence[Target]],
+    targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator, smaller: Callable[[int], Sequence[Target]]
 ) -> ModelPlan:
     """Return the rows of all targets, and what would help.
 

@@ -30,7 +30,6 @@ class Named(msgspec.Struct, frozen=True):
     quant: str = ""
 
     def require(self, file: SourceFile, tool: str) -> tuple[str, str]:
-        """Return model and quant. Raises UsageError if one is missing."""
         missing = [option for option, text in (("--model", self.model), ("--quant", self.quant)) if not text]
         if missing:
             what = "its model" if "--model" in missing else "its quant"
@@ -53,7 +52,6 @@ class ImportedRun(msgspec.Struct, frozen=True):
 
 
 def observed(records: Sequence[object], at_ns: int = 0) -> list[tuple[int, str, object]]:
-    """Return records as the store takes them."""
     return [(at_ns, kind_of(type(record)), record) for record in records]
 
 

@@ -91,7 +91,6 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @property
     def n_depth(self) -> int:
-        """Return the tokens in the cache before the test."""
         return self.integer("n_depth")
 
     @property
@@ -102,7 +101,6 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @property
     def setting(self) -> tuple[tuple[str, Cell], ...]:
-        """Return the fields that rows of one model, machine and config have in common."""
         return tuple((name, value) for name, value in self.fields.items() if name not in _OF_THE_TEST)
 
     @property
@@ -232,7 +230,6 @@ _BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
 def as_markdown(rows: Sequence[BenchRow]) -> str:
-    """Return the table with the columns that llama-bench would show, and a line for each build."""
     shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
     short = {field: name for name, field in _NAMES.items()}
     headers = ["model", "size", "params", "backend", *(short.get(name, name) for name in shown), "test", "t/s"]

@@ -1,5 +1,7 @@
-"""llama-perplexity's printed results as quality runs. It prints figures to stdout and their basis to stderr, so a file
-needs both. Source: llama.cpp's tools/perplexity/perplexity.cpp.
+"""llama-perplexity's printed results as quality runs.
+
+It prints figures to stdout and their basis to stderr, so a file needs both.
+Source: llama.cpp's tools/perplexity/perplexity.cpp.
 """
 
 from __future__ import annotations
@@ -45,7 +47,6 @@ _HINT = f"give the file as {TOOL} wrote it"
 
 
 def is_perplexity(text: str) -> bool:
-    """Return whether the text has the tool's figures, final or running."""
     return bool(re.search(_FINAL, text) or re.search(_MEASURED["kld"], text) or _SCORES.search(text))
 
 

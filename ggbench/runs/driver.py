@@ -69,7 +69,9 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
 
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
     """The run that a recording makes: as it ends, and read from the store after a kill."""
-    head = _changed_head(recording)
+    head = recording.head
+    if head.environment is not None and recording.machine_changes:
+        head = replace(head, environment=replace(head.environment, changes=recording.machine_changes))
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
     gpu_use = recording.gpu_use
@@ -81,13 +83,6 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
     if memory.other_bytes is None:
         memory = replace(memory, other_bytes=_other_bytes(memory, gpu_use))
     return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
-
-
-def _changed_head(recording: Recording) -> RunHead:
-    head = recording.head
-    if head.environment is None or not recording.machine_changes:
-        return head
-    return replace(head, environment=replace(head.environment, changes=recording.machine_changes))
 
 
 def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:

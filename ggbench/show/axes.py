@@ -61,18 +61,15 @@ def tick_step(low: float, high: float, count: int) -> float:
 
 
 def ticks_within(low: float, high: float, step: float) -> list[float]:
-    """Return the multiples of `step` from `low` to `high`."""
     first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
     return [index * step for index in range(first, last + 1)]
 
 
 def tick_below(value: float, step: float) -> float:
-    """Return the largest multiple of `step` that is not above `value`."""
     return math.floor(value / step + _ROUNDING) * step
 
 
 def tick_decimals(step: float) -> int:
-    """Return how many decimals the multiples of `step` need."""
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
 
 
@@ -163,7 +160,6 @@ def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
 
 
 def _nearest(x: Integers, places: Floats) -> Integers:
-    """Return the index of the value of a sorted `x` that is nearest to each place."""
     above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
     is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
     return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)

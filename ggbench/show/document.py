@@ -1,6 +1,7 @@
-"""JSON documents, each declared once as shapes whose fields know their values, types and meanings. From one declaration
-come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields that come from a
-record have its types and docstrings.
+"""JSON documents, each declared once as shapes whose fields know their values, types and meanings.
+
+From one declaration come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields
+that come from a record have its types and docstrings.
 """
 
 from __future__ import annotations
@@ -73,8 +74,6 @@ class Shape:
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """The type of a field that holds objects of a shape: one, several, or each under a name."""
-
     shape: Shape
     how: Literal["one", "many", "by name"]
     or_null: bool = False
@@ -90,7 +89,6 @@ class Document(Shape):
         self.schema, self.printed_by = schema, printed_by
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
-        """Return the document made from `of`, its schema first."""
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
 
 
@@ -192,7 +190,6 @@ _Type: TypeAlias = Any
 _Record = TypeVar("_Record")
 
 _MADE = "documents"
-"""The module of the structs made from shapes."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -212,16 +209,18 @@ def schema_of(document: Document) -> Json:
 
 
 def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
-    """Return JSON of this shape as an object with its fields, None for a missing one. `dec_hook` is msgspec's. Raises
-    msgspec.ValidationError for wrong types.
+    """Return JSON of this shape as an object with its fields, None for a missing one.
+
+    `dec_hook` is msgspec's. Raises msgspec.ValidationError for wrong types.
     """
     return msgspec.convert(content, _Types(has_texts=False).of(shape), dec_hook=dec_hook)
 
 
 def record_of(shape: Shape, found: object, record: type[_Record], **members: object) -> _Record:
-    """Return the record whose members are fields of the shape, from what `read_object` returned. A null becomes the
-    default of a member that cannot be None. Raises TypeError for a missing member without a default, and whatever the
-    record raises.
+    """Return the record whose members are fields of the shape, from what `read_object` returned.
+
+    A null becomes the default of a member that cannot be None. Raises TypeError for a missing member without a default,
+    and whatever the record raises.
     """
     hints = get_type_hints(record)
     known = {

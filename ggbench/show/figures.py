@@ -79,7 +79,6 @@ class Figure(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
     caption: str = ""
     is_log: bool = False
-    """Whether both axes are logarithmic."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     """Ends of the x and the y axis; None for those of the values."""
 
@@ -206,8 +205,6 @@ class StackPart(msgspec.Struct, frozen=True):
 
 
 class ChartPoint(msgspec.Struct, frozen=True):
-    """One point, for one run or several runs of one quant."""
-
     run: int
     x: float
     y: float
@@ -242,7 +239,6 @@ class PointChart(msgspec.Struct, frozen=True):
     y_title: str
     points: tuple[ChartPoint, ...]
     has_labels: bool = False
-    """Whether each point is labelled with its run's name."""
     counts: bool = False
     """Whether the x axis counts, so that it has only whole numbers."""
 
@@ -298,7 +294,6 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
 
 
 def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
-    """Return the memory of each run by weights, KV cache, compute and output buffers, and the rest."""
     held: dict[int, dict[str, int]] = {}
     for index, memory in enumerate(summary.memory for summary in summaries):
         if memory.buffers and memory.n_ctx is not None:
@@ -322,7 +317,6 @@ def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:
-    """Return tokens/s of prompts by their length."""
     curves = []
     for name, summary in zip(names, summaries, strict=True):
         found = [each for each in summary.prefills if not each.n_depth]

@@ -261,7 +261,6 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
 
 
 def _note(run: ListedRun) -> str:
-    """Return what is wrong with a run, after the mark of an imported one."""
     mark, summary = imported_text(run.stored.environment), run.summary
     if summary is None or run.problem:
         problem = run.problem

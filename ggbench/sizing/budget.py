@@ -191,11 +191,10 @@ class SearchBudget(msgspec.Struct, frozen=True):
     """The memory that a search may take: of all GPUs in use together, else main memory."""
 
     planned: Budget
-    """As `plan` counts it, summed over GPUs."""
+    """The budget of a plan, summed over GPUs."""
     held_bytes: int
     """What the worker can take in all; at least what is planned."""
     free_bytes: int
-    """Before anything was loaded."""
     worker_limit_bytes: int | None
     """Limit of the worker on each GPU, None for no limit. Main memory is always limited, since Linux overcommits."""
     worker_reserve_bytes: int = 0

@@ -42,7 +42,6 @@ class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
         return self.server or "this machine"
 
     def layers_ms(self, n_layers: int, n: float) -> float:
-        """Return the time of `n_layers` layers at position n."""
         return n_layers * (self.layer_ms + self.kv_ms * (n - 1))
 
 
@@ -50,7 +49,7 @@ class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
     """How many layers each device gets, and the expected speed."""
 
     n_layers: tuple[int, ...]
-    """By device, the output not counted."""
+    """Layers of each device, without the output."""
     b_ms: float
     """Latency of the first token."""
     at_n_ctx_ms: float
@@ -115,10 +114,8 @@ class DeviceSplit:
         """Device of each layer, the output as the last; None is main memory."""
         self._file, self._setup = file, setup
         self.weight_bytes = self._weights()
-        """Bytes on each device."""
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        """Return what each device holds with a context."""
         caches, compute = self._caches(context), dict(context.device_compute)
         return tuple(
             PlannedDevice(

@@ -44,7 +44,6 @@ class Cluster(msgspec.Struct, frozen=True):
     devices: tuple[DeviceMemory, ...]
     """In llama.cpp's order."""
     links: Mapping[str, Link]
-    """By server."""
     launch: Callable[[], Engine]
     on_step: Callable[[str], None]
     """Called with a text of what is being done."""
@@ -315,7 +314,6 @@ def _step_ms(engine: Engine, n_depth: int) -> float:
 
 
 def _completed(events: Iterator[object]) -> list[object]:
-    """Return all events of a request. Raises EngineFailed if it did not complete."""
     found = list(events)
     ending = found[-1]
     if isinstance(ending, Ending) and not isinstance(ending, Completed):

@@ -23,18 +23,13 @@ from ggbench.sizing.theory.offload import device_layers
 
 
 class DryContext(msgspec.Struct, frozen=True):
-    """What one context would take."""
-
     n_ctx: int
-    """As llama.cpp rounded it."""
     cache_bytes: int
     """KV cache, or what replaces it, over all devices; the states of recurrent layers are within 5 KiB."""
     device_compute_bytes: int
     """Compute buffers that are not in main memory; 0 if llama.cpp uses no GPU."""
     host_compute_bytes: int
-    """Compute buffers in main memory."""
     output_bytes: int
-    """Logits, in main memory."""
     flash_attn: bool | None
     """What `auto` became; None if the log does not say."""
     device_compute: tuple[tuple[str, int], ...] = ()

@@ -52,7 +52,6 @@ class Placement:
         self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
         """Weights in the planned memory; None if a tensor's type, and so its size, is unknown."""
         self.host_weight_bytes = (self.offload.host_weight_bytes if on_gpu else 0) if is_known else None
-        """Weights outside it."""
         self.theory: KvCache | None = None
         """The whole cache by formula; None if the theory has none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""

@@ -144,7 +144,6 @@ def _planned(
 
 
 def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
-    """Return the row with what is known without the allocator."""
     named = PlanRow(
         model=variant.model,
         quant=variant.quant,

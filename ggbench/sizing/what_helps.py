@@ -94,8 +94,6 @@ def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[
 
 
 class _Sizes(msgspec.Struct, frozen=True):
-    """Sizes changed loads of one file."""
-
     file: ModelFile
     setup: LlamaConfig
     """The planned one, with its n_ctx."""

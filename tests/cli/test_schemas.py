@@ -38,7 +38,7 @@ def test_help_lists_the_schemas_and_prints_one(ggbench: Run) -> None:
     assert all(f"  {name} " in listed for name in documents())
     assert ggbench("help", "schema", "nothing").code == 2
     planned = ggbench("help", "schema", "plan").json["$defs"]["Row"]["properties"]["planned_n_ctx"]
-    assert planned["description"] == "The longest context within the budget; null where not even 256 tokens are."
+    assert planned["description"] == "The longest context within the budget; null if not even 256 tokens fit."
     assert planned["anyOf"] == [{"type": "integer"}, {"type": "null"}]
 
 

@@ -231,7 +231,6 @@ COMPARE = Document(
 def comparison_fields(
     comparison: Comparison, summaries: Sequence[QuantSummary], checks: Sequence[LimitCheck] = ()
 ) -> dict[str, object]:
-    """Return the fields of `COMPARE` for several runs."""
     named = enumerate(zip(comparison.names, summaries, strict=True))
     return {
         "rows": [

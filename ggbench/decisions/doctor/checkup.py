@@ -55,8 +55,6 @@ class Calibration(msgspec.Struct, frozen=True):
 
 
 class Checkup(msgspec.Struct, frozen=True):
-    """All that `ggbench doctor` looks at."""
-
     ggbench: str
     python: str
     os: str

@@ -199,7 +199,6 @@ def pick_figure(pick: Pick) -> Figure | None:
 
 
 def _open_to_choice(pick: Pick) -> list[Checked]:
-    """Return the candidates with a speed and a loss that miss no need."""
     able = [each for each in pick.checked if each.meets is not False]
     return [each for each in able if each.candidate.least_loss is not None and each.candidate.speed is not None]
 

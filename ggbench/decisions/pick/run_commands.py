@@ -32,12 +32,7 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 
 
 def run_commands(
-    file: FileToRun,
-    setup: LlamaConfig,
-    *,
-    on_gpu: bool,
-    n_ctx_train: int | None = None,
-    mmproj: Path | None = None,
+    file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, n_ctx_train: int | None = None, mmproj: Path | None = None
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
 

@@ -7,30 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.record import (
-    Alternative,
-    BestIn,
-    BeyondTraining,
-    Candidate,
-    Checked,
-    IsBest,
-    Loss,
-    ModelsDoNotCompare,
-    NearestMisses,
-    NeedCheck,
-    NeedsAreClose,
-    NeedsDecide,
-    NextLarger,
-    NothingToChoose,
-    NotKnown,
-    Pick,
-    Reason,
-    TurnSpeed,
-    Unknowns,
-    WhatSpeedsUp,
-)
+from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Loss, NeedCheck, Pick, TurnSpeed
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
@@ -51,12 +31,6 @@ _BEST_IN: Mapping[BestIn, str] = {
     "loss among the fastest": "loses least of those that are not clearly slower than the fastest",
     "context": "has the longest context of those that lose little",
     "parameters": "has the most parameters",
-}
-_NOT_KNOWN: Mapping[NotKnown, str] = {
-    "cache loss": "what a {cache} cache loses",
-    "weights loss": "what the weights lose",
-    "speed": "the speed",
-    "speed but for its bound": "the speed (only its upper bound)",
 }
 
 
@@ -95,49 +69,73 @@ def headline(pick: Pick) -> str:
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
-    """Return the sentences that say why."""
-    return tuple(sentence for each in pick.reasons for sentence in _sentences(each, pick))
+    if pick.recommended is None:
+        return tuple(_why_nothing(pick))
+    chosen, first, larger = pick.recommended, pick.without_needs, pick.next_larger
+    name = _named(pick, chosen.candidate)
+    sentences = []
+    if first is None or first is chosen:
+        best = _BEST_IN[pick.best_in or "loss"]
+        sentences.append(f"{name} {best}, and would be the pick without these needs too.")
+    elif first.missed:
+        sentences.append(f"{_named(pick, first.candidate)} would come first, but misses {_misses(first)}.")
+    else:
+        unknown = in_words([f"its {each.need}" for each in first.unknown])
+        other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
+        sentences.append(f"{name} meets the needs; {other}.")
+    if larger is not None and larger is not first:
+        changes = _changes(chosen.candidate, larger)
+        sentences.append(f"The next larger quant, {candidate_name(larger.candidate)}, {changes}.")
+    if figures := _not_known(chosen.candidate):
+        sentences.append(f"Not known: {'; '.join(figures)}.")
+    if chosen.unknown:
+        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
+    sentences += _beyond_training(chosen.candidate)
+    if close := [each.need for each in chosen.checks if each.is_close]:
+        sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
+    if pick.n_models > 1:
+        sentences.append("Which model answers better is not known: quality does not compare between models.")
+    return tuple(sentences)
 
 
-def _sentences(reason: Reason, pick: Pick) -> Iterator[str]:
-    def name(candidate: Candidate) -> str:
-        return candidate_name(candidate, with_model=pick.n_models > 1)
+def _named(pick: Pick, candidate: Candidate) -> str:
+    return candidate_name(candidate, with_model=pick.n_models > 1)
 
-    match reason:
-        case IsBest():
-            best = _BEST_IN[reason.best_in]
-            yield f"{name(reason.candidate)} {best}, and would be the pick without these needs too."
-        case NeedsDecide(first=first) if first.missed:
-            yield f"{name(first.candidate)} would come first, but misses {_misses(first)}."
-        case NeedsDecide(first=first):
-            unknown = in_words([f"its {each.need}" for each in first.unknown])
-            other = f"{name(first.candidate)} would come first, but whether {unknown} does is unknown"
-            yield f"{name(reason.recommended)} meets the needs; {other}."
-        case NextLarger(checked=larger):
-            yield f"The next larger quant, {candidate_name(larger.candidate)}, {_changes(reason)}."
-        case Unknowns():
-            if reason.figures:
-                cache = " and ".join(dict.fromkeys(reason.candidate.cache))
-                yield f"Not known: {'; '.join(_NOT_KNOWN[each].format(cache=cache) for each in reason.figures)}."
-            if reason.needs:
-                yield f"Whether it meets {in_words(list(map(wanted_text, reason.needs)))} is not known."
-        case BeyondTraining():
-            yield f"The model was trained with contexts of up to {format_count(reason.n_ctx_train)} tokens."
-        case NeedsAreClose():
-            needs = in_words([each.need for each in reason.needs])
-            yield f"The interval of its {needs} reaches beyond what is needed."
-        case ModelsDoNotCompare():
-            yield "Which model answers better is not known: memory, speed and context compare, quality does not."
-        case NothingToChoose():
-            refused = f"llama.cpp sizes none of them: {sanitize(reason.refusal)}."
-            yield refused if reason.refusal else "There is nothing to choose from."
-        case NearestMisses(checked=nearest):
-            yield f"The nearest, {name(nearest.candidate)}, misses {_misses(nearest)}."
-        case WhatSpeedsUp(bandwidth_ratio=None):
-            yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
-        case WhatSpeedsUp():
-            ratio = format_number(reason.bandwidth_ratio)
-            yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+
+def _why_nothing(pick: Pick) -> Iterator[str]:
+    nearest = pick.nearest_miss
+    if nearest is None:
+        yield "There is nothing to choose from."
+    elif nearest.candidate.row.outcome is not Outcome.COMPLETED:
+        yield f"llama.cpp sizes none of them: {sanitize(nearest.candidate.row.reason)}."
+    else:
+        yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
+        miss = nearest.missed[0]
+        if [each.need for each in nearest.missed] == ["speed"]:
+            if miss.is_bound and miss.value:
+                ratio = format_number(miss.wanted / miss.value)
+                yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+            else:
+                yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
+        yield from _beyond_training(nearest.candidate)
+
+
+def _beyond_training(candidate: Candidate) -> list[str]:
+    trained = candidate.row.n_ctx_train
+    if not trained or candidate.n_ctx <= trained:
+        return []
+    return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
+
+
+def _not_known(candidate: Candidate) -> list[str]:
+    figures = []
+    if candidate.joint_loss is None and candidate.cache_loss is None:
+        figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
+    if candidate.joint_loss is None and candidate.weights_loss is None:
+        figures.append("what the weights lose")
+    if candidate.speed is None or candidate.speed.is_bound:
+        figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
+    return figures
 
 
 def _misses(checked: Checked) -> str:
@@ -161,17 +159,18 @@ def _miss_text(check: NeedCheck) -> str:
             return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
 
 
-def _changes(reason: NextLarger) -> str:
+def _changes(own: Candidate, larger: Checked) -> str:
     """Return what the next larger quant misses, else what it would change."""
-    if reason.checked.missed:
-        return f"misses {_misses(reason.checked)}"
-    changes = []
-    if reason.nats is not None:
-        theirs, mine = (format_number(nats, 2) for nats in reason.nats)
+    if larger.missed:
+        return f"misses {_misses(larger)}"
+    changes, other = [], larger.candidate
+    if other.weights_loss is not None and own.weights_loss is not None:
+        theirs, mine = (format_number(loss.nats.value, 2) for loss in (other.weights_loss, own.weights_loss))
         changes.append(f"its weights lose {theirs} nats instead of {mine}")
-    if reason.speed_ratio is not None:
-        changes.append(f"it answers at {format_number(reason.speed_ratio * 100, 2)} % of the speed")
-    verb = "may meet" if reason.checked.meets is None else "meets"
+    if other.speed is not None and own.speed is not None:
+        share = format_number(100 * other.speed.tok_s.value / own.speed.tok_s.value, 2)
+        changes.append(f"it answers at {share} % of the speed")
+    verb = "may meet" if larger.meets is None else "meets"
     return f"{verb} the needs too{': ' if changes else ''}{in_words(changes or [''])}"
 
 
@@ -203,7 +202,6 @@ def turn_text(candidate: Candidate) -> str:
 
 
 def loss_source(candidate: Candidate) -> str:
-    """Return the runs that the loss was measured by; empty if none."""
     if candidate.joint_loss is not None:
         return f"loss by {candidate.joint_loss.source}"
     losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}

@@ -28,10 +28,10 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
         ),
     ] = None
     """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
-    cap_train: Annotated[
-        bool, Option("--cap-train", "Search no further than the context that the model was trained on.", FLAG)
+    beyond_train: Annotated[
+        bool, Option("--beyond-train", "Search beyond the context that the model was trained on.", FLAG)
     ] = False
-    """Search no further than the training context."""
+    """Search beyond the training context, which else ends the search."""
     prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the far end of the largest context.", FLAG)] = True
     """Decode at the far end of the largest context."""
     mmproj: str = ""

@@ -382,11 +382,6 @@ class ContextProber:
         self._engine.close()
         self._pid = self.left_bytes = self._live_n_ctx = None
 
-    def _foreseen(self, left_s: float) -> PointMeasured:
-        n_ctx = self.memory.n_ctx or 0
-        text = f"n_ctx {format_count(n_ctx)}: about {format_duration(left_s)} left to decode at its far end"
-        return PointMeasured(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
-
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
         return self._engine.open(self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes)
 
@@ -402,7 +397,10 @@ class ContextProber:
                 case Proving(stage, share, left_s):
                     if left_s is not None and not self._is_foreseen:
                         self._is_foreseen = True
-                        yield self._foreseen(left_s)
+                        n_ctx = self.memory.n_ctx or 0
+                        left = f"about {format_duration(left_s)} left to decode at its far end"
+                        text = f"n_ctx {format_count(n_ctx)}: {left}" if left_s >= _LONG_S else ""
+                        yield PointMeasured(text, ProofForeseen(n_ctx, left_s))
                     yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)
                 case Allocated():
                     self.allocated = event

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.quality.record import QualityResult, ScoredBase, result_of
+from ggbench.experiments.quality.record import QualityResult, result_of
 from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
@@ -164,7 +164,11 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
         for index, summary in enumerate(summaries)
         if (found := quality_of(summary)) is not None and found.ppl is not None
     ]
-    bases = {_base_key(found.base): found for _, _, found in scored if found.base is not None}
+    bases = {
+        (_model_key(base.subject), base.subject.quant, base.type_k, base.type_v): found
+        for _, _, found in scored
+        if (base := found.base) is not None
+    }
     has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
     losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
     if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
@@ -192,10 +196,6 @@ _NO_LOSS = Estimate(0.0, 0.0)
 def _quant_key(summary: QuantSummary) -> _QuantKey:
     types = summary.setup.cache_types or ("", "")
     return (_model_key(summary.subject), summary.subject.quant, *types)
-
-
-def _base_key(base: ScoredBase) -> _QuantKey:
-    return _model_key(base.subject), base.subject.quant, base.type_k, base.type_v
 
 
 def _model_key(subject: Subject) -> str:

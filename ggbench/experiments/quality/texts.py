@@ -38,7 +38,10 @@ def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tupl
     BadFile for one that is not UTF-8, and as `fetch_archive`.
     """
     if asked is None:
-        return _text(_topics().encode(), TOPICS, source=f"Python {platform.python_version()}")
+        from pydoc_data.topics import topics
+
+        manual = "\n".join(topics[name] for name in sorted(topics))
+        return _text(manual.encode(), TOPICS, source=f"Python {platform.python_version()}")
     if asked == WIKITEXT_2:
         archive = fetch_archive(access or HubAccess.from_environment(offline=True))
         return _text(read_text_bytes(archive), WIKITEXT_2, source=REPO)
@@ -89,12 +92,6 @@ def _text(content: bytes, name: str, path: str = "", source: str = "") -> tuple[
         raise UsageError(f"{shown} is empty", "--text takes a file of plain text")
     sha256 = hashlib.sha256(content).hexdigest()
     return TextSource(name, sha256, len(content), path, source), text.removesuffix("\n")
-
-
-def _topics() -> str:
-    from pydoc_data.topics import topics
-
-    return "\n".join(topics[name] for name in sorted(topics))
 
 
 WIKITEXT_2 = "wikitext-2"

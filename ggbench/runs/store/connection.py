@@ -117,16 +117,12 @@ def as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged schema
-        raise _store_error(path, _damaged(error)) from error
+    except UnicodeDecodeError as error:  # SQLite's own message quotes a damaged schema
+        found = sqlite3.DatabaseError(str(error))
+        found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise _store_error(path, found) from error
     except sqlite3.Error as error:
         raise _store_error(path, error) from error
-
-
-def _damaged(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
-    found = sqlite3.DatabaseError(str(error))
-    found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return found
 
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
@@ -241,18 +237,14 @@ def _connect(path: Path) -> sqlite3.Connection:
                 create_tables(connection)
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        _read_tables(connection)
+        for table in ("runs", "samples", "observations"):
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
         status = path.stat()
         _KNOWN_FILES.add((status.st_dev, status.st_ino))
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _read_tables(connection: sqlite3.Connection) -> None:
-    for table in ("runs", "samples", "observations"):
-        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
 
 
 def _text_of(raw: bytes) -> str:
