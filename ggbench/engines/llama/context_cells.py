@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import (Callable, Iterator)
-from ggbench.engines.contract import (DecodeAtDepth, ProveContext, without_gc)
-from ggbench.engines.events import (ContextProven, Event, PromptRead, Proving, Steps)
-from ggbench.engines.llama.c_functions import (lib)
-from ggbench.engines.llama.memory_limits import (beside_the_limit)
-from ggbench.engines.llama.model import (LlamaModel, LlamaRefused, make_batch, throttled)
-from typing import (Literal)
+from collections.abc import Callable, Iterator
+from typing import Literal
 
+from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
+from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.memory_limits import beside_the_limit
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch, throttled
 
 _COPY = 1
 """The sequence that copied cells arrive as."""
