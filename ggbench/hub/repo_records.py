@@ -128,7 +128,8 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
     """Group files into variants, largest first; an incomplete variant lists its missing shards."""
     groups: defaultdict[str, list[RepoFile]] = defaultdict(list)
     for file in files:
-        groups[_shared_path(file.path)].append(file)
+        shard = parse_shard_name(file.path)  # splits into different counts stay separate
+        groups[shard.sibling(shard.count) if shard else file.path].append(file)
     ordered = sorted(
         (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
         key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
@@ -141,12 +142,6 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
         names.add(name)
         variants.append(RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards)))
     return tuple(variants)
-
-
-def _shared_path(path: str) -> str:
-    """Return the key shared by the shards of one variant; splits into different counts stay separate."""
-    shard = parse_shard_name(path)
-    return path if shard is None else shard.sibling(shard.count)
 
 
 def _names(path: str) -> Iterator[str]:

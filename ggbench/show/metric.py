@@ -258,8 +258,9 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at depths up to what any of these runs reached, and at the next one. Figures beyond a run's reach
-    follow from its line and have a tilde. Raises StoreError for an unknown kind.
+    """Return tokens/s at depths up to what any of these runs reached, and at the next one.
+
+    Figures beyond a run's reach follow from its line and have a tilde. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:

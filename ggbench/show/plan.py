@@ -36,8 +36,9 @@ _MOST_SOURCES = 4
 def plan_report(
     budget: Budget, config: LlamaConfig | None, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
-    """Return facts, the table, and what would help if a quant does not fit. `config` is None for a checkpoint, which is
-    not llama.cpp's.
+    """Return facts, the table, and what would help if a quant does not fit.
+
+    `config` is None for a checkpoint, which is not llama.cpp's.
     """
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
