@@ -77,7 +77,7 @@ class _BarView(View):
         from rich.text import Text
 
         class Remaining(TimeRemainingColumn):
-            """The time left that the work states, nothing if it does not know (NaN), else (None) the bar's estimate."""
+            """The time left as the work states it; NaN shows nothing, and None the bar's estimate."""
 
             def render(self, task: Task) -> Text:
                 left_s = task.fields["left_s"]
