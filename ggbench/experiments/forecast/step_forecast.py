@@ -60,7 +60,7 @@ class _Part(msgspec.Struct, frozen=True):
     """Cost of the model's layers placed so."""
     step: _Line
     batch: _Line | None
-    """At the beginning of a prompt; None where none was timed."""
+    """At the beginning of a prompt; None if none was timed."""
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
 
 
 class StepForecast(msgspec.Struct, frozen=True):
-    """All rounds; empty where none was whole."""
+    """All rounds; empty if none was whole."""
 
     rounds: tuple[_Round, ...]
 
@@ -106,7 +106,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens until a step takes 1 ms longer, beyond any window; None where that is never, or below the noise."""
+        """Tokens until a step takes 1 ms longer, beyond any window; None if that is never, or below the noise."""
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 

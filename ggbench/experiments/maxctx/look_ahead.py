@@ -60,7 +60,7 @@ class LookAhead(msgspec.Struct, frozen=True):
         return self.known_at is None and self.bytes_per_token is not None
 
     def n_ctx_within(self, left_bytes: int) -> int | None:
-        """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
+        """The largest n_ctx whose buffers those bytes hold, by a straight line; None if no line is known."""
         if self.known_at is None or not self.bytes_per_token:
             return None
         n_ctx, n_bytes = self.known_at
@@ -156,7 +156,7 @@ def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxS
     per_token = kv_bytes_per_token(file, setup)
     room_bytes = max(0, budget.held_bytes - weight_bytes)
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
-    ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # as of a plan
+    ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`
     return LookAhead(
         plan=_plan(
             budget,

@@ -1,7 +1,7 @@
 """The largest n_ctx that really works: expected in milliseconds, closed in on with real contexts, proven by a decode.
 
-However a worker ends is an answer about the n_ctx that it was asked for. Only a model that does not load, or of which
-not even the smallest context works, is an error.
+However a worker ends, its end answers whether the n_ctx works. Only a model that does not load, or whose smallest
+context does not work, is an error.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Race:
 
     @property
     def leader(self) -> int:
-        """The fastest that is still in the race; the baseline where none is faster by more than its standard error."""
+        """The fastest still in the race; the baseline if none is faster by more than its standard error."""
         best = max(self._measured(), key=self.mean, default=BASELINE)
         return best if self.is_promising(best) else BASELINE
 
@@ -284,7 +284,7 @@ class Known(msgspec.Struct, frozen=True):
     """Threads that the machine runs at once."""
     n_cores: int
     flash_attn: bool | None
-    """What the baseline's became; None where that is unknown."""
+    """What the baseline's became; None if unknown."""
     placements: Sequence[Choice] = ()
     """Other ways to split a model that does not fit on the GPU."""
     n_gpus: int = 0
@@ -355,7 +355,7 @@ def combined(
 
 
 def merged(baseline: LlamaConfig, together: Iterable[Choice]) -> LlamaConfig | None:
-    """Return the baseline with these changes; None where two disagree, or llama.cpp refuses what they make."""
+    """Return the baseline with these changes; None if two disagree, or llama.cpp refuses what they make."""
     fields: dict[str, Any] = {}
     for choice in together:
         if any(name in fields and fields[name] != value for name, value in choice.items()):

@@ -108,13 +108,7 @@ class _Search:
     """One search. A candidate that fails is out of it; a baseline that fails ends it."""
 
     def __init__(
-        self,
-        session: Session,
-        file: ModelFile,
-        sizes: SetupSizes,
-        baseline: TuneCandidate,
-        known: Known,
-        began: float,
+        self, session: Session, file: ModelFile, sizes: SetupSizes, baseline: TuneCandidate, known: Known, began: float
     ) -> None:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
@@ -139,7 +133,7 @@ class _Search:
         """Duration of each candidate's last measurement."""
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """Raises EngineEnded where the baseline fails or the run was cancelled."""
+        """Raises EngineEnded if the baseline fails or the run was cancelled."""
         baseline = self._candidates[BASELINE].setup
         dimensions = choices(baseline, self._settings, self._known)
         alone = singles(baseline, dimensions)
