@@ -13,11 +13,10 @@ import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun, StoredSamples
-from ggbench.runs.stored import read_recording, read_run
+from ggbench.runs.store.runs import RUNNING, StoredSamples
+from ggbench.runs.stored import read_recording
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Value, column_of
 from ggbench.show.figures import Figure, PlottedRun
@@ -45,11 +44,6 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     @property
     def run_id(self) -> int:
         return self.listed.run_id
-
-    @property
-    def readings(self) -> tuple[MachineReading, ...]:
-        """The machine while it ran."""
-        return tuple(each for each in self.observations if isinstance(each, MachineReading))
 
     @property
     def summary(self) -> QuantSummary:
@@ -133,8 +127,8 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
     runs = []
     for stored in store.list_runs():
         before = known.get(stored.run_id)
-        runs.append(before if before is not None and before.stored == stored else _read_run(store, stored))
-    return named_runs([run for run in runs if run is not None])
+        runs.append(before if before is not None and before.stored == stored else ListedRun.of(stored, store))
+    return named_runs(runs)
 
 
 def read_measured(store: Store, run_id: int) -> MeasuredRun:
@@ -142,12 +136,10 @@ def read_measured(store: Store, run_id: int) -> MeasuredRun:
     try:
         stored = store.load_run(run_id)
         samples = store.load_samples(run_id)
-        listed = _read_run(store, stored)
-        recorded = read_recording(store, stored).observations if listed and listed.run else ()
+        listed = ListedRun.of(stored, store)
+        recorded = read_recording(store, stored).observations if listed.run else ()
     except UnknownName:
-        listed = None
-    if listed is None:
-        raise StoreError(f"run {run_id} was deleted meanwhile", "the list is up to date again")
+        raise StoreError(f"run {run_id} was deleted meanwhile", "the list is up to date again") from None
     return MeasuredRun(listed, samples, tuple(each.body for each in recorded))
 
 
@@ -184,22 +176,3 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
         return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
-
-
-def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
-    """Return a sentence for each run in progress: `Run 3 is still running: ….`"""
-    return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if run.stored.state == RUNNING)
-
-
-def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
-    """Return a run, as far as its samples go if it has not finished; None if it was deleted since."""
-    listed = ListedRun.of(stored) if stored.is_finished else None
-    if listed is not None and not listed.problem:
-        return listed
-    try:
-        run = read_run(store, stored)  # if its result is of another version, its samples may still be read
-    except UnknownName:
-        return None
-    except GgbenchError as error:
-        return ListedRun(stored, None, sanitize(error.message))
-    return ListedRun(stored, run, sanitize(run.reason) if listed else "")

@@ -17,7 +17,7 @@ from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.results import CompareScreen, ResultsScreen, RunDetails
+from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
@@ -116,7 +116,7 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
         assert "1 marked" in words_of(app)
         await pilot.click(RunsTable, offset=(20, 2), times=2)
         await settle(app, pilot)
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
         assert "Run 3" in words_of(app)
 
     look(steps)
@@ -238,7 +238,7 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
         assert "nobody foresaw this" in message(app)
         works = True
         await press(app, pilot, "r", "enter")
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
 
     drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
@@ -246,7 +246,7 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
 def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
         assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         await press(app, pilot, "end")
         assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
@@ -262,7 +262,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "c")
         assert "Mark two or more runs" in message(app)
         await press(app, pilot, "j", "space", "c")
-        assert isinstance(app.screen, CompareScreen)
+        assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
         assert "Comparing runs 3, 1" in text
         assert "★ 10.0" in text

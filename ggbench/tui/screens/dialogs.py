@@ -7,6 +7,7 @@ app if there is none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -26,7 +27,7 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.gpus import known_gpus
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
@@ -128,19 +129,13 @@ class SaveChoice(Dialog["ReportForm | None"]):
             self.dismiss(form)
 
 
-_TWIN = (
-    "twin",
-    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
-)
-
-
 class HelpScreen(Dialog[None]):
     """Closed by esc, q, ? or enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
-        Binding("j", "scroll('down')", show=False),
-        Binding("k", "scroll('up')", show=False),
+        Binding("j", "scroll(1)", show=False),
+        Binding("k", "scroll(-1)", show=False),
     ]
 
     def __init__(self, about: Screen[Any]) -> None:
@@ -151,17 +146,16 @@ class HelpScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_subtitle = "esc closes"
-            about = getattr(self._about, "HELP", "")
-            if about:
+            if about := getattr(self._about, "HELP", ""):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
             yield Static("\nNumbers\n", classes="heading", markup=False)
             yield Static(f"{FORMULA}\n", markup=False)
-            yield Static(_two_columns(dict((*terms(), _TWIN))))
+            twin = "A file with a model's exact shape and random weights: same size and speed, meaningless text."
+            yield Static(_two_columns({**dict(terms()), "twin": twin}))
 
-    def action_scroll(self, direction: str) -> None:
-        sheet = self.query_one(VerticalScroll)
-        sheet.scroll_relative(y=1 if direction == "down" else -1, animate=False)
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def _keys(self) -> Table:
         """List each action once, with all of its keys."""
@@ -307,10 +301,7 @@ class CardPicker(Dialog[CardChoice | None]):
     def action_move(self, lines: int) -> None:
         """Move in the list; the input keeps the focus."""
         options = self.query_one(OptionList)
-        if lines > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
         """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
@@ -328,24 +319,15 @@ class CardPicker(Dialog[CardChoice | None]):
             add(_HERE, "this machine")
         if current is not None and current_id == _CURRENT and not words:
             add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
-        size_bytes = _size(text)
-        if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
-            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
+        with contextlib.suppress(UsageError):
+            if text.strip() and (size_bytes := parse_size(text)) > CARD_RESERVE_BYTES:
+                add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
         for gpu in known_gpus():
             if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
                 add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
-            return
-        notice = "no such card; write a size like 24GiB"
-        if size_bytes is not None:
-            notice = f"too small: a card needs more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
-        options.add_option(Option(Text(notice), disabled=True))
-
-
-def _size(text: str) -> int | None:
-    try:
-        return parse_size(text) if text.strip() else None
-    except GgbenchError:
-        return None
+        else:
+            least = f"no such card; a size must be more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
+            options.add_option(Option(Text(least), disabled=True))
