@@ -106,7 +106,6 @@ class GgbenchApp(App[None]):
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
 
     def on_unmount(self) -> None:
-        """Stop all workers, however the app ends."""
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -123,7 +122,6 @@ class GgbenchApp(App[None]):
 
     @on(QueueChanged)
     def announce_ended_runs(self) -> None:
-        """Notify the screens of runs that ended since the last call."""
         n_over = sum(item.state.is_over for item in self.run_queue.items)
         if n_over > self._n_announced:
             self._n_announced = n_over
@@ -134,7 +132,6 @@ class GgbenchApp(App[None]):
 
     @on(PullsChanged)
     def announce_pulls(self) -> None:
-        """Update the Pulls screen and the bars; a completed download changes the models on this disk."""
         has_completed = self.pull_queue.take_completed()
         for screen in self._screens.values():
             screen.post_message(PullsChanged())

@@ -45,8 +45,6 @@ _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": 
 
 
 class QuantRow(msgspec.Struct, frozen=True):
-    """One quant of the chosen model."""
-
     name: str
     """The QUANT argument that selects it alone among the quants of its model."""
     plan: PlanRow
@@ -68,7 +66,6 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def fit(self) -> LineFit | None:
-        """The measured W and B, or their bounds."""
         return None if self.measured is None else self.measured.fit
 
     @property
@@ -143,7 +140,6 @@ def _size(row: QuantRow) -> str:
 
 
 def _bytes(key: str, header: str, name: str) -> TableColumn[QuantRow]:
-    """Return a column of a plan's field in bytes."""
     return TableColumn(key, header, lambda v: format_bytes(getattr(v.plan, name)), lambda v: getattr(v.plan, name))
 
 
@@ -266,10 +262,8 @@ class Library:
         self.n_ctx: int | None = None
         """The planned context if the arrow keys changed it; None is that of the options."""
         self.options = LlamaConfig()
-        """How every model is loaded."""
         self.order: Order[QuantRow] = Order(quant_columns(None))
         self.words = ""
-        """The filter of the quants."""
         self.is_fits_only = False
         self._marks: dict[str, dict[str, None]] = {}
         """Names of the marked quants by model, in the order in which they were marked."""
@@ -278,7 +272,6 @@ class Library:
 
     @property
     def setup(self) -> LlamaConfig:
-        """How the quants are planned to be loaded."""
         return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
 
     @property
@@ -287,7 +280,6 @@ class Library:
 
     @property
     def can_pull(self) -> bool:
-        """Whether any quant of the chosen model can be downloaded."""
         return any(not row.is_here and not row.is_twin for row in self.rows.values())
 
     def choose(self, entry: ModelEntry) -> bool:
@@ -298,11 +290,9 @@ class Library:
         return True
 
     def add(self, planned: PlannedQuant) -> None:
-        """Add the plan of a quant, or replace it."""
         self.rows[planned.name] = self._completed(QuantRow(planned.name, planned.row))
 
     def set_on_disk(self, on_disk: Collection[tuple[str, str]]) -> None:
-        """Take in which quants are on this disk, from `quants_on_disk`."""
         self._on_disk = on_disk
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
 

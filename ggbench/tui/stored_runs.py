@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from ggbench.engines.endings import Outcome
-from ggbench.errors import GgbenchError, StoreError, UnknownName
+from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredSamples
-from ggbench.runs.stored import read_recording
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.store.runs import RUNNING
 from ggbench.show.columns import Value, column_of
-from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
-from ggbench.show.names import quant_name
-from ggbench.show.presenter import figures_of, presenter_of
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.tables import TableColumn, has_words
 from ggbench.units import counted, format_count
@@ -32,36 +26,6 @@ _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.val
 
 _NAMED_RUNS = 8
 """Maximum number of runs that a question lists by number."""
-
-
-class MeasuredRun(msgspec.Struct, frozen=True):
-    """One run with its samples."""
-
-    listed: ListedRun
-    samples: StoredSamples
-    observations: tuple[object, ...] = ()
-
-    @property
-    def run_id(self) -> int:
-        return self.listed.run_id
-
-    @property
-    def summary(self) -> QuantSummary:
-        """The run as tables need it. Raises StoreError if this ggbench cannot read it."""
-        if (summary := self.listed.summary) is None:
-            raise StoreError(f"run {self.run_id} cannot be read: {self.listed.problem}", "upgrade ggbench to read it")
-        return summary
-
-    def figures(self) -> tuple[Figure, ...]:
-        """Return the run's figures; of a run that this ggbench cannot read, its steps."""
-        summary, steps = self.listed.summary, self.samples
-        if summary is not None:
-            return saved_figures([self.to_save()])
-        return figures_of(["decode"], [PlottedRun(quant_name(self.listed.subject), steps.position, steps.step_ns)])
-
-    def to_save(self) -> SavedRun:
-        """Return what is written to files. Raises StoreError as `summary` does."""
-        return SavedRun(self.summary, self.samples, self.observations)
 
 
 RunColumn: TypeAlias = TableColumn[ListedRun]
@@ -131,18 +95,6 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
     return named_runs(runs)
 
 
-def read_measured(store: Store, run_id: int) -> MeasuredRun:
-    """Return a run with its samples and observations. Raises StoreError, also if it was deleted meanwhile."""
-    try:
-        stored = store.load_run(run_id)
-        samples = store.load_samples(run_id)
-        listed = ListedRun.of(stored, store)
-        recorded = read_recording(store, stored).observations if listed.run else ()
-    except UnknownName:
-        raise StoreError(f"run {run_id} was deleted meanwhile", "the list is up to date again") from None
-    return MeasuredRun(listed, samples, tuple(each.body for each in recorded))
-
-
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
     """Delete runs with their samples; return why some could not be. Runs that are gone already are skipped."""
     problems = []
@@ -156,7 +108,7 @@ def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
+def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     """Return the runs whose text has every one of the words, in any case."""
 
     def searched(run: ListedRun) -> str:
@@ -167,7 +119,7 @@ def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
         )  # fmt: skip
         return " ".join(parts)
 
-    return tuple(run for run in runs if has_words(searched(run), words))
+    return [run for run in runs if has_words(searched(run), words)]
 
 
 def describe_runs(runs: Sequence[ListedRun]) -> str:

@@ -18,7 +18,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
@@ -375,11 +375,6 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         look(steps)
 
 
-def measured(filled: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
-    with Store.open(filled) as store:
-        return tuple(read_measured(store, run_id) for run_id in run_ids)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -398,13 +393,20 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, chang
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
     (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
     assert reason in note.text(runs[-1])
-    assert [matching(runs, reason)] == [runs[-1:]]
+    assert matching(runs, reason) == [runs[-1]]
     assert (runs[-1].run is not None) == change.startswith("result")
-    (one,) = measured(filled, 1)
-    assert len(one.figures()[0].curves[0].x) == 3000
-    if one.listed.run is None:
-        with pytest.raises(StoreError, match="cannot be read"):
-            one.to_save()
+
+
+def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("UPDATE runs SET setup = '[]' WHERE id = 4")
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert isinstance(app.screen, ResultsScreen)
+        assert "another version of ggbench" in message(app)
+
+    look(steps)
 
 
 def test_every_word_of_a_filter_has_to_match(filled: Path) -> None:

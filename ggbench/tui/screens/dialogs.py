@@ -130,8 +130,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
 
 
 class HelpScreen(Dialog[None]):
-    """Closed by esc, q, ? or enter."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
         Binding("j", "scroll(1)", show=False),
@@ -139,7 +137,6 @@ class HelpScreen(Dialog[None]):
     ]
 
     def __init__(self, about: Screen[Any]) -> None:
-        """`about` is the screen to describe; its HELP is shown above its keys."""
         super().__init__()
         self._about = about
 
@@ -266,7 +263,6 @@ class CardPicker(Dialog[CardChoice | None]):
     ]
 
     def __init__(self, current: CardChoice) -> None:
-        """`current` is what the Library plans for."""
         super().__init__()
         self._current = None if current.is_here else current.budget()
 
@@ -299,7 +295,6 @@ class CardPicker(Dialog[CardChoice | None]):
             self.dismiss(None if event.option_id == _CURRENT else CardChoice(gpu=event.option_id))
 
     def action_move(self, lines: int) -> None:
-        """Move in the list; the input keeps the focus."""
         options = self.query_one(OptionList)
         (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
@@ -329,5 +324,5 @@ class CardPicker(Dialog[CardChoice | None]):
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
         else:
-            least = f"no such card; a size must be more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
+            least = f"no such card; give more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
             options.add_option(Option(Text(least), disabled=True))

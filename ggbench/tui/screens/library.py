@@ -213,9 +213,15 @@ class LibraryScreen(StartScreen):
         self.library.set_results(self._results if self.card.is_here else LatestResults())
         self.show_rows()
 
-    @on(ModelsPane.SearchRequested)
-    def _search(self, message: ModelsPane.SearchRequested) -> None:
-        hub, text = host_of(self).services.hub, message.text
+    @on(events.Paste)
+    def _paste(self, event: events.Paste) -> None:
+        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
+        if lines := event.text.strip().splitlines():
+            self._left.input.value = lines[0]
+            self._left.input.focus()
+
+    def _search(self, text: str) -> None:
+        hub = host_of(self).services.hub
 
         def search() -> Iterator[Sequence[RepoSummary]]:
             from ggbench.hub.listing import search_repos
@@ -229,17 +235,13 @@ class LibraryScreen(StartScreen):
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
         self.show_status()
 
-    @on(events.Paste)
-    def _paste(self, event: events.Paste) -> None:
-        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
-        if lines := event.text.strip().splitlines():
-            self._left.input.value = lines[0]
-            self._left.input.focus()
-
-    @on(ModelsPane.PlaceEntered)
-    def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
-        """Add a folder or a file, or a server where it has models, and remember it."""
+    @on(ModelsPane.TextEntered)
+    def _take_text(self, message: ModelsPane.TextEntered) -> None:
+        """Search the Hub, or add a folder, a file or a server that has models, and remember it."""
         services, text = host_of(self).services, message.text
+        if message.is_search:
+            self._search(text)
+            return
         server = typed_server(text)
 
         def add() -> Iterator[tuple[str | Path, str, str]]:

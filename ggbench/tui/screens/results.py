@@ -5,12 +5,10 @@ The store is read in threads, each with its own connection, and another ggbench 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -22,16 +20,14 @@ from textual.widgets import Footer, Input, Static
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.errors import GgbenchError, StoreError
-from ggbench.machine.records import MachineReading
+from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.runs.store.runs import RUNNING
-from ggbench.show.listed_runs import ListedRun, saved_figures
-from ggbench.show.names import quant_name
+from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
-from ggbench.tui.stored_runs import MeasuredRun, delete_runs, describe_runs, may_draw, read_measured, read_runs
+from ggbench.tui.stored_runs import delete_runs, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -50,7 +46,7 @@ Their runs appear here; mark two with space and press c to compare them."""
 class RunsScreen(TaskScreen):
     """A screen of stored runs with a status message."""
 
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
         """Ask for the format and save what `load`, called in a thread, returns; the question names `what`."""
 
         def ask(form: ReportForm | None) -> None:
@@ -60,8 +56,7 @@ class RunsScreen(TaskScreen):
         def save(form: ReportForm) -> Iterator[list[str]]:
             from ggbench.formats.report import save_report
 
-            runs = [one.to_save() for one in load()]
-            yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
+            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
 
         self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
 
@@ -95,29 +90,28 @@ class MeasuredScreen(RunsScreen):
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
-    def __init__(self, runs: Sequence[MeasuredRun], repeats: Repeats = ()) -> None:
+    def __init__(self, runs: Sequence[SavedRun], repeats: Repeats = ()) -> None:
         """`repeats` of all stored runs tell how far loads differ."""
         super().__init__()
         self.runs, self._repeats = runs, repeats
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
-        self._figures = runs[0].figures() if self._is_one else saved_figures([run.to_save() for run in runs])
+        self._figures = saved_figures(runs)
         self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
-        stored = self.runs[0].listed.stored
-        started = sanitize(stored.started_at[:16]).replace("T", " ")
-        one = f"Run {self._numbers} · {sanitize(stored.kind)} · {started} UTC"
-        yield Static(one if self._is_one else f"Comparing runs {self._numbers}", id="title", markup=False)
+        run = self.runs[0].summary.run
+        started = sanitize(run.head.started_at[:16]).replace("T", " ")
+        title = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC"
+        yield Static(title if self._is_one else f"Comparing runs {self._numbers}", id="title", markup=False)
         with DetailsPane(id="pane"):
             if self._figures:
                 yield CurvesPlot()
-            if not self._is_one:
-                comparison = compare_quants([run.summary for run in self.runs], RunSpreads(self._repeats))
-                yield Static(ComparisonReport(comparison, answer_first=True), id="table")
+            if self._is_one:
+                details = presenter_of(run.head.kind).details(run, folded=True, readings=self.runs[0].readings)
+                yield Static(details, id="details")
             else:
-                if problem := self.runs[0].listed.problem:
-                    yield Static(f"! {problem}", classes="problem", markup=False)
-                yield Static(_details(self.runs[0]), id="details")
+                comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
+                yield Static(ComparisonReport(comparison, answer_first=True), id="table")
         yield StatusMessage()
         yield TooSmall()
         yield Footer(compact=True, show_command_palette=False)
@@ -140,23 +134,11 @@ class MeasuredScreen(RunsScreen):
             plot.action_reset_scales()
 
     def action_copy_command(self) -> None:
-        self.status.copy_commands(self.runs[0].listed.stored.command)
+        self.status.copy_commands(self.runs[0].summary.run.head.command)
 
     def action_save(self) -> None:
         what = f"run{'' if self._is_one else 's'} {self._numbers}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
-
-
-def _details(measured: MeasuredRun) -> RenderableType:
-    """Return all that is known of the run; if this ggbench cannot read it, what it was and how it ended."""
-    listed = measured.listed
-    if listed.run is not None:
-        readings = [each for each in measured.observations if isinstance(each, MachineReading)]
-        with contextlib.suppress(StoreError):
-            return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=readings)
-    subject, stored = listed.subject, listed.stored
-    lines = (quant_name(subject), listed.state, sanitize(subject.file), sanitize(stored.command))
-    return Text("\n".join(filter(None, lines)))
 
 
 class ResultsScreen(RunsScreen):
@@ -282,7 +264,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         """Show the error, in place of the list if that could not be read and is empty."""
         if task == "list":
             self._show()
-        elif isinstance(error, StoreError):
+        elif isinstance(error, StoreError | UnknownName):
             self.action_reload()  # the store differs from what is listed
         if task != "list" or self._runs:
             super().show_failure(task, error)
@@ -306,23 +288,22 @@ enter opens a run; space marks it; c compares the marked runs."""
 
         self.perform("list", read, show)
 
-    def _load(self, runs: Sequence[ListedRun]) -> list[MeasuredRun]:
+    def _load(self, runs: Sequence[ListedRun]) -> list[SavedRun]:
         with host_of(self).services.open_store() as store:
-            return [read_measured(store, run.run_id) for run in runs]
+            return [SavedRun.stored(store, store.load_run(run.run_id)) for run in runs]
 
     def _open(self, runs: Sequence[ListedRun]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[MeasuredRun], Repeats]]:
+        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
             measured = self._load(runs)
             repeats: Repeats = ()
             if len(measured) > 1:
-                _ = [run.summary for run in measured]  # raises if one cannot be read
                 with host_of(self).services.open_store() as store:
                     repeats = stored_repeats(store)
             yield measured, repeats
 
-        def show(read: tuple[list[MeasuredRun], Repeats]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats]) -> None:
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read))
 

@@ -52,7 +52,6 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     notice: str = ""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
-        """Return one job for each target. Raises UsageError if the setup does not suit the settings."""
         from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
@@ -129,8 +128,6 @@ def decode_request(setup: LlamaConfig, n_gen: int) -> ExperimentRequest:
 
 
 class MachineToPlan(msgspec.Struct, frozen=True):
-    """What was read of this machine, and what sizes quants for it or another."""
-
     planner: Planner
     budget: Budget
     reading: MachineReading

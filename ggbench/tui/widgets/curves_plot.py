@@ -109,7 +109,6 @@ class CurvesPlot(Widget, can_focus=True):
         self._zoom_at(event, 1 / _ZOOM_BY_MOUSE)
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Drag the view."""
         if event.button and self._frame is not None:
             self.action_pan(-event.delta_x / self._frame.n_columns, event.delta_y / self._frame.n_rows)
 

@@ -190,7 +190,6 @@ def _with_unit(text: str, unit: str) -> str:
 
 
 def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
-    """Return a line for each non-empty kind of buffer on a device."""
     kinds = {
         "weights": buffers.weight_bytes,
         "KV": buffers.kv_bytes,
@@ -221,8 +220,6 @@ _SOME_TOKENS = 16
 
 
 class DecodedText(Widget):
-    """The end of the decoded text."""
-
     text = reactive("")
     has_no_text = reactive(False)
 
@@ -238,7 +235,6 @@ class DecodedText(Widget):
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:
-    """Return what the machine reports, in lines of at most 28 characters."""
     lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
     if reading.used_bytes is not None:
         lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
@@ -269,12 +265,10 @@ class BracketPlot(Widget):
     answers: reactive[tuple[tuple[Probe, BracketEnds], ...]] = reactive(())
     """The probes so far, each with the bracket that it leaves."""
     question: reactive[Question | None] = reactive(None)
-    """What is being tried."""
     asked_s: reactive[int | None] = reactive(None)
     """Seconds that it has taken so far."""
 
     def render(self) -> Text:
-        """Draw the scale, and below it as many of the last lines as fit."""
         scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
         room = max(1, self.size.height - 1)
         return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
