@@ -1,4 +1,4 @@
-"""Dialogs over a screen: a question, a format to save in, a memory limit, a card to plan for, and help.
+"""Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
 
 A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
 app if there is none.
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 from textual import on
@@ -26,7 +25,6 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine.gpus import known_gpus
 from ggbench.show.glossary import FORMULA, terms
@@ -182,55 +180,6 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
         if each.__module__.startswith("textual.")
         for binding in Binding.make_bindings(each.__dict__.get("BINDINGS", ()))
     }
-
-
-class SearchDialog(Dialog["LlamaConfig | None"]):
-    """Ends with the setup, limited if the user gave a limit, or with None for no search."""
-
-    AUTO_FOCUS = "Input"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
-
-    def __init__(self, what: str, budget: Budget, setup: LlamaConfig) -> None:
-        """`what` names the quants to search; `budget` is this machine's memory."""
-        super().__init__()
-        self._setup = setup
-        time = "a minute or so for each quant"
-        if not budget.on_gpu:
-            time = "minutes for each quant; a long context that fills the memory, up to an hour"
-        self._question = (
-            f"Search the maximum n_ctx of {sanitize(what)}?\n\n"
-            f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of "
-            f"{'GPU' if budget.on_gpu else 'main'} memory are free, and contexts grow until one fails. "
-            f"Other programs may get slow or be closed meanwhile. It takes {time}."
-        )
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label(self._question, markup=False)
-            with Horizontal(id="limit"):
-                yield Label("memory limit", markup=False)
-                yield Input(placeholder="none; or a size for this search, e.g. 12GiB", compact=True)
-            yield Static(id="problem", markup=False)
-            with Horizontal():
-                yield Button("Search (enter)", id="yes", variant="primary", compact=True)
-                yield Button("No (esc)", id="no", compact=True)
-
-    @on(Input.Submitted)
-    @on(Button.Pressed, "#yes")
-    def _search(self) -> None:
-        text = self.query_one(Input).value
-        try:
-            limit = parse_size(text) if text.strip() else None
-        except UsageError as error:
-            self.query_one("#problem", Static).update(sanitize(f"✗ {error.message}; {error.hint}"))
-            self.query_one("#problem").add_class("-shown")
-            self.query_one(Input).focus()
-            return
-        self.dismiss(replace(self._setup, memory_limit_bytes=limit))
-
-    @on(Button.Pressed, "#no")
-    def _leave(self) -> None:
-        self.dismiss(None)
 
 
 _HERE, _SIZE, _CURRENT = "here", "size", "current"

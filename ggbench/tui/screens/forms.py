@@ -27,9 +27,10 @@ from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
+from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.units import exact_size, format_count, parse_size, parse_tokens
+from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -203,6 +204,20 @@ PICK = Form(
     Needs(),
 )
 # fmt: on
+
+
+def search_form(budget: Budget) -> Form[LlamaConfig]:
+    """Return the form of a search for the maximum n_ctx; `budget` is this machine's memory."""
+    place = "GPU" if budget.on_gpu else "main"
+    time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
+    return Form(
+        "Search the maximum n_ctx",
+        f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} memory are "
+        "free, and contexts grow until one fails. Other programs may get slow or be closed meanwhile. It takes "
+        f"{time} for each quant.",
+        (FormField("memory_limit_bytes", "memory limit", "none; or e.g. 12GiB", parse_size, exact_size),),
+        LlamaConfig(),
+    )
 
 
 def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked]:

@@ -23,7 +23,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
 from ggbench.tui.screens import forms
-from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen, SearchDialog
+from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
 from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes, format_count
 
@@ -187,8 +187,8 @@ class StartScreen(TaskScreen):
         if setup.memory_limit_bytes is not None:
             start(setup)
         elif self.selection and self.machine is not None:
-            what = self._what("{} quants, one after another")
-            self.app.push_screen(SearchDialog(what, self.machine.budget, setup), start)
+            form = forms.search_form(self.machine.budget)
+            self.app.push_screen(forms.SettingsDialog(form, setup, self._what()), start)
 
     def action_quality(self) -> None:
         entry, selection, setup = self.library.entry, self.selection, host_of(self).setup
@@ -302,9 +302,9 @@ class StartScreen(TaskScreen):
 
         self.app.push_screen(forms.SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
 
-    def _what(self, several: str = "{} quants") -> str:
+    def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
-        return names[0] if len(names) == 1 else several.format(len(names))
+        return names[0] if len(names) == 1 else f"{len(names)} quants"
 
     def _set_options(self, setup: LlamaConfig | None) -> None:
         if setup is not None and setup != host_of(self).setup:
