@@ -173,7 +173,7 @@ class LibraryScreen(StartScreen):
             self.catalog, servers, scanned = read
             local, is_complete = scanned or (), scanned is not None
             self._has_no_models = is_complete and not local and not servers
-            self.library.set_on_disk(quants_on_disk(local, self.catalog))
+            self.library.update(on_disk=quants_on_disk(local, self.catalog))
             self.show_rows()
             self._left.list_models(list_models(self.catalog, local, servers), is_complete=is_complete)
 
@@ -210,7 +210,7 @@ class LibraryScreen(StartScreen):
 
     def _show_results(self) -> None:
         """Show what was measured here, unless another card is planned for."""
-        self.library.set_results(self._results if self.card.is_here else LatestResults())
+        self.library.update(results=self._results if self.card.is_here else LatestResults())
         self.show_rows()
 
     @on(events.Paste)
@@ -223,14 +223,14 @@ class LibraryScreen(StartScreen):
     def _search(self, text: str) -> None:
         hub = host_of(self).services.hub
 
-        def search() -> Iterator[Sequence[RepoSummary]]:
+        def search() -> list[Sequence[RepoSummary]]:
             from ggbench.hub.listing import search_repos
             from ggbench.models.engine_models import engine_of_scheme
             from ggbench.models.reference import parse_model
 
             if engine_of_scheme(text.partition(":")[0].lower()):
                 parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line
-            yield search_repos(hub, text, _MAX_FOUND)
+            return [search_repos(hub, text, _MAX_FOUND)]
 
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
         self.show_status()

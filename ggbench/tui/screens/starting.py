@@ -196,14 +196,11 @@ class StartScreen(TaskScreen):
         if twins:
             self.fail("start", no_quality(twins[0]))
         elif entry is not None and selection:
-            here = {entry.model: self.library.names_here()}
+            rows = sorted(self.library.rows.values(), key=lambda row: -(row.plan.file_bytes or 0))
+            here = {entry.model: tuple(row.name for row in rows if row.is_here and not row.is_twin)}
             bases = here.get(selection[0][0], ()) if len(selection) == 1 else ()
-            self._ask(
-                "quality",
-                forms.quality_form(bases, setup),
-                lambda asked: self._start(QualityRequest(asked, setup, here)),
-                self._what(),
-            )
+            form = forms.quality_form(bases, setup)
+            self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
 
     def action_ask(self, kind: str) -> None:
         """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
@@ -322,7 +319,7 @@ class StartScreen(TaskScreen):
         def start(confirmed: bool | None) -> None:
             if not confirmed:
                 return
-            self.library.clear_marks()
+            self.library.all_marks.clear()
             self.show_rows()
             if request is None:
                 host_of(self).pull_queue.add(targets)

@@ -290,50 +290,34 @@ def bracket_lines(
     room = max(KV_CELLS, (max(tried) - min(tried)) // 4)
     low, high = max(0, min(tried) - room), max(tried) + room
     n_columns = max(_LEAST_LINE, width - _LABEL_WIDTH - 1)
-    limits = f"{format_count(low)}", f"{format_count(high)}"
-    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {limits[0]}{limits[1]:>{n_columns - len(limits[0])}}"]
+
+    def column(n_ctx: int) -> int:
+        return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
+
+    def bar(ends: BracketEnds) -> str:
+        works = 0 if ends.passed is None else column(ends.passed) + 1
+        fails = max(works, n_columns if ends.failed is None else column(ends.failed))  # neighbours leave nothing open
+        return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
+
+    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {format_count(low)}{format_count(high):>{n_columns - len(format_count(low))}}"]
     ends = BracketEnds(None, None)
     for probe, ends in real:
-        label = _label(probe)
-        if probe.is_answer:
-            label = f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(ends, low, high, n_columns)}"
-        lines.append(label)
+        label = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
+        if not probe.is_answer:
+            lines.append(f"{label} – not known ({probe.outcome.text})")
+            continue
+        label += f" ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f" ✗ {probe.outcome.text}"
+        lines.append(f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {bar(ends)}")
     if question is not None:
         label = f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? asking"
         label += "" if asked_s is None else f" {format_duration(asked_s)}"
-        mark = _column(question.n_ctx, low, high, n_columns)
-        bar = _bar(ends, low, high, n_columns)
-        lines.append(f"{label:<{_LABEL_WIDTH}} {bar[:mark]}?{bar[mark + 1 :]}")
-    lines.append(_gap(ends))
+        mark = column(question.n_ctx)
+        lines.append(f"{label:<{_LABEL_WIDTH}} {bar(ends)[:mark]}?{bar(ends)[mark + 1 :]}")
+    found = "none known to work" if ends.passed is None else f"{format_count(ends.passed)} works"
+    if ends.failed is not None:
+        gap = "" if ends.passed is None else f", {format_count(ends.failed - ends.passed)} between"
+        found += f", {format_count(ends.failed)} does not{gap}"
+    lines.append(found)
     if question is not None and question.budget_bytes and (question.ends.passed is None or question.is_proof):
         lines.append(f"it may take nearly all of {format_bytes(question.budget_bytes)} of memory")
     return lines
-
-
-def _label(probe: Probe) -> str:
-    """`context     8,192 ✓ works, 0.3 s`."""
-    tried = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
-    if not probe.is_answer:
-        return f"{tried} – not known ({probe.outcome.text})"
-    return f"{tried} ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f"{tried} ✗ {probe.outcome.text}"
-
-
-def _bar(ends: BracketEnds, low: int, high: int, n_columns: int) -> str:
-    """Return a bar that works up to one end and fails from the other on; between neighbours no column is open."""
-    works = 0 if ends.passed is None else _column(ends.passed, low, high, n_columns) + 1
-    fails = n_columns if ends.failed is None else _column(ends.failed, low, high, n_columns)
-    fails = max(fails, works)
-    return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
-
-
-def _column(n_ctx: int, low: int, high: int, n_columns: int) -> int:
-    return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
-
-
-def _gap(ends: BracketEnds) -> str:
-    passed, failed = ends.passed, ends.failed
-    works = "none known to work" if passed is None else f"{format_count(passed)} works"
-    if failed is None:
-        return works
-    gap = "" if passed is None else f", {format_count(failed - passed)} between"
-    return f"{works}, {format_count(failed)} does not{gap}"
