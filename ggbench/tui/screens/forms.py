@@ -101,10 +101,6 @@ def _same(names: Sequence[str]) -> Mapping[str, object]:
     return {name: name for name in names}
 
 
-def _joined(values: Sequence[object]) -> str:
-    return ",".join(map(str, values))
-
-
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -160,7 +156,7 @@ OPTIONS = Form(
               about="CPU threads of a run; by default one for each physical core."),
         FormField("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
               about="Keep the whole context in the caches of sliding-window layers."),
-        FormField("rpc_servers", "RPC servers", "none", parse_servers, _joined,
+        FormField("rpc_servers", "RPC servers", "none", parse_servers, ",".join,
               about="Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there."),
     ),
     LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,

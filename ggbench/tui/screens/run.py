@@ -7,7 +7,7 @@ which is slower the more a draw costs, and only what changed.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual import on, work
@@ -28,10 +28,6 @@ from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
-
-if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
-
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
@@ -225,8 +221,6 @@ class RunScreen(Screen[None]):
             reading = host_of(self).services.read_machine()
         finally:
             self._is_reading = False
-        self.app.call_from_thread(self._show_reading, reading)
-
-    def _show_reading(self, reading: MachineReading) -> None:
         if self._queue.is_busy:
-            self.query_one("#gauges", Lines).lines = tuple(gauge_lines(reading))
+            gauges = self.query_one("#gauges", Lines)
+            self.app.call_from_thread(setattr, gauges, "lines", tuple(gauge_lines(reading)))

@@ -12,7 +12,6 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
@@ -157,8 +156,11 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
     if memory is not None and memory.n_ctx is not None:
         lines.append(f"n_ctx {format_count(memory.n_ctx)}")
-        for buffers in memory.buffers:
-            lines += _buffer_lines(buffers)
+        for one in memory.buffers:
+            sizes = one.weight_bytes, one.kv_bytes, one.compute_bytes, one.output_bytes
+            for name, n_bytes in zip(("weights", "KV", "compute", "output"), sizes, strict=True):
+                if n_bytes:
+                    lines.append(f"{name:<8}{format_bytes(n_bytes):>9} {shorten(one.device, _DEVICE_WIDTH)}")
     if live.point:
         lines.append(shorten(live.point, _WIDTH))
     return lines
@@ -187,17 +189,6 @@ def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeL
 def _with_unit(text: str, unit: str) -> str:
     """Append the unit if an interval leaves room for it."""
     return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
-
-
-def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
-    kinds = {
-        "weights": buffers.weight_bytes,
-        "KV": buffers.kv_bytes,
-        "compute": buffers.compute_bytes,
-        "output": buffers.output_bytes,
-    }
-    device = shorten(buffers.device, _DEVICE_WIDTH)
-    return [f"{name:<8}{format_bytes(n_bytes):>9} {device}" for name, n_bytes in kinds.items() if n_bytes]
 
 
 def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
