@@ -41,7 +41,7 @@ _STATES: dict[Stage, WorkState] = {
 
 class QueueItem(WorkItem, frozen=True):
     subject: Subject
-    """As far as is known before its file is read."""
+    """What is known before its file is read."""
     kind: str
     run: Run | None = None
     run_id: int | None = None

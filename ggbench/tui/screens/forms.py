@@ -147,12 +147,12 @@ OPTIONS = Form(
         FormField("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
               about="Type of the V cache; a quantized one needs flash attention."),
         FormField("flash_attn", "flash attention", "auto", choices=_same(get_args(FlashAttn)),
-              about="It decides the compute buffer, and on a CPU the speed far out."),
+              about="Changes the compute buffer, and on a CPU the speed of long contexts."),
         FormField("n_gpu_layers", "GPU layers, -ngl", "all", _LAYERS,
               about="Layers on the GPU; 0 leaves everything in main memory."),
         FormField("n_cpu_moe", "--n-cpu-moe", "none", _LAYERS,
               about="Keep the expert weights of the first N layers in main memory."),
-        FormField("threads", "threads", "one a core", _whole("a number of threads", 1, MAX_THREADS),
+        FormField("threads", "threads", "one per core", _whole("a number of threads", 1, MAX_THREADS),
               about="CPU threads of a run; by default one for each physical core."),
         FormField("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
               about="Keep the whole context in the caches of sliding-window layers."),
@@ -161,6 +161,7 @@ OPTIONS = Form(
     ),
     LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,
 )
+
 SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
@@ -229,7 +230,7 @@ def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked
             FormField("text", "text", "Python's manual; wikitext-2"),
             FormField("n_chunks", "chunks", "the whole text", _whole("a number of chunks", 1, 1_000_000)),
             FormField("within_s", "time limit", "none; or 10m for each quant", *_ways(DURATION)),
-            FormField("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _chunk),
+            FormField("n_ctx", "tokens per chunk", f"{N_CTX}, as llama-perplexity", _chunk),
             FormField("", "KV cache", "by options (o); base: f16", choices={cache: None}),
         ),
         QualityAsked(),
