@@ -6,12 +6,10 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ggbench.engines.endings import Outcome
-from ggbench.errors import GgbenchError, UnknownName
-from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.columns import Value, column_of
@@ -79,13 +77,6 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
 """The most important columns come first, as a narrow terminal cuts off the last."""
 
 
-def finished_runs(store: Store) -> Iterator[Run]:
-    """Yield every finished run that this ggbench can read, newest first. Raises StoreError."""
-    for stored in store.list_runs():
-        if stored.is_finished and (run := ListedRun.of(stored).run) is not None:
-            yield run
-
-
 def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, ...]:
     """Return every run, newest first, reusing those of `known` that did not change. Raises StoreError."""
     runs = []
@@ -93,19 +84,6 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
         before = known.get(stored.run_id)
         runs.append(before if before is not None and before.stored == stored else ListedRun.of(stored, store))
     return named_runs(runs)
-
-
-def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
-    """Delete runs with their samples; return why some could not be. Runs that are gone already are skipped."""
-    problems = []
-    for run_id in run_ids:
-        try:
-            store.delete_run(run_id)
-        except UnknownName:
-            continue
-        except GgbenchError as error:
-            problems.append("; ".join(part for part in (error.message, error.hint) if part))
-    return tuple(problems)
 
 
 def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:

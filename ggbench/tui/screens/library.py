@@ -197,10 +197,11 @@ class LibraryScreen(StartScreen):
     @on(RunStored)
     def _read_results(self) -> None:
         def read() -> Iterator[LatestResults]:
-            from ggbench.tui.stored_runs import finished_runs
+            from ggbench.show.listed_runs import ListedRun
 
             with host_of(self).services.open_store() as store:
-                yield LatestResults(finished_runs(store))
+                runs = (ListedRun.of(stored).run for stored in store.list_runs() if stored.is_finished)
+                yield LatestResults(run for run in runs if run is not None)
 
         def take(results: LatestResults) -> None:
             self._results = results

@@ -27,7 +27,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
-from ggbench.tui.stored_runs import delete_runs, describe_runs, may_draw, read_runs
+from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -242,8 +242,15 @@ enter opens a run; space marks it; c compares the marked runs."""
         run_ids = [run.run_id for run in runs]
 
         def delete() -> Iterator[list[str]]:
+            problems = []
             with host_of(self).services.open_store() as store:
-                problems = delete_runs(store, run_ids)
+                for run_id in run_ids:
+                    try:
+                        store.delete_run(run_id)
+                    except UnknownName:
+                        continue  # gone already
+                    except GgbenchError as error:
+                        problems.append("; ".join(filter(None, (error.message, error.hint))))
             n_deleted = len(run_ids) - len(problems)
             yield [*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else [])]
 
