@@ -175,7 +175,7 @@ def test_picture_of_nothing(look: Look, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: Path) -> None:
-    """The error stands where the runs would be and goes away with them; a later one leaves them in view."""
+    """The error takes the list's place until the runs are read; a later error leaves them in view."""
     locked = True
 
     def open_store() -> Store:
@@ -221,7 +221,7 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
 
 
 def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
-    """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
+    """A run may be in progress behind this screen, so an unexpected error is shown and does not end the app."""
     works = True
 
     def open_store() -> Store:
@@ -297,7 +297,7 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
 
 
 def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
-    """On one line whatever was stored: a line break would run it as soon as it is pasted; the marked, a line each."""
+    """Each command is one line whatever was stored: a line break would run it as soon as it is pasted."""
     with Store.open(path) as store:
         put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
 

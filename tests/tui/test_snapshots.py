@@ -44,7 +44,7 @@ QUESTION = "Download 4.43 GiB into Hugging Face's cache: maker/small-gguf q8_0?"
 
 @pytest.fixture(autouse=True)
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With colours, which the tests otherwise turn off."""
+    """Use colours, which the tests otherwise turn off."""
     monkeypatch.delenv("NO_COLOR")
 
 
@@ -115,7 +115,7 @@ class Slow(FakeServices):
 
 
 async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
-    """The Run screen, drawn as things are at this moment."""
+    """Draw the Run screen now."""
     await app.switch_mode("run")
     await pilot.pause()
     screen = app.screen
