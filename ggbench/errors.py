@@ -22,8 +22,6 @@ from collections.abc import Iterable
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the command line."""
-
     DONE = 0
     UNEXPECTED = 1
     USAGE = 2
@@ -37,26 +35,20 @@ class ExitCode(enum.IntEnum):
 
 
 class GgbenchError(Exception):
-    """An error with a hint on what to do about it."""
-
     exit_code = ExitCode.UNEXPECTED
 
     def __init__(self, message: str, hint: str = "") -> None:
+        """Make an error: what happened and what to do next, each in one line."""
         super().__init__(message)
-        self.message = message
-        """What happened, in one line."""
-        self.hint = hint
-        """What to do next, in one line; empty where there is nothing to do."""
+        self.message, self.hint = message, hint
 
 
 class UsageError(GgbenchError):
-    """The command line or a config file is invalid."""
-
     exit_code = ExitCode.USAGE
 
 
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest, else all, or says where many are listed."""
+    """A name that does not exist; the hint lists the nearest, else all, or the command that lists them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib
@@ -69,14 +61,10 @@ class UnknownName(UsageError):
 
 
 class DoesNotFit(GgbenchError):
-    """Memory or disk is too small for what was asked."""
-
     exit_code = ExitCode.DOES_NOT_FIT
 
 
 class NetworkError(GgbenchError):
-    """The network or the Hub failed."""
-
     exit_code = ExitCode.NETWORK
 
 
@@ -85,8 +73,6 @@ class ServerTimeout(NetworkError):
 
 
 class BadFile(GgbenchError):
-    """A file that is missing, broken, or not what it claims to be."""
-
     exit_code = ExitCode.BAD_FILE
 
 
@@ -95,8 +81,6 @@ class Unsupported(BadFile):
 
 
 class EngineFailed(GgbenchError):
-    """llama.cpp failed, or its worker crashed, hung or sent invalid data."""
-
     exit_code = ExitCode.ENGINE_FAILED
 
 

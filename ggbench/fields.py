@@ -1,7 +1,6 @@
-"""How fields of configs and settings are given: as an option of a command, in a dialog, and in the line that reproduces
-a run.
+"""Options of configs and settings: on the command line, in a dialog, and in the line that reproduces a run.
 
-An `Option` in the annotation of a field is all there is to say of it. Its text is parsed the same everywhere.
+An `Option` in the annotation of a field describes it completely. Its text is parsed the same way everywhere.
 """
 
 from __future__ import annotations
@@ -22,17 +21,15 @@ from ggbench.errors import UsageError
 from ggbench.units import exact_size, parse_batch_sizes, parse_duration, parse_size, parse_tokens
 
 _NAMES = {"rpc_servers": "rpc", "as_json": "json"}
-"""Options that are not called as their fields."""
+"""Options whose names differ from their fields'."""
 
 
 class FieldKind(msgspec.Struct, frozen=True):
-    """How a value is written."""
-
     read: Callable[[str], Any] = str
     """Raises UsageError."""
     write: Callable[[Any], str] = str
     metavar: str | None = None
-    """In help; None takes the parser's own."""
+    """The placeholder in help; None for the parser's own."""
     names_option: bool = True
     """Whether an error begins with the name of the option."""
     counts_tokens: bool = False
@@ -41,19 +38,17 @@ class FieldKind(msgspec.Struct, frozen=True):
     """Minimum of a whole number; None for no minimum or another kind of value."""
     most: int | None = None
     choices: tuple[str, ...] = ()
-    """In any case; empty leaves them to the type of the field."""
+    """Accepted words, in any case; if empty, those of the field's type."""
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One field that a person may give."""
-
     flags: str = ""
-    """Separated by spaces, the long one last; without one it is made of the field's name."""
+    """Separated by spaces, the long one last; by default made of the field's name."""
     help: str = ""
     """Empty for the first paragraph of the field's docstring."""
     kind: FieldKind = FieldKind()
     shown: str | None = None
-    """The default as help has it; None writes the field's own, an empty one shows none."""
+    """The default that help shows; None for the field's own, empty for none."""
     name: str = ""
     """The option's name in a line that reproduces a run; empty for that of the last flag."""
     is_always_stated: bool = False
@@ -64,7 +59,6 @@ class Option(msgspec.Struct, frozen=True):
     """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
 
     def flags_of(self, field: str, default: object) -> list[str]:
-        """Return the flags of a field with this default."""
         given = self.flags.split()
         return given if given and given[-1].startswith("--") else [*given, long_flag(field, default)]
 
@@ -78,7 +72,6 @@ def _token_list(text: str, least: int = 1, hint: str = "") -> tuple[int, ...]:
 
 
 def joined(values: Sequence[object]) -> str:
-    """Write values separated by commas."""
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
@@ -101,7 +94,7 @@ CHOICE = FieldKind(str)
 
 @functools.cache
 def options_of(record: type) -> Mapping[str, Option]:
-    """Return the options of a type of records by their fields."""
+    """Return the options of a struct type by field name."""
     hints = typing.get_type_hints(record, include_extras=True)
     found = ((name, each) for name, hint in hints.items() for each in getattr(hint, "__metadata__", ()))
     return {name: each for name, each in found if isinstance(each, Option)}
@@ -109,16 +102,16 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 @functools.cache
 def defaults_of(record: type) -> Mapping[str, Any]:
-    """Return the defaults of a type of records by their fields; those of fields that need a value are missing.
+    """Return the defaults of a struct type by field name, without required fields.
 
-    `msgspec.structs.fields` has them too, and evaluates every annotation at each call.
+    `msgspec.structs.fields` evaluates every annotation at each call.
     """
     names, defaults = record.__struct_fields__, record.__struct_defaults__  # type: ignore[attr-defined]
     return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
 
 
 def stated_options(settings: object) -> dict[str, object]:
-    """Return the options that make these settings, for `reproduce`: those that are not the default."""
+    """Return the options that differ from the default or are always stated, for `reproduce`."""
     stated: dict[str, object] = {}
     kind: Any = type(settings)
     defaults = defaults_of(kind)
@@ -135,7 +128,7 @@ def stated_options(settings: object) -> dict[str, object]:
 
 
 def reproduce(command: str, words: Sequence[str], config: object, options: Mapping[str, object]) -> str:
-    """Return one line for a shell: the command, what it measures, and every option that is not the default."""
+    """Return one line for a shell with every option that is not the default."""
     line = ["ggbench", command, *words]
     for name, value in options.items():
         line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
@@ -143,7 +136,7 @@ def reproduce(command: str, words: Sequence[str], config: object, options: Mappi
 
 
 def config_options(config: object, *, without: Collection[str] = ()) -> list[str]:
-    """Return the options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
+    """Return the options of fields that are not the default and not implied by MODEL and QUANT, `without` some."""
     words = []
     left_out = {*getattr(config, "in_words", ()), *without}
     kind: Any = type(config)
@@ -160,14 +153,14 @@ def config_options(config: object, *, without: Collection[str] = ()) -> list[str
 
 
 def long_flag(field: str, default: object) -> str:
-    """Return the long name of a field's option; that of a field which is on by default switches it off."""
+    """Return the long flag of a field; if the field is on by default, the flag switches it off."""
     words = _NAMES.get(field, field.removesuffix("_bytes")).replace("_", "-")
     return f"--no-{words}" if default is True else f"--{words}"
 
 
 @functools.cache
 def field_docs(record: type) -> dict[str, str]:
-    """Return the docstrings under the fields of a record, those of its bases included."""
+    """Return the docstrings under the fields of a struct type and its bases."""
     found: dict[str, str] = {}
     for each in (base for base in reversed(record.__mro__) if vars(base).get("__annotations__")):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each)))

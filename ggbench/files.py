@@ -1,4 +1,4 @@
-"""Files that a reader, a kill and a power cut find whole: written aside, synced, renamed, and their folder synced.
+"""Write files that are whole after a kill or a power cut: written aside, synced, renamed, and their folder synced.
 
 A rename may reach the disk before the content of the file does, and then a power cut leaves a file of the right name
 and size that holds zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
@@ -25,10 +25,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yield a free name in the folder of `path`; what has that name at the end is removed.
-
-    The name is short, so that any name that the file system takes for `path` can be written.
-    """
+    """Yield a free name in the folder of `path`, short enough for any file system; remove its file at the end."""
     aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
     try:
         yield aside
@@ -45,14 +42,14 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def take_name(file: Path, name: Path) -> None:
-    """Give a file a name, in place of the file that has it. Raises OSError, and then `name` is what it was."""
+    """Rename a file, replacing the file of that name. Raises OSError, and then nothing was replaced."""
     sync_file(file)
     file.replace(name)
     sync_folder(name.parent)
 
 
 def take_free_name(file: Path, name: Path) -> None:
-    """Give a file a name that nothing has. Raises FileExistsError, and OSError as a rename does."""
+    """Rename a file to a name that nothing has. Raises FileExistsError and other OSErrors."""
     sync_file(file)
     try:
         name.hardlink_to(file)  # the only call that fails if the name is taken
@@ -68,7 +65,7 @@ def take_free_name(file: Path, name: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it, so that a power cut leaves them. Raises OSError."""
+    """Make a folder and its parents so that they survive a power cut. Raises OSError."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -76,7 +73,7 @@ def make_folders(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the content of a file is on the disk. Raises OSError: a full disk may show here first."""
+    """Wait until the content of a file is on the disk. Raises OSError, e.g. if the disk is full."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,20 +82,12 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where its file system can. Raises OSError."""
+    """Wait until the names in a folder are on the disk, if its file system can do that. Raises OSError."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        if error.errno in _NO_SYNC:
-            return
-        raise
-    try:
-        os.fsync(descriptor)
+        sync_file(folder)
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise
-    finally:
-        os.close(descriptor)
 
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -106,21 +95,19 @@ _LARGEST_CACHED_BYTES = 256 << 20
 
 
 def put_cached(path: Path, content: bytes) -> None:
-    """Write a cache entry, which ends with the SHA-256 of its content; write errors are ignored."""
+    """Write a cache entry and the SHA-256 of its content; ignore errors."""
     with contextlib.suppress(OSError):
         replace_file(path, content + hashlib.sha256(content).digest())
 
 
 def get_cached(path: Path) -> bytes | None:
-    """Return the content of a cache entry; None where it is missing or damaged."""
-    try:
-        if path.stat().st_size > _LARGEST_CACHED_BYTES:
-            return None
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
-    return content if hashlib.sha256(content).digest() == digest else None
+    """Return the content of a cache entry; None if it is missing or damaged."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= _LARGEST_CACHED_BYTES:
+            stored = path.read_bytes()
+            content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
+            return content if hashlib.sha256(content).digest() == digest else None
+    return None
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -132,7 +119,7 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def write_as(path: Path, content: bytes, *, force: bool) -> None:
-    """Write a file under a name of the user's, whole or not at all. Raises as `check_free`, and GgbenchError."""
+    """Write a file that the user named, whole or not at all. Raises as `check_free`, and GgbenchError."""
     check_free(path, force=force)
     with _written_aside(path.parent, path.name, content) as aside:
         try:
@@ -154,7 +141,7 @@ def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
 
 @contextlib.contextmanager
 def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
-    """Write to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
+    """Yield a file with this content, which is removed unless it is renamed. Raises GgbenchError."""
     try:
         with written_aside(folder / name) as aside:
             aside.write_bytes(content)

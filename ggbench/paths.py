@@ -1,8 +1,12 @@
-"""Paths of ggbench's own files: results, caches and config. No other module names a user folder."""
+"""Paths of ggbench's own files: results, caches and config. No other module names a user folder.
+
+Caches are safe to delete, but offline mode needs those of the Hub.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -14,47 +18,38 @@ _dirs = platformdirs.PlatformDirs("ggbench", appauthor=False)
 
 
 def results_file() -> Path:
-    """Return the SQLite file with all runs."""
     return _folder("data") / "results.sqlite"
 
 
 def twins_dir() -> Path:
-    """Return the folder of twins made for `twin:` and `twin:` models; safe to delete."""
     return _folder("cache") / "twins"
 
 
 def header_index_file() -> Path:
-    """Return the cached header facts of local files; safe to delete."""
     return _folder("cache") / "local-headers.json"
 
 
 def hub_listings_dir() -> Path:
-    """Return the folder of cached repo listings; safe to delete, but offline needs them."""
     return _folder("cache") / "hub"
 
 
 def headers_dir() -> Path:
-    """Return the folder of cached Hub headers, by content hash; safe to delete, but offline needs them."""
     return _folder("cache") / "headers"
 
 
 def forecasts_dir() -> Path:
-    """Return the folder of twins that a forecast writes and removes; safe to delete."""
     return _folder("cache") / "forecasts"
 
 
 def logits_dir() -> Path:
-    """Return the folder of logits of models that others are compared with; safe to delete."""
     return _folder("cache") / "logits"
 
 
 def caches_dir() -> Path:
-    """Return the folder of every cache, those of `scripts/` included; safe to delete."""
     return _folder("cache")
 
 
 def machine_cache_file() -> Path:
-    """Return the cache of measurements of this machine, such as its memory bandwidth."""
     return _folder("cache") / "machine.json"
 
 
@@ -70,12 +65,10 @@ def added_places_file() -> Path:
 
 def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     """Return the user's folder for data, caches or config. Raises UsageError without a home folder."""
-    try:
+    with suppress(RuntimeError):
         folder = Path(getattr(_dirs, f"user_{kind}_dir"))
-    except RuntimeError:
-        folder = Path("~")
-    if folder.is_absolute():  # older platformdirs leave a `~` that has no home
-        return folder
+        if folder.is_absolute():  # older platformdirs leave a `~` that has no home
+            return folder
     raise UsageError("this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME")
 
 
@@ -88,5 +81,4 @@ def path_exists(text: str) -> bool:
 
 
 def expand_path(text: str) -> Path:
-    """Return the path with `~` expanded where somebody has that home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

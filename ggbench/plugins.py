@@ -1,4 +1,4 @@
-"""Engines, experiments and presenters are folders found by their names; this is the one place that looks for them."""
+"""Find engines, experiments and presenters, which are folders, by their names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
 
 
 def plugin_names(package: str, module: str = "") -> tuple[str, ...]:
-    """Return the folders of `package`, or those with a module of that name, in the order of the alphabet."""
+    """Return the folders of `package`, sorted; only those with a module `module` if it is given."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     names = sorted(each.name for each in found if each.ispkg)
     return tuple(name for name in names if not module or importlib.util.find_spec(f"{package}.{name}.{module}"))

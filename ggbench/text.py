@@ -1,4 +1,4 @@
-"""Text for people: untrusted text that can neither control the terminal nor break its line, and lists in words."""
+"""Text for people: make untrusted text safe for a terminal and a line, and put lists into words."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _SPELLED = str.maketrans(_ASCII)
 
 def sanitize(text: str) -> str:
     """Return the text on one line without control characters, invisible marks and lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(filter(None, map(_plain_character, text)))
+    return text if text.isprintable() else "".join(map(_plain_character, text))
 
 
 def shorten(text: str, width: int) -> str:
@@ -39,23 +37,20 @@ def shorten(text: str, width: int) -> str:
 
 def shorten_middle(text: str, width: int) -> str:
     """Return plain text of at most `width` characters, cut in the middle: names of files differ at either end."""
-    text = sanitize(text[:4096])
-    head = width // 2
+    return _cut(sanitize(text[:4096]), width, width // 2)
+
+
+def _cut(text: str, width: int, head: int) -> str:
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
 
 
 def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
-    """Return plain texts of at most `width` characters, long ones cut at the place that keeps most of them apart."""
+    """Return plain texts of at most `width` characters, cut where that keeps most of them distinct."""
     whole = [sanitize(text[:4096]) for text in texts]
-    cut = {text for text in whole if len(text) > width}
-
-    def at(text: str, head: int) -> str:
-        return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}" if text in cut else text
-
-    middle = width // 2
-    heads = sorted(range(1, width), key=lambda head: abs(head - middle)) if cut else [middle]
-    best = max(heads, key=lambda head: len({at(text, head) for text in cut}))
-    return tuple(at(text, best) for text in whole)
+    long = {text for text in whole if len(text) > width}
+    heads = sorted(range(1, width), key=lambda head: abs(head - width // 2)) if long else [width // 2]
+    best = max(heads, key=lambda head: len({_cut(text, width, head) for text in long}))
+    return tuple(_cut(text, width, best) for text in whole)
 
 
 def in_ascii(text: str) -> str:
@@ -71,5 +66,4 @@ def _plain_character(character: str) -> str:
 
 
 def in_words(parts: Sequence[str]) -> str:
-    """Return a list in words: `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

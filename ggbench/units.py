@@ -20,7 +20,7 @@ _SIZE_UNITS = {
     "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
 _DECIMAL = {"kb": 1, "mb": 2, "gb": 3, "tb": 4}
-"""Decimal units, as powers of 1000."""
+"""Exponents of 1000."""
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORECASE)
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
@@ -40,8 +40,7 @@ def parse_batch_sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
-        hint = "write numbers of sequences separated by commas: 1,8,32"
-        raise UsageError(f"{text!r} is not a list of batch sizes", hint) from None
+        raise UsageError(f"{text!r} is not a list of batch sizes", "separate them by commas: 1,8,32") from None
 
 
 def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
@@ -61,15 +60,14 @@ def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Parse a size in bytes: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a plain number of at least 1 MiB. Raises
-    UsageError.
+    """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or bytes from 1 MiB on. Raises UsageError.
 
     In lower case `24gb` is `24GB`; `24Gb` means bits and is rejected.
     """
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be at least one byte")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be at least one byte")
     if n_bytes < MIB and text.strip().isdigit():
         raise UsageError(f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?")
     return n_bytes
@@ -91,7 +89,7 @@ def parse_compute(text: str) -> float:
         raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
     value = float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()]
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 1152 PFLOPS")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 1152 PFLOPS")
     return value
 
 
@@ -100,22 +98,15 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
     unit = match[2].lower() if match else None
     if match is None or unit not in _SIZE_UNITS or bool(match[3]) != per_second:
         raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9")
-    if _says_bits(match[2], match[3]):
+    # `24Gb` and `gbps` are bits; lower-case `24gb` is common for bytes.
+    if match[2].endswith("b") and (match[2] != unit or match[3] == "ps"):
         prefix = match[2][:-1]
         in_bytes = f"{match[1]}{prefix[:1].upper()}{prefix[1:]}B{'/s' if per_second else ''}"
         raise UsageError(f"{text!r} is a number of bits", f"for bytes write {in_bytes}, with a capital B")
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60 bytes")
     return value
-
-
-def _says_bits(unit: str, per_second: str | None) -> bool:
-    """Return whether a unit's b means bits: after a capital, as in `Gb`, and in `gbps`.
-
-    Lower-case `24gb` is common for bytes.
-    """
-    return unit.endswith("b") and (unit != unit.lower() or per_second == "ps")
 
 
 def parse_duration(text: str) -> float:
@@ -128,7 +119,7 @@ def parse_duration(text: str) -> float:
 
 
 def exact_size(n_bytes: int) -> str:
-    """Return `1GiB`, `1200MiB`, `1000000B`: the largest whole unit that `parse_size` reads as exactly these bytes."""
+    """Return `1GiB`, `1200MiB`, `1000000B`: text that `parse_size` reads as exactly these bytes."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if n_bytes and n_bytes % unit == 0:
             return f"{n_bytes // unit}{name}"
@@ -148,7 +139,7 @@ def format_bytes(n_bytes: float | None) -> str:
 
 
 def format_gb(n_bytes: int | None, *, binary: bool = False) -> str:
-    """Return bytes in GB, 10^9, without the unit, which the header has; `binary` in GiB, 2^30."""
+    """Return bytes in GB, 10^9, or with `binary` in GiB, 2^30, without the unit."""
     return "—" if n_bytes is None else f"{n_bytes / (GIB if binary else 1e9):.2f}"
 
 
@@ -164,7 +155,7 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 
 def with_unit(text: str, unit: str) -> str:
-    """Return a formatted quantity with its unit; the em dash of an unknown one has none."""
+    """Append the unit to a formatted quantity, but not to an em dash."""
     return text if text == "—" else f"{text} {unit}"
 
 
@@ -174,10 +165,10 @@ def format_fixed(value: float, decimals: int) -> str:
 
 
 def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
-    """Return a value with its interval, rounded to the interval's precision: `205 ±4`, or `205 (180–310)` where
-    asymmetric, or where ± would reach below zero and the interval does not.
+    """Return a value with its interval, rounded to the interval's precision.
 
-    ± precedes the longer side. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
+    `205 ±4`, with the longer side; `205 (180–310)` if it is asymmetric, or ± would reach below zero and it does not. An
+    interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
     if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
@@ -190,12 +181,12 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
 
 
 def format_ratio(ratio: float, low: float, high: float) -> str:
-    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` where the interval has no upper end."""
+    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` without an upper end."""
     return format_interval(ratio, low, high) if math.isfinite(high) else f"> {format_number(low)}"
 
 
 def format_signed_percent(share: float, low: float, high: float) -> str:
-    """Return a change with its interval, `−3.1 % (−7.0 to +0.8 %)`; an end that is infinite is left open."""
+    """Return a change with its interval, `−3.1 % (−7.0 to +0.8 %)`, `…` for an infinite end."""
     error = min((abs(end - share) for end in (low, high) if math.isfinite(end) and end != share), default=abs(share))
     decimals = _decimals_of_error(error * 100) if error else 1
     value, start, end = (_signed(each * 100, decimals) for each in (share, low, high))
@@ -228,13 +219,13 @@ def parse_percent(text: str) -> float:
 
 
 def _decimals_of_error(error: float) -> int:
-    """Return the decimals that leave an error one significant digit, or two where the first is 1 or 2."""
+    """Return the decimals that leave an error one significant digit, or two if the first is 1 or 2."""
     exponent = math.floor(math.log10(error))
     return max(0, -exponent + (error < 3 * 10.0**exponent))
 
 
 def format_ms(value: float | None) -> str:
-    """Return milliseconds without the unit, which the header has; two decimals, or two digits below 0.1 ms."""
+    """Return milliseconds without the unit; two decimals, or two digits below 0.1 ms."""
     if value is None:
         return "—"
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else format_number(value, 2)
@@ -256,15 +247,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_length(n_tokens: int | None) -> str:
-    """Return the length of a context as people say it: `16k` for 16,384, else `10,000`; an em dash when unknown."""
+    """Return `16k` for 16,384 tokens, else `10,000`; an em dash when unknown."""
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 
 def format_params(value: int | None, *, binary: bool = False) -> str:
-    """Return a parameter count as `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full.
-
-    `binary` counts in powers of two, as the article does: B is 2^30 and M 2^20.
-    """
+    """Return `7.72 B`, `464 M` or `1.6 M`, powers of ten; `binary` takes the article's: B is 2^30 and M 2^20."""
     if binary and value is not None:
         return f"{value / GIB:.2f} B" if value >= GIB // 10 else f"{format_number(value / MIB)} M"
     if value is None or value < 1e6:
@@ -283,7 +271,7 @@ def format_compute(flop_per_s: float | None) -> str:
 
 
 def format_rough_seconds(seconds: float) -> str:
-    """Return `35 s`, `2 min`: of an estimate, to 5 s below 90 s and whole minutes above."""
+    """Return `35 s`, `2 min`: an estimate to 5 s below 90 s, and to minutes above."""
     if seconds < 90:
         return f"{max(5, 5 * round(seconds / 5))} s"
     return f"{round(seconds / 60)} min"

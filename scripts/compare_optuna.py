@@ -23,12 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Source
+from ggbench.engines.contract import DecodeAtDepth, Request, Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import launch
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.candidates import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
 from ggbench.experiments.tune.search import TuneTimer

@@ -15,12 +15,11 @@ import sys
 import threading
 from pathlib import Path
 
-from ggbench.engines.contract import Source, Workload
+from ggbench.engines.contract import Decode, DecodeAtDepth, Source, Workload
 from ggbench.engines.endings import Completed, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
-from ggbench.engines.workloads import Decode, DecodeAtDepth
 from ggbench.experiments.tune.record import TuneResult, changes_text
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

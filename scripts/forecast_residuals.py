@@ -18,11 +18,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source, Workload
+from ggbench.engines.contract import DecodeAtDepth, Engine, Prefill, Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth, Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.reference import parse_model

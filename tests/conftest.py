@@ -48,7 +48,6 @@ def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machine_cache: Path) -> Path:
-    """Data, cache and config folders of this test alone, on a machine whose bandwidth is known."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "cache" / "ggbench").mkdir(parents=True)
     shutil.copy(machine_cache, folder / "cache" / "ggbench")
@@ -99,7 +98,6 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    """The small twin, as what is measured."""
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve_one
 
@@ -108,7 +106,6 @@ def target(tiny_twin: Path) -> Target:
 
 @pytest.fixture
 def kv_bytes(tiny_twin: Path) -> int:
-    """What a token of its context takes."""
     from ggbench.gguf_file.header import read_model_file
 
     return read_model_file(tiny_twin).kv_bytes_per_token()

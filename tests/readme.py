@@ -34,7 +34,7 @@ SHOWN = {
         (("         BPW", "all rows"), ("what would make", "-c ")),
     ),
 }
-"""By the name of the part."""
+"""Commands by the name of the part."""
 
 
 def generate(name: str) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
 import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import tuned_option, with_tuned
+from ggbench.commands.load_options import tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
-from ggbench.errors import UsageError
+from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
+
+if TYPE_CHECKING:
+    from ggbench.gguf_file.model_file import ModelFile
+    from ggbench.runs.experiment import Job
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import RunContext
+    from ggbench.runs.summary import QuantSummary
 
 
 @click.command(
@@ -26,7 +37,7 @@ from ggbench.show.glossary import DECODE
 @settings_options(DecodeSettings)
 @option(
     "--maxctx",
-    "Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
+    "Also search and prove the largest n_ctx of each, as maxctx does; --timeout is then 3600 by default.",
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
@@ -44,36 +55,32 @@ def command(
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 
-    Each quant is loaded, reads the 25-token prompt and decodes. Without QUANTS, every quant is measured; of a server,
-    each model that it offers. A quant that fails is a row with its reason, and the others go on. Each decode is stored
-    as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
+    Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
+    of a server. A quant that fails is a row with the reason, and the others go on. Each decode is stored as a run, and
+    so is each search of --maxctx, which does not depend on the length of the decode.
     """
-    from ggbench.cli.bench_runs import run_bench, with_expected_speeds
-    from ggbench.commands.load_options import given_setup
+    from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
 
-    output = asked.output
-    if output.as_json and text_format != "table":
-        raise UsageError(f"--json and --format {text_format} exclude each other", "omit one of them")
-    if plot and (output.as_json or text_format != "table"):
-        hint = "omit --json and --format, or use results show ID --plot"
-        raise UsageError("--plot goes with neither --json nor --format", hint)
-    if against and text_format != "table":
-        raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
+    output, as_text = asked.output, text_format != "table"
+    if as_text and (output.as_json or plot or against):
+        raise UsageError(
+            f"--format {text_format} excludes --json, --plot and --against", "omit --format, or the others"
+        )
+    if plot and output.as_json:
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     if maxctx:
         given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
-    targets = [job.target for job in jobs]
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
-    begun = targets[: len(measured.summaries)]
-    summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
+    summaries = _with_expected_speeds(measured.summaries, jobs, asked)
     if output.as_json:
         from ggbench.show.against import nearest_to
         from ggbench.show.run_documents import BENCH, QUANT
@@ -89,3 +96,61 @@ def command(
             output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()
+
+
+def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
+    """Run the decodes; with `maxctx`, search the largest n_ctx of the same file and setup after each.
+
+    No search follows a decode that failed for another reason than memory: it would fail in the same way.
+    """
+    from ggbench.engines.endings import Outcome
+    from ggbench.runs.driver import run_job
+    from ggbench.runs.experiment import Job, experiment_of
+    from ggbench.runs.progress import Finished, Started
+
+    experiment = experiment_of("maxctx")
+    for index, decode in enumerate(decodes):
+        if context.cancel.is_set():
+            return
+        searches = False
+        with contextlib.closing(run_job(context, decode, index, len(decodes))) as progress:
+            for record in progress:
+                if isinstance(record, Finished):
+                    searches = maxctx and record.error is None
+                    searches &= record.run.outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY)
+                yield record
+        if searches and not context.cancel.is_set():
+            search = Job(experiment, decode.target, decode.setup.as_asked(), experiment.settings_type())
+            with contextlib.closing(run_job(context, search)) as progress:
+                yield from (record for record in progress if not isinstance(record, Started))
+
+
+def _with_expected_speeds(
+    summaries: Sequence[QuantSummary], jobs: Sequence[Job], asked: MeasureRequest
+) -> list[QuantSummary]:
+    """Give the summaries without a measured speed the one known for the file, halfway through the decode."""
+    from ggbench.decisions.known import expected_at, known_here
+    from ggbench.machine.host import default_threads
+    from ggbench.sizing.budget import machine_budget
+
+    files: list[ModelFile | None] = [None] * len(summaries)
+    for index, (each, job) in enumerate(zip(summaries, jobs, strict=False)):
+        if each.latency is None and job.target.own is None:
+            with contextlib.suppress(GgbenchError):
+                files[index] = job.target.header()
+    if not any(files):
+        return list(summaries)
+    budget = machine_budget(
+        n_gpu_layers=asked.setup.n_gpu_layers,
+        main_gpu=asked.setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=asked.bandwidth,
+        measures=False,
+    )
+    found = []
+    for each, speed in zip(summaries, known_here(files, asked.setup, budget), strict=True):
+        n_prompt, n_gen = each.asked("n_prompt"), each.asked("n_gen")
+        expected = expected_at(speed, n_prompt + (n_gen + 1) // 2) if n_prompt is not None and n_gen else None
+        found.append(replace(each, expected=expected))
+    return found

@@ -1,4 +1,4 @@
-"""`ggbench compare`: runs of any kind side by side, and a limit on what has become worse."""
+"""`ggbench compare`: runs of any kind side by side, and limits on regressions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.cli.named_runs import Compared
     from ggbench.decisions.compare.comparison import Comparison, LimitCheck
+    from ggbench.runs.summary import QuantSummary
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -41,17 +41,17 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     "--against", "Compare with this run or file, or show the nearest published figures.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
-@option("--average", "Join runs that repeat one another in their mean.", is_flag=True)
+@option("--average", "Average runs that repeat each other.", is_flag=True)
 @option(
-    "--fail-if-slower", "Exit with 1 where a run is slower than the first by more than this.",
+    "--fail-if-slower", "Exit with 1 if a run is slower than the first by more than this.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @option(
-    "--fail-if-larger", "Exit with 1 where a run takes more memory than the first by more than this.",
+    "--fail-if-larger", "Exit with 1 if a run takes more memory than the first by more than this.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @option(
-    "--fail-if-worse", "Exit with 1 where perplexity or KLD is higher than the first's by more than this.",
+    "--fail-if-worse", "Exit with 1 if perplexity or KLD is higher than the first's by more than this.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @plot_option
@@ -69,62 +69,53 @@ def command(
 ) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
-    What differs in file, setup, machine and versions comes first, then each metric with ratio and difference, and at
-    the end a sentence. Files are read without being stored: what `bench`, `decode` and the like print with --json,
-    `ggbench export`, and llama-bench's own.
+    The differences in file, setup, machine and versions come first, then each metric with ratio and difference, and a
+    conclusion. Files are read but not stored: the --json output of bench, decode and other commands, files from
+    ggbench export, and llama-bench's files.
 
-    A run is better (★) where the 95 % interval of the ratio excludes 1; else there is no difference, and the interval
-    says how large one may be. The interval includes what another load of the same file changes, learned from the
-    repeats in the store; 2 % is assumed until there are a few. A run that lies far from its repeats is not judged.
-    Bounds, speeds over different lengths and memory at different n_ctx are shown and not judged. Perplexities are
-    compared chunk by chunk, and only where text, chunks and n_batch are the same.
+    A run is better (★) if the 95 % interval of the ratio excludes 1; otherwise no difference was found, and the
+    interval shows how large it may be. The interval includes the variation between loads of the same file, estimated
+    from repeated runs in the store; until there are a few, 2 % is assumed. A run far from its repeats is not judged.
+    Neither are bounds, speeds over different lengths and memory at different n_ctx. Perplexities are compared chunk by
+    chunk, and only if text, chunks and n_batch are the same.
 
-    A limit (--fail-if-...) exits with 1, and a line that says why, only where the whole interval is beyond it. One that
-    is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
+    A limit (--fail-if-...) that is exceeded by the whole interval exits with 1 and a line saying why. An undecided
+    limit exits with 0 and says how many more runs, or chunks of text, would decide it.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.comparison import check_limits, compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.show import sentence_of
     from ggbench.runs.store.database import Store
+    from ggbench.show import letter
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
     asked = {name: share for name, share in limits.items() if share is not None}
-    if not named and model is None:
-        raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
     if plot and output.as_json:
         hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
         raise UsageError("--plot cannot be used with --json", hint)
     with Store.open() as store:
-        compared = compared_runs(store, named, model, against, average=average)
-        output.notice(*store.notices, *compared.notices)
+        columns, notices = compared_runs(store, named, model, against, average=average)
+        output.notice(*store.notices, *notices)
         repeats = stored_repeats(store)
-    comparison, is_single = None, len(compared.columns) < 2
-    if is_single and (against != PUBLISHED or asked):
-        what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
-        raise UsageError(f"{what} comparing needs two runs or more".strip(), "their numbers are in: ggbench results")
-    if not is_single:
-        comparison = _checked(compare(compared.columns, RunSpreads(repeats)))
+    comparison = None
+    if len(columns) > 1:
+        comparison = compare(columns, RunSpreads(repeats))
+        if comparison.is_empty:
+            reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
+            runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
+            hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
+            raise UsageError(sentence_of(comparison).rstrip("."), hint)
+    elif not columns or against != PUBLISHED or asked:
+        raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
     checks = check_limits(comparison, asked) if comparison else ()
-    _show(compared, comparison, checks, against == PUBLISHED, plot, output)
+    _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:
         _conclude(comparison, checks)
 
 
-def _checked(comparison: Comparison) -> Comparison:
-    """The comparison. Raises UsageError where nothing in it compares."""
-    from ggbench.decisions.compare.show import sentence_of
-    from ggbench.show import letter
-
-    if comparison.is_empty:
-        reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
-        runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
-        hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
-        raise UsageError(sentence_of(comparison).rstrip("."), hint)
-    return comparison
-
-
 def _show(
-    compared: Compared,
+    summaries: Sequence[QuantSummary],
     comparison: Comparison | None,
     checks: Sequence[LimitCheck],
     with_published: bool,
@@ -135,13 +126,13 @@ def _show(
     from ggbench.decisions.compare.report import ComparisonReport
     from ggbench.show.presenter import presenter_of
 
-    runs = [run for summary in compared.summaries for run in summary.runs]
+    runs = [run for summary in summaries for run in summary.runs]
     if output.as_json:
         from ggbench.decisions.compare.show import COMPARE, PUBLISHED_RUN, comparison_fields
 
-        fields: dict[str, object] = {"rows": compared.summaries}
+        fields: dict[str, object] = {"rows": summaries}
         if comparison is not None:
-            fields = comparison_fields(comparison, compared.summaries, checks)
+            fields = comparison_fields(comparison, summaries, checks)
         if with_published:
             fields["published"] = [
                 PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {})) for run in runs
@@ -149,7 +140,7 @@ def _show(
         output.document(COMPARE, **fields)
         return
     if plot:
-        show_plot(compared.summaries, output)
+        show_plot(summaries, output)
         click.echo()
     if comparison is not None:
         output.show(ComparisonReport(comparison))
@@ -159,7 +150,7 @@ def _show(
 
 
 def _conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
-    """Print one line on stderr for the limits, and exit with 1 where one is exceeded."""
+    """Print one line about the limits on stderr, and exit with 1 if one is exceeded."""
     for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
         found = [check for check in checks if check.state == state]
         if found:

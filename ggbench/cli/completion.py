@@ -1,12 +1,12 @@
-"""What a shell offers after Tab: models, quants, runs and GPUs by the names that are on this disk.
+"""Shell completion of models, quants, runs and GPUs.
 
-It has to answer while a person waits for the key, so nothing is asked of a network and no header is read.
+It has to be fast, so it sends no network request and reads no header.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
@@ -17,10 +17,12 @@ from ggbench.errors import GgbenchError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ggbench.models.catalog import CatalogModel
     from ggbench.models.local_files import LocalVariant
 
+
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
-"""Each with a few words about it, which bash does not show."""
+"""Names, each with a few words about it, which bash does not show."""
 
 _MOST_RUNS = 500
 _TWINS = "twin:"
@@ -28,7 +30,7 @@ _PATHS = ("/", "./", "../", "~")
 
 
 def offer(command: click.Command) -> None:
-    """Have the parameters of a command, and of those below it, offer names, by what they are called in all of them."""
+    """Let the parameters of a command and its subcommands complete names, according to the parameter's name."""
     for param in command.params:
         names = (_ARGUMENTS if isinstance(param, click.Argument) else _OPTIONS).get(param.name or "")
         if names is not None:
@@ -38,17 +40,16 @@ def offer(command: click.Command) -> None:
 
 
 class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """The values of another type, some of which have names to offer."""
+    """Another parameter type with completion."""
 
     def __init__(self, values: click.ParamType, names: Callable[[click.Context], _Names]) -> None:  # type: ignore[type-arg]
         self.name, self._values, self._names = values.name, values, names
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Return what the other type makes of it."""
         return self._values.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that begin so and were not given yet, else files; nothing where they cannot be read."""
+        """Return the matching names that were not given yet, else files; nothing if the names cannot be read."""
         if incomplete.startswith(_PATHS):
             return [CompletionItem(incomplete, type="file")]
         given = ctx.params.get(param.name or "") or ()
@@ -66,7 +67,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
 
 
 def _is_word(name: str) -> bool:
-    """Whether a shell takes it as it is."""
+    """Return whether a shell takes the name literally."""
     return name.isprintable() and not set(name) & set(" '\"\\,;&|<>()$`*?[]{}!#")
 
 
@@ -82,31 +83,28 @@ def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Those of the model named before, by the names of its files; of a twin or the catalog, those that are listed."""
+    """Yield the quants of the given model: from the names of its files, or as the catalog lists them."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.local_files import local_variants, variants_in
     from ggbench.models.reference import parse_model
 
     ref = parse_model(str(ctx.params.get("model") or ""))
+    files: list[LocalVariant] = []
+    model: CatalogModel | None = None
     match ref.kind:
         case "path":
-            yield from _of_files(local_variants(ref.path))
+            files += local_variants(ref.path)
         case "catalog" | "twin":
-            yield from ((quant, "") for quant in load_catalog().model(ref.name).quants)
+            model = load_catalog().model(ref.name)
         case "hub" | "published_twin":
-            for each, folder in _snapshots():
-                if each == ref.name:
-                    yield from _of_files(variants_in(folder)[0])
+            files += [each for repo, folder in _snapshots() if repo == ref.name for each in variants_in(folder)[0]]
             model = load_catalog().of_repo(ref.name)
-            yield from ((quant, "") for quant in (model.quants if model else ()))
-
-
-def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
-    return ((each.quant, "on this disk") for each in variants if each.quant)
+    yield from ((each.quant, "on this disk") for each in files if each.quant)
+    yield from ((quant, "") for quant in (model.quants if model else ()))
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
     from ggbench.text import sanitize
 
     for run in recent_runs(_MOST_RUNS):
@@ -114,7 +112,7 @@ def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.health import recent_runs
+    from ggbench.runs.store.connection import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 
@@ -134,7 +132,7 @@ def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _snapshots() -> Iterator[tuple[str, Path]]:
-    """Repo and folder of what was downloaded."""
+    """Yield the name and the folder of each downloaded repo."""
     from ggbench.hub.repo_records import find_snapshots
     from ggbench.models.model_stores import find_model_stores
 
@@ -155,17 +153,16 @@ _OPTIONS: dict[str, Callable[[click.Context], _Names]] = {"model": _measured_mod
 
 
 class _Bash(BashComplete):
-    """Bash takes a colon for the end of a word, and replaces only what is after it: `twin:` has to be put together."""
+    """Bash ends a word at a colon and replaces only the text after it: completions must omit `twin:`."""
 
     source_template: ClassVar[str] = BashComplete.source_template.replace(
         "COMP_CWORD=$COMP_CWORD",
         'COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_BREAKS="$COMP_WORDBREAKS"',
     )
     _n_fixed = 0
-    """Characters of the word that bash keeps."""
+    """Length of the part of the word that bash keeps."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor, and the one at it as far as it was typed."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)
         incomplete = "" if not words or line[-1:].isspace() else words.pop()
@@ -174,7 +171,6 @@ class _Bash(BashComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return the item without what bash keeps."""
         return f"{item.type},{item.value[self._n_fixed :]}"
 
 

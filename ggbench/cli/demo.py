@@ -1,4 +1,4 @@
-"""`ggbench demo`: the whole way on this machine, with no network: plan, pick, twins, decode, compare."""
+"""`ggbench demo`: a tour without a network: plan, pick, measure twins, compare."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NEXT = """\
 What to type next:
   ggbench models                    the catalog, and the GGUF files on this disk
   ggbench pick PATH/TO/FOLDER       which of your own files to run, and how
-  ggbench bench PATH/TO/FILE.gguf   the same figures of a file of yours
-  ggbench tui                       all of it by hand; ? explains keys and numbers
+  ggbench bench PATH/TO/FILE.gguf   the same figures for one of your files
+  ggbench tui                       the terminal interface; ? explains keys and numbers
   ggbench help numbers              what W, B and the marks mean"""
 
 
@@ -37,11 +37,11 @@ What to type next:
 @option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
 @output_options
 def command(n_gen: int, output: Output) -> None:
-    """Show the whole way in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
+    """Take a tour of about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
 
-    Each step prints the command line that does it. Nothing is downloaded: what is measured are twins, which have the
-    true shape and types of a model and no trained weights. Speed and memory are real, the text is not. With --json only
-    what was measured is printed.
+    Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
+    types of the model but without trained weights. Speed and memory are real, the generated text is not. --json prints
+    only the measurements.
     """
     if output.as_json:
         _measure(n_gen, output)
@@ -58,7 +58,6 @@ def command(n_gen: int, output: Output) -> None:
 
 
 def _measure(n_gen: int, output: Output) -> MeasureResult:
-    """Make and measure the twins, and show them."""
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_summaries
     from ggbench.engines.llama.config import LlamaConfig
@@ -68,7 +67,7 @@ def _measure(n_gen: int, output: Output) -> MeasureResult:
 
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
-        _announce(3, "How fast are they, token by token? Twins are written, then decoded.", line, output)
+        _announce(3, "How fast is each, token by token? Twins are written, then measured.", line, output)
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:

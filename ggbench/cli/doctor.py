@@ -1,4 +1,4 @@
-"""`ggbench doctor`: what ggbench sees of this machine, and what to do about it."""
+"""`ggbench doctor`: the state of this machine, and advice."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from ggbench.commands.output import Output
     ggbench doctor --json
     """,
 )
-@option("--with-paths", "Show whole paths, the Hub's address and serial numbers of GPUs.", is_flag=True)
+@option("--with-paths", "Show full paths, the Hub's address and serial numbers of GPUs.", is_flag=True)
 @output_options
 def command(with_paths: bool, output: Output) -> None:
-    """Look at llama.cpp, the machine and ggbench's own files, and say what to do about what is wrong.
+    """Check llama.cpp, this machine and ggbench's own files, and say how to fix what is wrong.
 
-    Looked at are llama.cpp's build (instruction sets and backends that the machine has and the build lacks, CUDA
-    against the driver), GPUs and the programs on them, the CPU's governor, huge pages, memory and its limits, disk
-    room, the results file, the Hub's token (where it is, never what it is) and what was calibrated. A problem makes
-    something fail; advice makes measurements faster or surer. Nothing is measured, changed or requested from the
-    network.
+    The checks: llama.cpp's build (instruction sets and backends that it lacks, CUDA version against the driver), GPUs
+    and the programs that use them, the CPU governor, huge pages, memory and its limits, disk space, the results file,
+    the Hub's token (its place, never its value) and the calibration. A problem makes something fail; advice makes
+    measurements faster or more reliable. Nothing is measured or changed, and no network is used.
 
-    The answer is Markdown to paste into a bug report: without names of users, hosts and servers, and with folders from
-    the home folder on.
+    The output is Markdown to paste into a bug report, without names of users, hosts and servers; folders are shown
+    relative to the home folder.
     """
     from ggbench.decisions.doctor.checkup import check_machine, findings
     from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup

@@ -1,4 +1,4 @@
-"""`ggbench export`: stored runs as other tools' files, as samples, or as a bundle for another machine."""
+"""`ggbench export` and `ggbench import`: runs as files of other tools, as samples, or as a bundle."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option
+from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions
+    from ggbench.formats.importing import Kept
+    from ggbench.formats.llama_bench_export import ExportOptions
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 
@@ -29,6 +30,7 @@ _FORMATS = (
     "json",
 )
 _STDOUT = Path("-")
+_LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"
 
 
 @click.command(
@@ -40,7 +42,7 @@ _STDOUT = Path("-")
     """,
 )
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
-@option("--model", "Export every run of this MODEL, as it was given then.")
+@option("--model", "Export every run of this MODEL, as it was typed.")
 @option(
     "--format form",
     "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
@@ -51,9 +53,9 @@ _STDOUT = Path("-")
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
 @option("--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", TOKEN_LIST, metavar="N,N,...")
-@option("-n --n-gen", "Tokens of each window.", TOKENS, default=128)
-@option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, where the run knows it.", metavar="NAME")
-@option("--with-paths", "Keep whole paths and serial numbers of GPUs.", is_flag=True)
+@option("-n --n-gen", "Tokens in each window.", TOKENS, default=128)
+@option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, if the run has it.", metavar="NAME")
+@option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
 def command(
@@ -69,15 +71,15 @@ def command(
     force: bool,
     quiet: bool,
 ) -> None:  # fmt: skip
-    """Write stored runs, by their numbers in `ggbench results`, in a format of other tools.
+    """Write stored runs, by their numbers in `ggbench results`, in formats of other tools.
 
-    A decode is a row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so on; a
-    prompt is a row pp N; each has a sample for every repetition. llama.cpp's scripts/compare-llama-bench.py joins them
-    with rows that llama-bench wrote for the same file name, threads and load mode (llama-bench -lm mmap). What a run
-    does not know is listed.
+    A decode gives one row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so
+    on; a prompt gives a row pp N; each has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins
+    them with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields that a run
+    does not have are listed.
 
-    --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
-    of servers and serial numbers of GPUs, which --with-paths keeps.
+    --bundle writes complete runs for `ggbench import` on another machine. It leaves out folders, server names and
+    serial numbers of GPUs, unless --with-paths is given.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
@@ -93,8 +95,8 @@ def command(
     if bundle is not None and path != _STDOUT:
         raise UsageError("--bundle and -o name two files", "omit -o")
     target = bundle or path
-    if target == _STDOUT and bundle is not None:
-        raise UsageError("a bundle cannot go to stdout", "give --bundle the name of a file")
+    if bundle == _STDOUT:
+        raise UsageError("a bundle cannot go to stdout", "give --bundle a file name")
     if target != _STDOUT:
         check_free(target, force=force)
     with Store.open() as store:
@@ -102,13 +104,15 @@ def command(
         runs = chosen_runs(store, run_ids, model)
         if bundle is not None:
             write_as(bundle, bundle_of(store, runs, with_paths=with_paths), force=force)
-            output.notice(f"saved {bundle}: {counted(len(runs), 'run')} for `ggbench import`", *_left_out(with_paths))
+            left_out = [] if with_paths else [_LEFT_OUT]
+            output.notice(f"saved {bundle}: {counted(len(runs), 'run')} for `ggbench import`", *left_out)
             return
         if form == SAMPLES:
             content = samples_csv(store, runs)
         elif form == WHOLE:
             content = as_json(store, runs, with_paths=with_paths)
-            output.notice(*_left_out(with_paths))
+            if not with_paths:
+                output.notice(_LEFT_OUT)
         else:
             options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
             assert form is not None
@@ -130,30 +134,67 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:
         raise UsageError(
-            "none of these runs has anything that llama-bench measures",
-            "export decodes, prefills or speed runs, or use --bundle",
+            "none of these runs has a measurement of llama-bench's",
+            "export decode, prefill or speed runs, or use --bundle",
         )
-    output.notice(*(f"run {each.run_id} ({each.kind}) has nothing that llama-bench measures" for each in empty))
-    output.notice(*_unknown(exported))
+    output.notice(*(f"run {each.run_id} ({each.kind}) has no measurement of llama-bench's" for each in empty))
+    unknown: dict[tuple[str, ...], list[str]] = {}
+    for each in exported:
+        if each.unknown:
+            unknown.setdefault(each.unknown, []).append(str(each.run_id))
+    for names, numbers in unknown.items():
+        what = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        output.notice(f"unknown of {what}, and written as llama-bench's default: {', '.join(names)}")
     return LLAMA_BENCH[form](rows)
 
 
-def _unknown(exported: list[ExportedRun]) -> list[str]:
-    """A line for each set of fields that runs do not know."""
-    runs: dict[tuple[str, ...], list[str]] = {}
-    for each in exported:
-        if each.unknown:
-            runs.setdefault(each.unknown, []).append(str(each.run_id))
-    return [
-        f"unknown of run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}, and written as llama-bench's default: "
-        f"{', '.join(names)}"
-        for names, numbers in runs.items()
-    ]  # fmt: skip
+@click.command(
+    "import",
+    cls=DocumentedCommand,
+    examples="""
+    ggbench import runs.zip
+    ggbench import bench.json
+    llama-bench -m model.gguf -lm mmap -d 0,4096 -r 5 -o json | ggbench import -
+    ggbench import ppl.txt --model mine --quant q4_k_m
+    """,
+)
+@click.argument("paths", metavar="FILE...", type=PATH, nargs=-1, required=True)
+@option("--model", "Name of the model, if a file lacks it.", metavar="NAME", default="", show_default=False)
+@option("--quant", "Name of the quant, if a file lacks it.", metavar="NAME", default="", show_default=False)
+@output_options
+def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
+    """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
+    Also read are the files of `ggbench export`, and the --json output of bench, decode, prefill, maxctx, speed and
+    quality (all figures, but not the single steps). The format is recognized from the content; - is stdin.
+    llama-perplexity's output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
-def _left_out(with_paths: bool) -> list[str]:
-    return (
-        []
-        if with_paths
-        else ["folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"]
-    )
+    Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
+    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths, with an
+    interval if there are three timings; percentiles and steadiness stay unknown, and a run shows what else its file
+    lacks.
+    """
+    from ggbench.formats.imported_run import Named
+    from ggbench.formats.importing import IMPORTED, keep, read_runs
+    from ggbench.runs.store.database import Store
+    from ggbench.show.names import quant_name
+    from ggbench.text import sanitize
+
+    named = Named(sanitize(model), sanitize(quant).lower())
+    found = [(path, list(read_runs(path, named))) for path in paths]  # all are read before any is stored
+    kept: list[Kept] = []
+    with Store.open() as store:
+        output.notice(*store.notices)
+        for _, runs in found:
+            kept += keep(store, runs)
+    if output.as_json:
+        output.document(IMPORTED, rows=kept)
+        return
+    for each in kept:
+        head, mark = each.imported.run.head, each.imported.mark
+        state = "" if each.is_new else "  already there"
+        click.echo(
+            f"run {each.run_id}  {sanitize(head.kind)}  {quant_name(head.subject)}  from {sanitize(mark.tool)}{state}"
+        )
+    lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
+    output.notice(*(f"note: {sanitize(lack)}" for lack in lacks))

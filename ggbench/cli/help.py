@@ -1,10 +1,10 @@
-"""`ggbench help`: what a command does, and topics that belong to no single one, whose texts lie in `topics/`."""
+"""`ggbench help`: the help of a command, and topics, whose texts are in `topics/`."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ EXIT_CODES = (
     (ExitCode.INTERRUPTED, "interrupted, or a question answered with no"),
     (ExitCode.PIPE_CLOSED, "the program that reads the output ended first, as in ggbench models | head"),
 )
-"""What each exit code means."""
 
 _WITH_DOCUMENTS = (
     "ggbench.show.plan",
@@ -47,7 +46,7 @@ _WITH_DOCUMENTS = (
 
 
 def documents() -> dict[str, Document]:
-    """Return what commands print with --json, by the names in `schema`."""
+    """Return the documents that commands print with --json, by schema name."""
     from ggbench.plugins import plugin_names
     from ggbench.show.document import Document
     from ggbench.show.presenter import presenters
@@ -59,47 +58,34 @@ def documents() -> dict[str, Document]:
     return {each.schema: each for each in found}
 
 
-def _columns() -> Iterable[Sequence[str]]:
-    from ggbench.show.columns import all_columns
-    from ggbench.show.glossary import TERMS
-
-    explained = {term.name for term in TERMS.values()}
-    for each in all_columns().values():
-        if each.header not in explained:
-            yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
-
-
-def _terms() -> Iterable[Sequence[str]]:
-    from ggbench.show.glossary import terms
-
-    return terms()
-
-
-def _provenance() -> Iterable[Sequence[str]]:
-    from ggbench.show.glossary import provenance
-
-    return provenance()
-
-
-def _differences() -> Iterable[Sequence[str]]:
+def _rows(block: str) -> Sequence[Sequence[str]]:
+    """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.engines.llama.defaults import DIFFERENCES
+    from ggbench.show.columns import all_columns
+    from ggbench.show.glossary import TERMS, provenance, read_rows, terms
 
-    return DIFFERENCES.items()
-
-
-_GENERATED: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
-    "@terms": _terms,
-    "@provenance": _provenance,
-    "@columns": _columns,
-    "@differences": _differences,
-    "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
-    "@documents": lambda: ((name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()),
-}
-"""Rows that a text names in a line of their own."""
+    match block:
+        case "@terms":
+            return list(terms())
+        case "@provenance":
+            return list(provenance())
+        case "@columns":
+            explained = {term.name for term in TERMS.values()}
+            columns = [each for each in all_columns().values() if each.header not in explained]
+            return [
+                (each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc) for each in columns
+            ]
+        case "@differences":
+            return list(DIFFERENCES.items())
+        case "@exit codes":
+            return [(str(int(code)), text) for code, text in EXIT_CODES]
+        case "@documents":
+            return [(name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()]
+    return list(read_rows(block)) if " :: " in block else ()
 
 
 def summary(topic: str) -> str:
-    """Return what a topic is about, in a few words."""
+    """Return a topic's subject in a few words."""
     return _text(topic).partition("\n")[0]
 
 
@@ -121,7 +107,7 @@ def _text(topic: str) -> str:
 def command(context: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, or a topic: numbers, names, defaults, servers, scripts, schema.
 
-    `schema NAME` prints the JSON Schema of what a command prints with --json; `schema` lists the names.
+    `schema NAME` prints the JSON Schema of a command's --json output; `schema` lists the names.
     """
     root = context.find_root()
     if len(words) == 1 and words[0] in TOPICS:
@@ -142,7 +128,7 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _schema(name: str) -> str:
-    """The JSON Schema of a document. Raises UnknownName."""
+    """Return the JSON Schema of a document. Raises UnknownName."""
     from ggbench.show.document import schema_of
 
     known, name = documents(), name.removeprefix("ggbench.").removesuffix("/1")
@@ -152,8 +138,8 @@ def _schema(name: str) -> str:
 
 
 def _page(root: click.Context, topic: str) -> str:
-    """Return a topic as its text has it: headings, paragraphs, and rows `name :: meaning` or generated ones."""
-    from ggbench.show.glossary import FORMULA, read_rows
+    """Format a topic's headings, paragraphs and rows."""
+    from ggbench.show.glossary import FORMULA
 
     formatter = root.make_formatter()
     for section in _text(topic).replace("@formula", FORMULA).split("\n# ")[1:]:
@@ -162,9 +148,8 @@ def _page(root: click.Context, topic: str) -> str:
             for number, block in enumerate(content.strip("\n").split("\n\n")):
                 if number:
                     formatter.write_paragraph()
-                if block in _GENERATED or " :: " in block:
-                    rows = _GENERATED[block]() if block in _GENERATED else read_rows(block)
-                    write_rows(formatter, [(name, text) for name, text in rows], most=24)
+                if rows := _rows(block):
+                    write_rows(formatter, rows, most=24)
                 else:
                     write_paragraphs(formatter, block)
     return formatter.getvalue().strip("\n")

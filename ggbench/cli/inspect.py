@@ -1,4 +1,4 @@
-"""`ggbench inspect`: contents of a GGUF file, of a folder of them or of a checkpoint, from headers alone."""
+"""`ggbench inspect`: the contents of a GGUF file, a folder or a checkpoint, from the headers."""
 
 from __future__ import annotations
 
@@ -32,20 +32,23 @@ if TYPE_CHECKING:
 def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
-    A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
-    FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason. A folder with a
-    config.json and no GGUF is a checkpoint of Transformers, as are transformers:org/name and transformers-twin:ID, with
-    or without :QUANT: the size that each method makes of it is shown.
+    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
+    FOLDER, every GGUF in and below it is listed; a file that cannot be loaded is a row with the reason. For a
+    Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
+    or without :QUANT), the size with each quantization method is shown.
     """
     from ggbench.gguf_file.header import read_model_file
+    from ggbench.models.reference import engine_models, own_models
 
-    own = _engines_own(path)
+    own: ModelRef | None = None
+    if not os.path.lexists(path):
+        own = _named_model(str(path))
+    elif path.is_dir():
+        own = next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
     if own is not None:
         load_plugin("ggbench.engines", own.engine, "show", "engine").inspect(own, tensors=tensors, output=output)
         return
-    if not os.path.lexists(path):
-        _refuse_name(str(path))
-    elif path.is_dir():
+    if os.path.lexists(path) and path.is_dir():
         _list_folder(path, tensors, output)
         return
     model_file = read_model_file(path, allow_missing_data=True)
@@ -59,17 +62,6 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
         raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")
-
-
-def _engines_own(path: Path) -> ModelRef | None:
-    """Return the model of an engine's own that a folder or MODEL means; None for anything else. Raises UsageError."""
-    from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
-    from ggbench.models.reference import parse_model
-
-    if os.path.lexists(path) and path.is_dir():
-        return next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
-    is_named = not os.path.lexists(path) and engine_of_scheme(str(path).partition(":")[0].lower())
-    return parse_model(str(path)) if is_named else None
 
 
 def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
@@ -88,19 +80,22 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
         output.show(folder_table(entries, width=output.console().width))
 
 
-def _refuse_name(text: str) -> None:
-    """Raise UsageError where the other commands would take this for a MODEL that is not on this disk."""
+def _named_model(text: str) -> ModelRef | None:
+    """Return the model in an engine's own format that this names; None for a path. Raises UsageError for a MODEL."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import parse_model
+    from ggbench.models.reference import engine_of_scheme, parse_model
 
+    if engine_of_scheme(text.partition(":")[0].lower()):
+        return parse_model(text)
     try:
-        ref = parse_model(text).require_gguf()
+        ref = parse_model(text)
     except UsageError:
-        return
-    if ref.kind == "path" or (ref.kind == "catalog" and all(each.id != ref.name for each in load_catalog())):
-        return
+        return None
+    is_path = ref.kind == "path" or (ref.kind == "catalog" and all(each.id != ref.name for each in load_catalog()))
+    if is_path or ref.is_server:
+        return None
     name = sanitize(text)
     raise UsageError(
-        f"{name} names a model, and inspect reads a file",
-        f"ggbench plan {name} shows what it needs; ggbench models lists the files on this disk",
+        f"{name} is a MODEL, and inspect reads a file",
+        f"for its memory, see: ggbench plan {name}; for the files on this disk: ggbench models",
     )

@@ -1,10 +1,7 @@
-"""`ggbench limits`: theoretical limits of a model on a machine, without downloading or running anything."""
+"""`ggbench limits`: the theoretical limits of a model on a machine."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +16,7 @@ from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
-    from ggbench.sizing.theory.limits import Hardware, SchemeLimits
+    from ggbench.sizing.theory.limits import Hardware
 
 
 _LONGEST = 131_072
@@ -27,16 +24,6 @@ _MOST_LENGTHS = 4_194_304
 _LENGTH = Text(FieldKind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
 _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable garbage collection: scanning tens of thousands of tensors without cycles takes 5 % of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @click.command(
@@ -60,7 +47,6 @@ def _uncollected() -> Iterator[None]:
 @option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", _LENGTH, default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
-@_uncollected()
 def command(
     ref: ModelRef,
     gpu: str | None,
@@ -76,10 +62,10 @@ def command(
 ) -> None:
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
-    QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or for a file its
-    own quant. Nothing is loaded or downloaded. --gpu knows some forty cards by name; --vram, --bandwidth and --compute
-    describe any other. Figures are read as in the article that the theory is from: G is 2^30, T is 2^40, and each token
-    of a prompt reads all KV before it.
+    QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or a file's own
+    quant. Nothing is loaded or downloaded. --gpu knows about forty cards by name; --vram, --bandwidth and --compute
+    describe any other. As in the article that the theory is from, G is 2^30 and T is 2^40 in these figures, and each
+    token of a prompt reads all KV before it.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
 
@@ -100,18 +86,20 @@ def command(
             LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
         )
     else:
-        from ggbench.show.limits import limits_report
+        from ggbench.show.limits import decode_figure, limits_report, prefill_figure
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
-        if plot:
-            _plot(rows, hardware, output)
+        for figure in (prefill_figure(rows), decode_figure(rows, hardware)) if plot else ():
+            if figure is not None:
+                click.echo()
+                output.plot(figure, _PLOT_HEIGHT)
     if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
         output.notice("For all limits, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
-    """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
+    """Return the figures of the named GPU, or of this machine's, overridden by the given figures."""
     import msgspec.structs
 
     from ggbench.machine.gpus import find_gpu, list_gpus
@@ -129,7 +117,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
         found = known_hardware(find_gpu(gpu))
     elif given:
         found = Hardware("a machine with the given figures")
-    else:  # without a GPU the figures are unknown, since measuring takes too long
+    else:  # without a GPU the figures are unknown: measuring would take too long
         gpus = list_gpus()
         found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
     return msgspec.structs.replace(found, **given)
@@ -143,14 +131,3 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
             f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
         )
     return tuple(map(int, sizes))
-
-
-def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
-    from ggbench.show.limits import decode_figure, prefill_figure
-    from ggbench.show.plot import plot_text
-
-    console = output.console()
-    color = console.color_system is not None and not console.no_color
-    for figure in (prefill_figure(rows), decode_figure(rows, hardware)):
-        if figure is not None:
-            click.echo(f"\n{plot_text(figure, console.width, _PLOT_HEIGHT, color)}")

@@ -19,7 +19,7 @@ from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.host import address_space_limit
+from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 
@@ -61,25 +61,24 @@ GROUPS = {
         "help": "Help of a command or a topic.",
     },
 }
-"""Every command that ggbench has by itself, with its one line of help, by what it is for."""
+"""Every built-in command with its one line of help, by heading."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
-"""The same in one."""
 _EXPERIMENTS = "ggbench.experiments"
-_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
-"""The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
+"""Commands in a module of another name. The TUI is found by its name, since neither front end imports the other."""
 COMPLETION = "_GGBENCH_COMPLETE"
-"""What a shell sets that asks for completions, by click's rules."""
+"""The variable that a shell sets to ask click for completions."""
 _NO_MEMORY = "there is not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
 """Bytes; with less, numpy's libraries cannot be loaded."""
 _NO_TEMPORARY = "No usable temporary directory"
-"""In Python's own words, which has no error of its own for it. Source: `_get_default_tempdir` of CPython's tempfile."""
+"""Python has only this message for it. Source: `_get_default_tempdir` in CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, a quota or the largest size of a file is reached."""
+"""The disk is full, or a quota or the maximum size of a file is reached."""
 
 
 def _groups() -> dict[str, dict[str, str]]:
-    """`GROUPS` with the commands of experiments that are folders of their own, with what their packages say."""
+    """Return `GROUPS` and the commands of further experiments, with the first line of their packages' docstrings."""
     others = [name for name in plugin_names(_EXPERIMENTS) if name not in COMMANDS]
     texts = {name: importlib.import_module(f"{_EXPERIMENTS}.{name}").__doc__ or "" for name in others}
     return GROUPS | {"Measure": GROUPS["Measure"] | {name: text.partition("\n")[0] for name, text in texts.items()}}
@@ -104,7 +103,8 @@ class _LazyGroup(click.Group):
             return None
         is_experiment = cmd_name in plugin_names(_EXPERIMENTS)
         own = f"{_EXPERIMENTS}.{cmd_name}.command" if is_experiment else f"ggbench.cli.{cmd_name}"
-        command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, own)).command
+        module, _, name = _ELSEWHERE.get(cmd_name, own).partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         command.short_help = known[cmd_name]
         if COMPLETION in os.environ:
             from ggbench.cli.completion import offer
@@ -151,7 +151,7 @@ def main(args: list[str] | None = None) -> NoReturn:
             status = ExitCode.INTERRUPTED
         except BrokenPipeError:
             status = ExitCode.PIPE_CLOSED
-        except MemoryError:  # also to say so
+        except MemoryError:  # even an error message would need memory
             os.write(2, f"Error: {_NO_MEMORY}\n".encode())
             status = ExitCode.DOES_NOT_FIT
     if status == ExitCode.PIPE_CLOSED:
@@ -159,8 +159,8 @@ def main(args: list[str] | None = None) -> NoReturn:
             if stream is not None:
                 discard_output(stream.fileno())
     if status == ExitCode.INTERRUPTED:
-        # `python -m` kills itself where an interrupt ended an exec(), as of a dataclass that was being imported, also
-        # when it was caught since; the next exec() clears that. Source: CPython 3.11, run_eval_code_obj in pythonrun.c.
+        # `python -m` kills itself if an interrupt ended an exec(), as in the definition of a dataclass, even if it was
+        # caught since; another exec() clears that. Source: CPython 3.11, run_eval_code_obj in pythonrun.c.
         exec("")
     sys.exit(status)
 
@@ -168,7 +168,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     if sys.platform == "win32":  # where nothing can wait for the worker's pipes
-        return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
+        return _fail("ggbench does not run on Windows", "run it in WSL 2", ExitCode.UNEXPECTED)
     if COMPLETION in os.environ:
         import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
@@ -203,11 +203,8 @@ def _run(args: list[str] | None) -> int:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
-            what, hint = (
-                "no folder for temporary files can be written",
-                "free some space, or set TMPDIR to another disk",
-            )
-            return _fail(what, hint, ExitCode.DOES_NOT_FIT)
+            hint = "free some space, or set TMPDIR to another disk"
+            return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
         if _lacks_memory(error):
             hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"
             return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
@@ -216,12 +213,12 @@ def _run(args: list[str] | None) -> int:
 
 
 def _check_address_space() -> None:
-    """Raise DoesNotFit under a limit that ends libraries before they can say so.
+    """Raise DoesNotFit under a limit with which libraries would crash.
 
-    OpenBLAS reserves some for each thread, and where it can start none it exits, or sends SIGINT to this process.
-    Source: OpenBLAS's driver/others/blas_server.c and memory.c.
+    OpenBLAS reserves memory for each thread; if it cannot start any, it exits or sends SIGINT to this process. Source:
+    OpenBLAS's driver/others/blas_server.c and memory.c.
     """
-    limit = address_space_limit()
+    limit = limit_bytes()
     if limit is None:
         return
     if limit < _LEAST_ADDRESS_SPACE:
@@ -233,10 +230,10 @@ def _check_address_space() -> None:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether memory ran out: under a limit the loader of a library and the interpreter itself report it oddly."""
+    """Return whether memory ran out; under a limit, loading a library fails with other errors."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    return isinstance(error, (ImportError, SystemError)) and address_space_limit() is not None
+    return isinstance(error, (ImportError, SystemError)) and limit_bytes() is not None
 
 
 def _fail(what: str, hint: str, code: int) -> int:

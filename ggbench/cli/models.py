@@ -1,4 +1,4 @@
-"""`ggbench models`: models to measure, in the catalog, on this disk and on the Hub."""
+"""`ggbench models`: models in the catalog, on this disk and on the Hub."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     ggbench models --repo Qwen/Qwen2.5-7B-Instruct-GGUF
     """,
 )
-@option("--dir folder", "List only the GGUF files in and below a folder.", PATH, metavar="DIR")
+@option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
 @option(
     "--verify blob",
-    "Verify a file of Hugging Face's or Ollama's cache against the SHA-256 in its name.",
+    "Verify a file in Hugging Face's or Ollama's cache against the SHA-256 in its name.",
     PATH,
     metavar="FILE",
 )
@@ -51,11 +51,11 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog with their twins on this disk, then the GGUF files on this disk.
+    """List the models of the catalog, then the GGUF files on this disk.
 
-    The folders of Hugging Face, llama.cpp, LM Studio and Ollama are searched, and the twins; each comes with what to
-    type to measure it. Your own models go into models.toml in the config folder (~/.config/ggbench on Linux); they add
-    to the catalog and override it, and the catalog itself, models.toml, says how.
+    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is shown with
+    the MODEL and QUANT to type. To add models to the catalog, or override some, write a models.toml in the config
+    folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]
@@ -95,8 +95,8 @@ def _list_all(output: Output) -> None:
         output.show("")
         _show_models(found, output)
     else:
-        output.notice("No GGUF file of Hugging Face, llama.cpp, LM Studio or Ollama is here; list a folder with --dir")
-    output.notice("Measure a twin of any in the catalog with: ggbench bench twin:<id>")
+        output.notice("Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir")
+    output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
 
 
 def _list_folder(folder: Path, output: Output) -> None:
@@ -110,7 +110,7 @@ def _list_folder(folder: Path, output: Output) -> None:
     elif found:
         _show_models(found, output)
     else:
-        output.notice("No GGUF model in it or in the folders below")
+        output.notice("No GGUF model in this folder or below it")
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:
@@ -134,7 +134,7 @@ def _verify(blob: Path, output: Output) -> None:
     if verified.matches is None:
         raise UsageError(
             f"{name} has no SHA-256 in its name to verify against",
-            f"its sha256 is {verified.sha256_found}; compare it with the one on the page of the file",
+            f"its sha256 is {verified.sha256_found}; compare it with the one on the file's page",
         )
     if not verified.matches:
         raise BadFile(
@@ -142,14 +142,11 @@ def _verify(blob: Path, output: Output) -> None:
             "delete it and download it again",
         )
     if not output.as_json:
-        click.echo(f"{name} is what its name says: sha256 {verified.sha256_found}")
+        click.echo(f"{name} is intact: sha256 {verified.sha256_found}")
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
-    """Every variant of a repo: `org/name` with or without `hf:` and `@revision`, or the address of its page.
-
-    Raises as `list_repo` does.
-    """
+    """Show every variant of a repo: `org/name` with or without `hf:` and `@revision`, or the URL of its page."""
     from ggbench.hub.listing import list_repo
     from ggbench.hub.repo_records import cached_paths
     from ggbench.models.reference import MAIN, parse_address, parse_model
@@ -165,8 +162,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
             f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} looks for one",
         )
     listing = list_repo(access, ref.name, ref.revision)
-    paths = {each.name: cached_paths(access, listing, each) for each in listing.variants}
-    here = {name: found for name, found in paths.items() if found}
+    here = {each.name: found for each in listing.variants if (found := cached_paths(access, listing, each))}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
     if output.as_json:
         from ggbench.show.model_documents import REPO, REPO_VARIANT
@@ -181,11 +177,10 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
-        output.notice(sanitize(f"What each needs, with nothing downloaded: ggbench plan {name}"))
+        output.notice(sanitize(f"For the memory that each needs, without a download: ggbench plan {name}"))
 
 
 def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:
-    """Repos with GGUF files that the Hub's search finds. Raises as `search_repos` does."""
     from ggbench.hub.listing import search_repos
 
     found = search_repos(access, text, limit)
@@ -200,15 +195,15 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
     from ggbench.show.models import search_table
 
     output.show(search_table(found, width=output.console().width))
-    what, repo = ("it", found[0].repo) if len(found) == 1 else ("one of them", "org/name")
-    output.notice(sanitize(f"What is in {what}: ggbench models --repo {repo}"))
+    repo = found[0].repo if len(found) == 1 else "org/name"
+    output.notice(sanitize(f"List a repo's files with: ggbench models --repo {repo}"))
 
 
 def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:
-    """What of a variant is in Hugging Face's cache, unfinished parts included."""
+    """Return how much of a variant is in Hugging Face's cache, unfinished parts included."""
     from ggbench.hub.download import needed_bytes
 
     try:
         return variant.file_bytes - needed_bytes(access, listing, variant)
     except GgbenchError:
-        return 0  # a file whose hash is none cannot have been downloaded
+        return 0  # without a valid hash it cannot have been downloaded

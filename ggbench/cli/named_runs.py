@@ -1,12 +1,10 @@
-"""Stored runs as a command line names them, by number or by model, and the columns of a comparison, also from files."""
+"""Find the runs that a command line names: by number, by model, or in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ggbench.decisions.compare.estimates import setting_of
 from ggbench.errors import GgbenchError, UsageError
@@ -25,47 +23,37 @@ if TYPE_CHECKING:
 PUBLISHED = "published"
 
 
-class Compared(msgspec.Struct, frozen=True):
-    """What goes side by side."""
-
-    columns: tuple[Column, ...]
-    notices: tuple[str, ...] = ()
-
-    @property
-    def summaries(self) -> list[QuantSummary]:
-        """What leads each column."""
-        return [column[0] for column in self.columns]
-
-
 def compared_runs(
     store: Store, named: Sequence[str], model: str | None, against: str | None, *, average: bool
-) -> Compared:
-    """Return the columns that a command line asks for, the one to compare with first.
+) -> tuple[list[Column], list[str]]:
+    """Return the columns to compare, the base first, and notices about the runs that were left out.
 
-    Raises UsageError for names that are no run, StoreError, and BadFile for a file without results.
+    Raises UsageError for names that are not runs, StoreError, and BadFile for a file without results.
     """
-    _check_numbers([*named, *([against] if against else [])])
-    notices: tuple[str, ...] = ()
-    if model is not None:
-        columns, notices = _of_model(store, named, model, average=average)
-    else:
-        runs = [run for name in named for run in _named(store, name)]
-        columns = _averaged(runs) if average else [(QuantSummary.of([run]),) for run in runs]
-    if against and against != PUBLISHED:
-        base = _base(_named(store, against), columns, against)
-        columns = [base, *(column for column in columns if not average or not _is_same(column, base))]
-    return Compared(tuple(columns), notices)
-
-
-def _check_numbers(names: Iterable[str]) -> None:
-    numbers = [int(name) for name in names if name.isdecimal()]
+    numbers = [int(name) for name in (*named, against or "") if name.isdecimal()]
     for number in numbers:
         if numbers.count(number) > 1:
             raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
+    notices: list[str] = []
+    if model is not None:
+        columns, notices = _of_model(store, named, model, average=average)
+    else:
+        columns = [(QuantSummary.of([run]),) for name in named for run in _named(store, name)]
+        if average:
+            same: dict[str, Column] = {}
+            for column in columns:
+                setting = setting_of(column[0].run)
+                same[setting] = (*same.get(setting, ()), *column)
+            columns = list(same.values())
+    if against and against != PUBLISHED:
+        base = _base(_named(store, against), columns, against)
+        setting = setting_of(base[0].run)
+        columns = [base, *(each for each in columns if not average or setting_of(each[0].run) != setting)]
+    return columns, notices
 
 
 def _named(store: Store, name: str) -> list[Run]:
-    """The run of that number, or those of a file."""
+    """Return the run of that number, or the runs in a file."""
     if name.isdecimal():
         return [read_run(store, store.load_run(int(name)))]
     from ggbench.formats.imported_run import Named
@@ -74,7 +62,7 @@ def _named(store: Store, name: str) -> list[Run]:
     path = Path(name)
     if not path.exists() and not path.suffix:
         raise UsageError(
-            f"{sanitize(name)!r} is neither the number of a run nor a file", "their numbers: ggbench results"
+            f"{sanitize(name)!r} is neither the number of a run nor a file", "for the numbers, see: ggbench results"
         )
     try:
         return [each.run for each in read_runs(path, Named())]
@@ -84,20 +72,8 @@ def _named(store: Store, name: str) -> list[Run]:
         ) from None
 
 
-def _averaged(runs: Sequence[Run]) -> list[Column]:
-    """A column for each setting, in the order in which they come first."""
-    groups: dict[str, list[QuantSummary]] = {}
-    for run in runs:
-        groups.setdefault(setting_of(run), []).append(QuantSummary.of([run]))
-    return [tuple(group) for group in groups.values()]
-
-
-def _is_same(column: Column, base: Column) -> bool:
-    return setting_of(column[0].run) == setting_of(base[0].run)
-
-
-def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], tuple[str, ...]]:
-    """A column for each file and setup, that joins the newest run of each kind; the notice names what is left out."""
+def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], list[str]]:
+    """Return a column for each file and setup, with the newest run of each kind, and a notice about the other runs."""
     if named:
         raise UsageError("RUN and --model exclude each other", "give numbers of `ggbench results`, or --model MODEL")
     quants: dict[str, dict[str, list[Run]]] = {}
@@ -111,19 +87,15 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
         if not run.is_complete or run.result is None:
             left_out.append(f"run {stored.run_id}: {run.outcome.text}")
             continue
-        quants.setdefault(_quant_of(run), {}).setdefault(run.head.kind, []).append(run)
+        subject = run.subject
+        file = repr((subject.header_sha256 or subject.file, subject.quant, run.head.setup.as_asked()))
+        quants.setdefault(file, {}).setdefault(run.head.kind, []).append(run)
     columns = [_joined(kinds, left_out, average=average) for kinds in quants.values()][::-1]
-    return columns, (f"left out: {'; '.join(left_out)}",) if left_out else ()
-
-
-def _quant_of(run: Run) -> str:
-    """A key of a file, and of how it was loaded but for what a kind of run decides itself."""
-    subject = run.subject
-    return repr((subject.header_sha256 or subject.file, subject.quant, run.head.setup.as_asked()))
+    return columns, [f"left out: {'; '.join(left_out)}"] if left_out else []
 
 
 def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) -> Column:
-    """The newest run of each kind with, to average, those that repeat it; a decode leads."""
+    """Join the newest run of each kind and, to average, its repeats; a decode comes first."""
     repeats = []
     for runs in kinds.values():
         same = [run for run in runs if setting_of(run) == setting_of(runs[0])][: None if average else 1]
@@ -137,7 +109,7 @@ def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) 
 
 
 def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
-    """What to compare with: the one run of its file, or the one that measures what the first column does."""
+    """Return the base: the only run of its file, or the one of the same kind and quant as the first column."""
     if len(runs) == 1:
         return (QuantSummary.of(runs),)
     own = columns[0][0].run if columns else None
@@ -152,8 +124,8 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
 def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
     """Return the runs of these numbers, each once, or those of a model, oldest first.
 
-    Raises UsageError unless exactly one of the two is given, or where no run is of the model; UnknownName and
-    StoreError for a number.
+    Raises UsageError unless exactly one of the two is given, and for a model without runs; UnknownName and StoreError
+    for a number.
     """
     if bool(run_ids) == bool(model):
         raise UsageError(

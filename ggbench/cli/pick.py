@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from typing import TYPE_CHECKING, get_args
 
@@ -22,56 +21,46 @@ from ggbench.commands.options import (
     option,
     output_options,
 )
-from ggbench.decisions.pick.needs import RULES, Needs, Preference
-from ggbench.errors import ExitCode, UsageError
+from ggbench.commands.output import Output, plan_exit_code
+from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
+from ggbench.errors import UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
-    from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
 
 _CACHES = "f16,q8_0,q4_0"
 _WITHIN_S = 300.0
-"""That --measure starts measurements for."""
-
-
-def _needs(
-    workload: str, need_ctx: int | None, min_speed: float | None, max_loss: float | None, prefer: Preference | None
-) -> Needs:
-    from ggbench.decisions.pick.needs import parse_workload
-
-    return Needs(parse_workload(workload), need_ctx, min_speed, max_loss, prefer)
+"""Default of --within."""
 
 
 _need_options = as_record(
     "needs",
-    _needs,
+    lambda workload, need_ctx, min_speed, max_loss, prefer: Needs(
+        parse_workload(workload), need_ctx, min_speed, max_loss, prefer
+    ),
     ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
         "The turn that speed is judged by: chat (512 tokens in, 300 out after 4k), agent (16k in, 800 out after 48k,"
-        " in 128k), documents (30k in, 500 out), longest (all the context that is answered at 15 tok/s), or"
+        " in 128k), documents (30k in, 500 out), longest (the longest context that answers at 15 tok/s), or"
         " IN+OUT@DEPTH.",
         metavar="NAME",
         default="chat",
     ),
-    option(
-        "-c --need-ctx --n-ctx need_ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS
-    ),
-    option("--min-speed", "Least speed of the answer in tokens/s.", float, metavar="TOK_S"),
-    option("--max-loss", "Most that weights and KV cache may lose, in nats of KL divergence.", float, metavar="NATS"),
+    option("-c --need-ctx --n-ctx need_ctx", "Context that must fit, e.g. 32k. Default: the workload's.", TOKENS),
+    option("--min-speed", "Minimum speed of the answer in tokens/s.", float, metavar="TOK_S"),
+    option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
     option(
         "--prefer",
-        "What decides among those that meet the needs. Default: quality; context for --workload longest.",
+        "What decides among the candidates that meet the needs. Default: quality; context for --workload longest.",
         click.Choice(get_args(Preference)),
     ),
 )
@@ -79,20 +68,20 @@ _need_options = as_record(
 
 _HELP = f"""Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
 
-MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Its
-speed is measured, else forecast, else what other models reach on this machine, else (≤) the bound of the memory's
-bandwidth, which can prove only that a need is missed. Its loss is that of a quality run, else (~) the published
-typical of its type; what a quantized cache loses is known only where quality measured it. Nothing is measured, or
-downloaded but headers.
+MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Speeds
+are measured ones, else forecasts, else derived from other models on this machine, else (≤) the bound set by the
+memory's bandwidth, which can only prove that a need is missed. Losses come from a quality run, else (~) they are the
+typical published loss of the quant type; the loss of a quantized cache is known only from a quality run. Nothing is
+measured, and only headers are downloaded.
 
 The rules, in this order. {" ".join(RULES)}
 
-Where nothing meets the needs, the nearest miss is shown with single changes that would make it fit, and the exit code
-is 3.
+If nothing meets the needs, the nearest miss is shown with single changes that would make it fit, and the exit code is
+3.
 
-The llama-server line has -np 1: its default of four slots shares the same -c, but grows the caches of
-sliding-window layers beyond what was planned. Ollama has no setting for experts or single tensors in main memory,
-two types of KV cache, or a projector in a file of its own; then no Modelfile is printed, and a note says why.
+The llama-server line has -np 1: its default of four slots shares the same -c, but enlarges the caches of sliding-window
+layers beyond the plan. Ollama has no setting for experts or single tensors in main memory, two types of KV cache, or a
+projector in a file of its own; then no Modelfile is printed, and a note says why.
 """
 
 
@@ -110,10 +99,10 @@ two types of KV cache, or a projector in a file of its own; then no Modelfile is
 @click.argument("model", required=False)
 @click.argument("quants", nargs=-1)
 @_need_options
-@option("--family", "Choose among the sizes of a family of the catalog, e.g. qwen3.", metavar="NAME")
+@option("--family", "Choose among the sizes of a family in the catalog, e.g. qwen3.", metavar="NAME")
 @option(
     "--measure measures",
-    "Forecast the speed of the pick and its alternatives by twins where it is not known, and pick again.",
+    "Forecast unknown speeds of the pick and its alternatives with twins, and pick again.",
     is_flag=True,
 )
 @option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
@@ -143,18 +132,26 @@ def command(
 ) -> None:
     """Recommend a quant and a KV cache."""
     if model is not None and family is not None:
-        raise UsageError("MODEL and --family are two choices", "give one of them")
+        raise UsageError("MODEL and --family exclude each other", "omit one of them")
     if measures and (memory.gpu or memory.vram):
         raise UsageError("--measure measures this machine", "omit --gpu and --vram")
     if within is not None and not measures:
         raise UsageError("--within limits the time of --measure", "add --measure, or omit --within")
     within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
-    with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
-        from ggbench.decisions.pick.candidates import PickRequest, caches_of
+    planned: tuple[Target, ...] = ()
+    with _allocator(setup, budget) as allocator:  # first, as its worker takes a while to start
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
+        from ggbench.models.reference import parse_model
         from ggbench.models.targets import repo_read
 
-        planned, models = _models(model, quants, family, hub, output)
+        if family is not None:
+            models = of_family(family, quants)
+        elif model is None:
+            models = on_disk(quants)
+        else:
+            with reading_headers(output) as on_progress:
+                planned, models = of_model(parse_model(model, *quants), hub.access(), on_progress)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
@@ -162,14 +159,14 @@ def command(
     _show(pick, request, output, show_all=show_all, plot=plot)
     is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
     if is_open and not (measures or memory.gpu or memory.vram):
-        output.notice("whether it is fast enough is not known: --measure forecasts it")
+        output.notice("whether it is fast enough is unknown: --measure forecasts its speed")
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
-    raise click.exceptions.Exit(_exit_code(pick))
+    rows = [each.candidate.row for each in pick.checked]
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=pick.recommended is None))
 
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
-    """Start llama.cpp to size contexts."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
@@ -181,20 +178,28 @@ def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
 def _measured(
     pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
 ) -> Pick:
-    """Measure what matters and pick again, until all that matters is known or the time is over."""
+    """Measure the speeds that matter and pick again, until they are known or the time is over."""
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
+    from ggbench.experiments.forecast.measure import EXPERIMENT
+    from ggbench.experiments.forecast.record import ForecastSettings
     from ggbench.models.reference import parse_model
+    from ggbench.models.targets import resolve
+    from ggbench.runs.experiment import Job
+    from ggbench.sizing.plan import with_cache
+    from ggbench.sizing.plan_record import KvCacheTypes
 
     end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
     while (candidate := next_to_measure(pick, tried)) is not None:
         if time.monotonic() >= end:
-            output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
+            output.notice(f"--within {within_s:g}s is over; some speeds are still unknown")
             break
         tried.add(candidate.name)
         ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
-        job = _forecast_job(ref, candidate, request.setup, hub)
+        (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
+        cached = with_cache(request.setup, KvCacheTypes(*candidate.cache, request.setup.flash_attn))
+        job = Job(EXPERIMENT, target, cached, ForecastSettings())
         if measure([job], MeasureRequest(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
@@ -202,37 +207,8 @@ def _measured(
     return pick
 
 
-def _forecast_job(ref: ModelRef, candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
-    """The forecast of a candidate's speed with its cache."""
-    from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.experiments.forecast.record import ForecastSettings
-    from ggbench.models.targets import resolve
-    from ggbench.runs.experiment import Job
-    from ggbench.sizing.plan import with_cache
-    from ggbench.sizing.plan_record import KvCacheTypes
-
-    (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
-    cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))
-    return Job(EXPERIMENT, target, cached, ForecastSettings())
-
-
-def _models(
-    model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
-) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
-    """What to choose from, and the repo that it is from."""
-    from ggbench.decisions.pick.candidates import of_family, of_model, on_disk
-    from ggbench.models.reference import parse_model
-
-    if family is not None:
-        return (), of_family(family, quants)
-    if model is None:
-        return (), on_disk(quants)
-    with reading_headers(output) as on_progress:
-        return of_model(parse_model(model, *quants), hub.access(), on_progress)
-
-
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
-    """Choose by what is stored; without it where results cannot be read."""
+    """Pick using stored results; without them if the store cannot be read."""
     from ggbench.decisions.pick.candidates import pick
     from ggbench.errors import StoreError
     from ggbench.runs.store.database import Store
@@ -245,34 +221,18 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
-    from ggbench.decisions.pick.show import commands_of
+    from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
     if output.as_json:
-        from ggbench.decisions.pick.show import PICK
-
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
-    from ggbench.show.plot import plot_text
 
-    console = output.console()
-    output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
+    output.show(pick_report(pick, request.budget, commands, width=output.console().width, show_all=show_all))
     if plot:
-        height = min(24, shutil.get_terminal_size().lines - 4)
-        color = console.color_system is not None and not console.no_color
         figure = pick_figure(pick)
-        text = plot_text(figure, console.width, height, color) if figure else ""
-        sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
-
-
-def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.engines.endings import Outcome
-
-    rows = [each.candidate.row for each in pick.checked]
-    if all(row.n_params is None for row in rows):
-        return ExitCode.BAD_FILE
-    if all(row.outcome is not Outcome.COMPLETED for row in rows):
-        return ExitCode.ENGINE_FAILED
-    return ExitCode.DONE if pick.recommended is not None else ExitCode.DOES_NOT_FIT
+        click.echo("" if figure else "\nno two candidates with a speed and a loss to plot")
+        if figure:
+            output.plot(figure, min(24, shutil.get_terminal_size().lines - 4))

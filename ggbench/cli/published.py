@@ -1,4 +1,4 @@
-"""`ggbench published`: published measurements of other systems, as printed in seven documents."""
+"""`ggbench published`: published measurements of other systems, from seven documents."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from ggbench.errors import UsageError
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show published figures as printed: speed and memory of the Qwen models and bitsandbytes, quality of quants.
 
-    There are 1388 rows of seven documents: HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on an
-    A100, a 4090, an H100 and a T4, and perplexity and KL divergence of llama.cpp's quants. A word in place of a figure,
-    such as oom or "not reported", is shown as it is. With bench, quality, speed, compare and results show, --against
-    published shows the nearest published rows under your own and names every difference.
+    There are 1388 rows from seven documents: HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on an
+    A100, a 4090, an H100 and a T4, and perplexity and KL divergence of llama.cpp's quants. Words in place of a figure,
+    such as oom or "not reported", are shown as they are. bench, quality, speed, compare and results show have --against
+    published, which shows the nearest published rows below your own and names every difference.
     """
     from ggbench.models.published import load_published, load_sources
     from ggbench.models.published.selection import filter_published

@@ -1,4 +1,4 @@
-"""`ggbench pull`: download files of the Hub, resumable and verified."""
+"""`ggbench pull`: download files from the Hub, resumable and verified."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
-    """DIR with the home folder in it. Raises UsageError where it is a file."""
+    """Expand `~` in DIR. Raises UsageError for a file."""
     if folder is None:
         return None
     from ggbench.hub.part_file import file_bytes
@@ -53,18 +53,19 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 @offline_option
 @output_options
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
-    """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
+    """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
-    Of transformers:org/name, a checkpoint of Transformers, config.json and safetensors are downloaded, without a QUANT.
+    Without QUANTS the repo must have a single one. For a Transformers checkpoint, transformers:org/name, config.json
+    and the safetensors are downloaded; give no QUANT.
 
-    Ctrl-C, a kill or a lost network keeps what has arrived, and the same command continues. A file gets its name only
-    when its SHA-256 is right and it is on the disk. Without QUANTS the repo has to hold a single one. A gated or
-    private repo needs `hf auth login` once; ggbench neither asks for a token nor shows one.
+    An interrupted download keeps what has arrived, and the same command continues it. A file gets its name only after
+    its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a token
+    nor shows one.
 
-    A part is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how much of it
-    is there. `hf cache prune` deletes it, so do not run that during a pull.
+    A partial file is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
+    much has arrived. `hf cache prune` deletes it, so do not run that during a pull.
     """
-    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interruptible
+    from ggbench.commands.process import interruptible
 
     access = hub.access()
     with interruptible(output):
@@ -73,9 +74,6 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     for index, variant in enumerate(found):
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
         pulled = _pull(title, variant, folder, access, output)
-        if pulled is None:
-            output.notice(DOWNLOAD_INTERRUPTED)
-            raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
         rows.append((variant, pulled))
         if not output.as_json:
@@ -90,7 +88,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.engine_models import engine_models
+    from ggbench.models.reference import engine_models
     from ggbench.models.sources import list_variants
     from ggbench.models.targets import find_published
 
@@ -98,18 +96,17 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
         return (engine_models(ref.engine).files(ref, access),)
     label = ref.label
     if ref.kind in ("path", "server"):
-        kind = "server" if ref.is_server else "path"
-        raise UsageError(f"{label} is a {kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
+        raise UsageError(f"{label} is a {ref.kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
     if ref.kind not in ("hub", "catalog"):
         raise UsageError(
-            f"{label} is a twin, and pull downloads what is published",
-            f"leave {label.partition(':')[0]}: out; a twin is made where it is measured",
+            f"{label} is a twin, and pull downloads published files",
+            f"omit {label.partition(':')[0]}:; a twin is written when it is measured",
         )
     found = find_published(ref, access, load_catalog(), refresh=True)
     if len(found) > 1 and not ref.quants:
         raise UsageError(
-            f"{label} holds {len(found)} quants; name those to download",
-            f"there is {list_variants([each.variant for each in found])}",
+            f"{label} has {len(found)} quants; name those to download",
+            f"available: {list_variants([each.variant for each in found])}",
         )
     for each in found:
         each.require_all_shards()
@@ -118,20 +115,18 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
 
 def _pull(
     title: str, found: FoundVariant, folder: Path | None, access: HubAccess, output: Output
-) -> tuple[tuple[Path, FileProgress], ...] | None:
-    """Where the files are at the end, and how each came there; None where the person stopped it."""
+) -> tuple[tuple[Path, FileProgress], ...]:
+    """Download the files, and return their paths and how each was obtained; Ctrl-C ends the command."""
     import threading
     from concurrent.futures import CancelledError
 
     from ggbench.commands.downloads import download_progress
-    from ggbench.commands.process import interrupt_sets
-    from ggbench.hub.download import FileProgress
+    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets
+    from ggbench.hub.download import FileProgress, download
 
     if folder is None and found.paths is not None:
         there = [FileProgress(file, file.n_bytes) for file in found.variant.files]
         return tuple(zip(found.paths, there, strict=True))
-    from ggbench.hub.download import download
-
     cancel = threading.Event()
     arrived: tuple[FileProgress, ...] = ()
     with interrupt_sets(cancel), download_progress(output, title) as on_progress, contextlib.suppress(CancelledError):
@@ -145,11 +140,12 @@ def _pull(
             access, found.listing, found.variant, to=folder, on_progress=on_file_progress, cancel=cancel.is_set
         )
         return tuple(zip(paths, arrived, strict=True))
-    return None
+    output.notice(DOWNLOAD_INTERRUPTED)
+    raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def _ending(files: Sequence[FileProgress], folder: Path | None) -> str:
-    """`4.43 GiB, sha256 verified`, and where it comes from if not from the Hub alone."""
+    """Return `4.43 GiB, sha256 verified`, and where the files came from if not only from the Hub."""
     from ggbench.units import format_bytes
 
     text = format_bytes(sum(each.file.n_bytes for each in files))

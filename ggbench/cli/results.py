@@ -13,7 +13,7 @@ from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
 from ggbench.text import sanitize
 
-_model_option = option("--model", "Only runs of this MODEL, as it was given then.")
+_model_option = option("--model", "Only runs of this MODEL, as it was typed.")
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 
 
@@ -36,16 +36,16 @@ _limit_option = option("--limit", "Show at most N most recent runs.", click.IntR
 def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some.
 
-    Every run is kept with its raw samples, versions, CPU, GPU, all parameters and the line that reproduces it; every
-    search with its probes and its certificate. A run that was killed shows all that it had measured. Runs live in one
-    SQLite file in the data folder; a damaged one is moved aside, never deleted.
+    A run is stored with its raw samples, versions, CPU, GPU, all parameters and the command that reproduces it; a
+    search also with its probes and its certificate. A run that was killed keeps its measurements up to then. Runs are
+    stored in one SQLite file in the data folder; a damaged file is moved aside, never deleted.
     """
     if click.get_current_context().invoked_subcommand is None:
         _list_runs(model, limit, output)
 
 
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
-    """List the most recent runs; the same without `list`."""
+    """List the most recent runs, as `ggbench results` does."""
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import ListedRun
     from ggbench.show.quants import runs_table
@@ -70,7 +70,7 @@ command.command("list", examples="ggbench results list --model qwen2.5-7b")(
 
 @command.command(
     "show",
-    short_help="Show one run with its environment and its command.",
+    short_help="Show one run with its environment and its command line.",
     examples="""
     ggbench results show 12 --plot
     ggbench results show 12 --json --samples
@@ -82,7 +82,7 @@ command.command("list", examples="ggbench results list --model qwen2.5-7b")(
 @against_option
 @output_options
 def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
-    """Show one run with its environment and its command; one that was interrupted, as far as it came."""
+    """Show one run, even an interrupted one, with its environment and its command line."""
     from ggbench.commands.run_output import run_document, show_against, show_run
     from ggbench.machine.records import MachineReading
     from ggbench.runs.store.database import Store
@@ -96,13 +96,12 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
         presenter = presenter_of(stored.kind)
-    has_samples = presenter.has_samples
-    if (samples and not has_samples) or (plot and not presenter.has_figures):
+    if (samples and not presenter.has_samples) or (plot and not presenter.has_figures):
         output.notice(f"run {run_id} has no samples to show or to plot")
     if against and presenter.against_document(run) is None:
         output.notice(f"run {run_id} has no figure to compare with published ones")
     if output.as_json:
-        fields = run_document(run, samples=samples and has_samples, against=against)
+        fields = run_document(run, samples=samples and presenter.has_samples, against=against)
         output.document(presenter.documents.stored, fields | stored_value(stored, readings))
         return
     click.echo(f"run {run_id}  {sanitize(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
@@ -120,7 +119,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 @click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
 @option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:
-    """Remove runs with their samples; this cannot be undone."""
+    """Remove runs and their samples. This cannot be undone."""
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_names
 
@@ -130,7 +129,7 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
             click.echo(f"{stored.run_id}  {name}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageError("removing runs needs a yes", "give --yes")
+                raise UsageError("removing runs needs a confirmation", "add --yes")
             if not click.confirm("Remove?", err=True):
                 click.echo("nothing was removed", err=True)
                 raise click.exceptions.Exit(ExitCode.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`ggbench twin`: write twins into a folder."""
+"""`ggbench twin`: write twins to a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ggbench.text import sanitize
 @click.argument("quants", nargs=-1)
 @option(
     "-o --output folder",
-    "Folder to write into. Default: the current one.",
+    "Folder to write to. Default: the current one.",
     click.Path(path_type=Path, file_okay=False),
     default=Path(),
     show_default=False,
@@ -33,11 +33,11 @@ from ggbench.text import sanitize
 @option("--layers", "Write only the first N layers, for a quick test.", click.IntRange(1), metavar="N")
 @output_options
 def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, output: Output) -> None:
-    """Write twins of MODEL, a catalog id, in each of QUANTS. Default: the eight quants of the article.
+    """Write twins of MODEL, a catalog id, in each of QUANTS. Default: eight quants from q8_0 to q2_k.
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
     speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin. To measure a twin
-    there is no need to write one first: twin:ID as the MODEL of other commands does both.
+    you need not write it first: other commands take twin:ID as MODEL.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
@@ -48,9 +48,9 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     model_id = model.removeprefix("twin:")
     if "/" in model_id:
         raise UsageError(
-            f"{sanitize(model)} is not in the catalog, and twin writes twins of its models alone",
-            "ggbench models lists them; a twin of a published file is made where it is measured: "
-            f"ggbench decode twin:{sanitize(model_id.removeprefix('hf:').removeprefix('twin:'))}",
+            f"{sanitize(model)} is not in the catalog, and twin needs a catalog id",
+            "ggbench models lists the ids; to measure a twin of a published file: "
+            f"ggbench decode twin:{sanitize(model_id.removeprefix('hf:'))}",
         )
     known = load_catalog().model(model_id)
     twins = []

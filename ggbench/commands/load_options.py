@@ -235,7 +235,7 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
 
     Raises UsageError for options of another engine, and if the experiment needs a file or a GGUF.
     """
-    from ggbench.models.engine_models import own_models
+    from ggbench.models.reference import own_models
 
     ref = asked.model
     for name, package in own_models():

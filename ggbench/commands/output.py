@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import msgspec
 
 from ggbench.commands.process import has_every_character
+from ggbench.errors import ExitCode
 from ggbench.fields import Option
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ggbench.show.document import Document
+    from ggbench.show.figures import Figure
+    from ggbench.sizing.plan_record import PlanRow
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -36,6 +39,14 @@ class Output(msgspec.Struct, frozen=True):
         console = self.console()
         for renderable in renderables:
             console.print(renderable, crop=False)  # tables fit the width anyway; a command line is never cut
+
+    def plot(self, figure: Figure, height: int) -> None:
+        """Draw a figure in the terminal, as wide as it is."""
+        from ggbench.show.plot import plot_text
+
+        console = self.console()
+        color = console.color_system is not None and not console.no_color
+        click.echo(plot_text(figure, console.width, height, color))
 
     def notice(self, *texts: str) -> None:
         """Print lines on stderr, unless `--quiet`."""
@@ -62,3 +73,15 @@ class Output(msgspec.Struct, frozen=True):
         from rich.console import Console
 
         return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def plan_exit_code(rows: Iterable[PlanRow], *, misses: bool) -> ExitCode:
+    """Return the exit code of sized quants; `misses` says that none of them meets the request."""
+    from ggbench.engines.endings import Outcome
+
+    rows = list(rows)
+    if all(row.n_params is None for row in rows):
+        return ExitCode.BAD_FILE
+    if all(row.outcome is not Outcome.COMPLETED for row in rows):
+        return ExitCode.ENGINE_FAILED
+    return ExitCode.DOES_NOT_FIT if misses else ExitCode.DONE

@@ -114,11 +114,8 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run."""
     from ggbench.show.listed_runs import SavedRun, saved_figures
-    from ggbench.show.plot import plot_text
 
     with Store.open() as store:
         runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
-    console = output.console()
-    color = console.color_system is not None and not console.no_color
     for figure in saved_figures(runs):
-        click.echo(plot_text(figure, width=console.width, height=_PLOT_HEIGHT, color=color))
+        output.plot(figure, _PLOT_HEIGHT)

@@ -1,7 +1,8 @@
-"""How fast quants are on this machine, by the best that is known of each without measuring anything.
+"""What is known without measuring: how fast quants are on this machine, and what quants and KV cache types lose.
 
-From the surest: runs of a file of the same tensors, a forecast from twins of its layers, the share of the memory's
-bandwidth that other models reach here, the bandwidth alone.
+Speeds come from the surest source: runs of a file with the same tensors, a forecast from twins of its layers, the share
+of the memory's bandwidth that other models reach here, or the bandwidth alone. Losses are those of stored quality runs,
+or what is published of their type.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, tok_s_at
 from ggbench.units import counted, format_number
 
@@ -44,16 +45,16 @@ from ggbench.units import counted, format_number
 def known_speeds(
     store: Store | None, files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget
 ) -> list[SpeedEstimate | None]:
-    """Return the best that is known of each file under this setup; None where not even the bound is.
+    """Return the best estimate for each file under this setup; None if not even the bound is known.
 
-    Of a budget that is not this machine's, and without a store, only the bound is known. Raises StoreError.
+    Without a store, or for a budget of another machine, only the bound is known. Raises StoreError.
     """
     runs = _Runs(store, setup, budget) if store is not None and budget.is_here else None
     return [None if file is None else _known(file, setup, budget, runs) for file in files]
 
 
 def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget) -> list[SpeedEstimate | None]:
-    """Return what `known_speeds` does from a person's own results; as without any where they cannot be read."""
+    """Return `known_speeds` from the user's results, as far as they can be read."""
     if budget.is_here:
         with contextlib.suppress(StoreError), Store.open() as store:
             return known_speeds(store, files, setup, budget)
@@ -61,7 +62,7 @@ def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Bu
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
-    """Return the speed that is expected at position n; None of a bound."""
+    """Return the speed that is expected at position n; None for a bound."""
     if known is None or known.basis == "bound" or n is None:
         return None
     tok_s = tok_s_at(known, n)
@@ -69,7 +70,7 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
 
 
 def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
-    """Return what models reach of the budget's bandwidth with a default setup; None for fewer than two of them."""
+    """Return what models reach of the budget's bandwidth with a default setup; None for fewer than two models."""
     return _Runs(store, LlamaConfig(), budget).shares
 
 
@@ -85,14 +86,14 @@ class _Runs:
             for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
                 self._by_file.setdefault(key, []).append(run)
         self.shares: BandwidthShares | None = None
-        """That other models reach of the budget's bandwidth, all of their weights in the planned memory."""
+        """What models reach of the budget's bandwidth with all of their weights in the planned memory."""
         if budget.bandwidth is not None:
             least_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
             alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
             self.shares = bandwidth_shares(alike, budget.bandwidth.bytes_per_s)
 
     def speeds(self, file: ModelFile) -> list[RunSpeed]:
-        """Return what the runs of files of the same tensors under the same setup say, the newest first."""
+        """Return the speeds of runs of files with the same tensors under the same setup, newest first."""
         wanted = self._here.decisive(self._setup, file.n_layer)
         found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
         same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
@@ -107,7 +108,7 @@ class _Runs:
                     yield listed_run(stored)
 
     def _is_alike(self, run: Run, on_gpu: bool, least_bytes: int) -> bool:
-        """Whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
+        """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
         ran, asked = run.head.setup, self._here.decisive(self._setup, None)
         decisive = self._here.decisive(ran, run.subject.n_layer)
         if decisive is None or asked is None or decisive.without_placement() != asked.without_placement():
@@ -131,11 +132,13 @@ def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | No
 
 
 def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> SpeedEstimate | None:
-    """What the bandwidth allows, or the share of it that other models reach.
+    """Return the speed at the memory's bandwidth, or at the share of it that other models reach.
 
-    None without a bandwidth, where a step reads from two memories, and where what it reads is not counted.
+    None without a bandwidth, if a step reads from two memories, or if the bytes it reads cannot be counted.
     """
-    if budget.bandwidth is None or (budget.on_gpu and _has_two_speeds(file, setup)):
+    if budget.bandwidth is None:
+        return None
+    if budget.on_gpu and (not setup.kv_offload or offload(file, setup.n_gpu_layers, setup.tensor_overrides).is_partial):
         return None
     try:
         weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
@@ -152,7 +155,6 @@ def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: Bandwidt
 
 
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
-    """The latency of two parts, each at its share of the bandwidth."""
     weights, kv = shares.weights, shares.kv_cache
     return Expected(
         weights_ms / weights.value + kv_ms / kv.value,
@@ -161,37 +163,33 @@ def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expe
     )
 
 
-def _has_two_speeds(file: ModelFile, setup: LlamaConfig) -> bool:
-    return not setup.kv_offload or offload(file, setup.n_gpu_layers, setup.tensor_overrides).is_partial
-
-
 _FEWEST = 2
 """Models that have to be measured before others are expected to be like them."""
 _LEAST_DEVIATION = 0.15
-"""Of the shares' logarithms: how far quants and models of all sizes differ on the Xeon that this was written on. A few
-models may happen to be alike."""
+"""Least deviation of the shares' logarithms: a few models may happen to be alike. Measured over quants and models of
+all sizes on a Xeon."""
 
 
 class BandwidthShares(msgspec.Struct, frozen=True):
-    """Median over the models, with the interval of one more model."""
+    """Share of the bandwidth that models reach, at most 1: the median, with the interval of one more model."""
 
     weights: Expected
-    """Of the bandwidth, that reading the weights reaches; 1.0 is all of it."""
+    """Reached when reading the weights."""
     kv_cache: Expected
-    """As above, of what a longer context adds."""
+    """Reached for what a longer context adds."""
     seen: tuple[float, ...]
-    """Of the weights, of each model."""
+    """Share of the weights for each model."""
 
     @property
     def source(self) -> str:
-        """For people: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
+        """Where the shares come from: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
 
 
 def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> BandwidthShares | None:
-    """Return the shares of a bandwidth that the newest run of each model reaches; None for fewer than two models."""
+    """Return the shares that the newest run of each model reaches; None for fewer than two models."""
     found: dict[str, tuple[float, float]] = {}
     for run in runs:
         key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
@@ -206,7 +204,7 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
 
 
 def _next_of(shares: Sequence[float]) -> Expected:
-    """The median, and where one more share lies with 95 %; they spread evenly as logarithms, and to 1 at most."""
+    """Return the median with the 95 % interval of one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
     deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
@@ -214,18 +212,16 @@ def _next_of(shares: Sequence[float]) -> Expected:
 
 
 class ThisMachine(msgspec.Struct, frozen=True):
-    """What a run's environment has to be for its speed to be that of today."""
+    """What has to be the same for a run's speed to be that of today."""
 
     cpu: str
     n_cores: int
     gpus: tuple[str, ...]
     llama_cpp_python: str
     threads: int
-    """That a setup without a number of threads takes."""
 
     @classmethod
     def describe(cls) -> ThisMachine:
-        """Return this machine and its llama-cpp-python."""
         cpu = describe_cpu()
         return cls(
             cpu.name,
@@ -236,10 +232,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
         )
 
     def made(self, environment: Environment | None) -> bool:
-        """Return whether a run was made here, with as many cores, the same GPUs and the same llama.cpp.
-
-        An imported run never was: another machine may have the same names.
-        """
+        """Return whether a run was made here, with the same cores, GPUs and llama.cpp. An imported run never was."""
         return (environment is not None and environment.imported is None) and (
             environment.cpu,
             environment.n_cores,
@@ -248,10 +241,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
         ) == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
 
     def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
-        """Return what of a setup decides the speed of a model of `n_layer` layers; None of another engine.
-
-        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
-        """
+        """Return the part of a setup that decides the speed of a model of `n_layer` layers; None for another engine."""
         return setup.speed_part(self.threads, n_layer, has_gpu=bool(self.gpus))
 
 
@@ -259,16 +249,9 @@ _F16 = ("f16", "f16")
 
 
 class _Scored(msgspec.Struct, frozen=True):
-    """A loss, and the run and the header that it is of."""
-
     run_id: int | None
     header: str
     loss: MeasuredLoss
-
-    @property
-    def group(self) -> tuple[str, tuple[str, int]]:
-        """The base and the text, of which losses compare."""
-        return self.loss.base_header, self.loss.text
 
 
 class MeasuredLosses(msgspec.Struct, frozen=True):
@@ -277,13 +260,12 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     scores: tuple[_Scored, ...] = ()
 
     def among(self, headers: Collection[str]) -> MeasuredLosses:
-        """Return those of the files of one model."""
         return MeasuredLosses(tuple(each for each in self.scores if each.header in headers))
 
     def of_weights(self, header: str) -> Loss | None:
-        """Return what the weights lose with an f16 cache, in the group that most of the files are in.
+        """Return what the weights lose with an f16 cache against the base that most files were compared with.
 
-        The base of that group loses nothing by its own measure.
+        That base itself loses nothing.
         """
         group = self._group()
         own = next((each for each in group if each.header == header and each.loss.cache == _F16), None)
@@ -303,92 +285,78 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         return None
 
     def of_both(self, header: str, cache: tuple[str, str]) -> Loss | None:
-        """Return what weights and a quantized cache lose together, where that was measured at once."""
+        """Return what weights and a quantized cache lose together, if that was measured at once."""
         own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
         return None if own is None else _loss(own, f"from {own.loss.base_quant}")
 
     def _group(self) -> list[_Scored]:
-        """The scores against a base with an f16 cache that cover most of the files, the newest such."""
-        headers: dict[object, set[str]] = {}
-        others = [each for each in self.scores if each.header != each.loss.base_header and each.loss.base_cache == _F16]
-        for each in others:
-            headers.setdefault(each.group, set()).add(each.header)
-        largest = max(headers, key=lambda group: len(headers[group]), default=None)
-        return [each for each in others if each.group == largest]
+        """Return the scores on the text and against the base (with an f16 cache) that cover most files."""
+        groups: dict[object, list[_Scored]] = {}
+        for each in self.scores:
+            if each.header != each.loss.base_header and each.loss.base_cache == _F16:
+                groups.setdefault((each.loss.base_header, each.loss.text), []).append(each)
+        return max(groups.values(), key=lambda group: len({each.header for each in group}), default=[])
 
 
 def measured_losses(store: Store | None) -> MeasuredLosses:
     """Return the divergences that were measured here with llama.cpp; none without a store."""
-    return MeasuredLosses(tuple(_scores(store)) if store is not None else ())
-
-
-def _scores(store: Store) -> Iterator[_Scored]:
-    for stored in store.list_runs():
+    scores = []
+    for stored in store.list_runs() if store is not None else ():
         with contextlib.suppress(StoreError):  # written by another ggbench
             run = listed_run(stored)
             loss, header = experiment_of(run.head.kind).loss_of(run), run.subject.header_sha256
             if loss is not None and header and run.head.setup.loads_gguf:
-                yield _Scored(run.run_id, header, loss)
+                scores.append(_Scored(run.run_id, header, loss))
+    return MeasuredLosses(tuple(scores))
 
 
 def _loss(each: _Scored, base: str) -> Loss:
-    return Loss(_interval(each.loss.kld), "measured", f"run {each.run_id}, {base}")
-
-
-def _interval(estimate: Estimate) -> Expected:
-    low, high = estimate.ci95
-    return Expected(estimate.mean, max(0.0, low), high)
+    low, high = each.loss.kld.ci95
+    return Loss(Expected(each.loss.kld.mean, max(0.0, low), high), "measured", f"run {each.run_id}, {base}")
 
 
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
 _NEAR_OCTAVES = 2.0
 """Models of a quarter to four times the size count as near."""
 _FEWEST_NEAR = 3
-"""Where fewer are near, the nearest ones are taken."""
+"""If fewer are near, the nearest ones are taken."""
 
 
 def typical_loss(quant: str, n_params: int | None) -> Loss | None:
-    """Return what a quant of this type loses in other models, against 16 bits; None where nobody published it.
+    """Return what a quant of this type loses in other models against 16 bits; None if nobody published it.
 
-    The value is the median KL divergence over models. Those were published of few models, so the interval is their
-    range together with that of ln(PPL / PPL of the 16-bit model), of models of about this size: where a table prints
-    both, they agree within a fifth from 0.02 nats on.
+    The value is the median KL divergence over models. It is published for few models, so the interval also covers
+    ln(PPL / PPL of the 16-bit model) of models of about this size: in tables with both, the two agree within a fifth
+    from 0.02 nats on.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are what others are compared with")
     rows = _rows().get(name, ())
-    klds = _by_model([(row, row.kld.value) for row in rows if row.kld is not None and row.kld.value is not None])
-    if not klds:
+    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
+    if not scored:
         return None
+    klds = _by_model([(row, kld) for row, kld, _ in scored])
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
-    near = _near(ratios, {row.model: size_octaves(row.size, n_params) for row in rows})
-    value, known = statistics.median(klds.values()), [*klds.values(), *(ratios[model] for model in near)]
+    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
+    by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
+    n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
+    near = by_distance[:n_near]
+    known = [*klds.values(), *(ratios[model] for model in near)]
     others = [model for model in near if model not in klds]
     source = f"{name} of {' and '.join(klds)}"
     if others:
         source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
     return Loss(
-        Expected(value, max(0.0, min(known)), max(known)),
+        Expected(statistics.median(klds.values()), max(0.0, min(known)), max(known)),
         "published typical",
         source,
-        tuple(
-            PublishedLoss(f"{row.model}, imatrix {row.imatrix}", row.kld.value, row.kld.error or 0.0)
-            for row in rows
-            if row.kld is not None and row.kld.value is not None
-        ),
+        tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
     )
 
 
-def _near(ratios: Mapping[str, float], octaves: Mapping[str, float]) -> list[str]:
-    """The models of about the size, at least a few."""
-    by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
-    near = [model for model in by_distance if octaves[model] <= _NEAR_OCTAVES]
-    return near if len(near) >= _FEWEST_NEAR else by_distance[:_FEWEST_NEAR]
-
-
 def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
-    """The median of each model, with and without an importance matrix."""
+    """Return the median of each model, with and without an importance matrix."""
     found: dict[str, list[float]] = {}
     for row, loss in rows:
         found.setdefault(row.model, []).append(loss)
@@ -397,7 +365,7 @@ def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
 
 @functools.cache
 def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
-    """The rows with a perplexity, by quant."""
+    """Return the rows with a perplexity, by quant."""
     found: dict[str, list[PublishedRow]] = {}
     for row in load_published():
         if row.perplexity is not None and row.quant is not None:

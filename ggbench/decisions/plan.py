@@ -1,6 +1,6 @@
-"""Plan a model: what each quant needs, how fast it is expected to be, and what would help where none fits.
+"""Plan a model: what each quant needs, how fast it is expected to be, and what would help if none fits.
 
-The command line waits for the whole plan, the TUI draws each row as it comes.
+The command line waits for the whole plan; the TUI draws each row as it comes.
 """
 
 from __future__ import annotations
@@ -12,51 +12,55 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.models.targets import Target
-from ggbench.runs.store.health import recent_runs
+from ggbench.runs.store.connection import recent_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 if TYPE_CHECKING:
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    pass
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
-    """A plan of all the quants that were asked for."""
+    """A plan of the requested quants."""
 
     rows: tuple[PlanRow, ...]
     alternative: PlanRow | None
-    """A smaller quant that was not asked for, where none of the rows fits."""
+    """A smaller quant that was not requested, if none of the rows fits."""
     sources: dict[str, str]
-    """Where each kind of figure comes from."""
 
 
 def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each target as soon as it is sized, with the speed that stored runs let expect.
+    """Yield a row for each target as soon as it is sized, with the speed expected from stored runs.
 
     Raises GgbenchError for a single target that cannot be planned.
     """
-    known = _known_speeds(targets, request)
-    for row, speed in zip(plan(targets, request, allocator), known, strict=True):
-        yield replace(row, expected=_expected(speed, row.n_ctx))
+    rows = plan(targets, request, allocator)
+    if not request.budget.is_here or not recent_runs(1):
+        yield from rows
+        return
+    from ggbench.decisions.known import expected_at, known_here  # slow to import
+
+    known = known_here([target.file for target in targets], request.setup, request.budget)
+    for row, speed in zip(rows, known, strict=True):
+        yield replace(row, expected=expected_at(speed, row.n_ctx))
 
 
 def plan_model(
-    targets: Sequence[Target],
-    request: PlanRequest,
-    allocator: DryAllocator,
-    smaller: Callable[[int], Sequence[Target]],
+    targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator, smaller: Callable[[int], Sequence[Target]]
 ) -> ModelPlan:
     """Return the rows of all targets, and what would help.
 
-    `smaller` finds other quants whose files take at most so many bytes; it is asked where no row fits. Raises as
+    If no row fits, `smaller` is asked for other quants whose files take at most a number of bytes. Raises like
     `plan_rows`.
     """
     budget, rows = request.budget, list(plan_rows(targets, request, allocator))
     alternative = None
     if not any(row.fits for row in rows):
-        found = plan(smaller(_largest_bytes(rows)), request, allocator)
+        # the largest file of another quant that fits if its context takes what theirs does
+        most_bytes = max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
+        found = plan(smaller(most_bytes), request, allocator)
         others = [row for row in found if row.fits or row.fits_with]
         alternative = next((row for row in others if row.fits), others[0] if others else None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
@@ -66,28 +70,6 @@ def plan_model(
         held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)
         rows = with_programs(rows, held)
     return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
-
-
-def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[SpeedEstimate | None]:
-    """What stored runs say of each target; what reads them is imported only where there are any."""
-    if not request.budget.is_here or not recent_runs(1):
-        return [None] * len(targets)
-    from ggbench.decisions.known import known_here
-
-    return known_here([target.file for target in targets], request.setup, request.budget)
-
-
-def _expected(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
-    if known is None:
-        return None
-    from ggbench.decisions.known import expected_at
-
-    return expected_at(known, n)
-
-
-def _largest_bytes(rows: Sequence[PlanRow]) -> int:
-    """The most that the file of another quant may take, if its context takes what theirs does; none without a plan."""
-    return max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
 
 
 def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:

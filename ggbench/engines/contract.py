@@ -7,6 +7,8 @@ cannot do.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from ggbench.plugins import load_plugin
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
     from ggbench.engines.events import Event
+
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
 
@@ -41,7 +44,6 @@ class EngineConfig:
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file of this machine."""
     loads_gguf: ClassVar[bool] = False
-    """Whether that file is a GGUF."""
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can be used after a decode that failed."""
     sizes_dry: ClassVar[bool] = False
@@ -52,39 +54,27 @@ class EngineConfig:
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
     n_ctx: int | None = None
-    """Tokens that the caches are made for; None if the engine does not say, or takes what a run needs."""
     n_batch: int | None = None
-    """Tokens that are passed to the model at once; None if the engine does not say."""
     n_ubatch: int | None = None
-    """Tokens of a prompt that are computed at once; None if the engine does not say."""
     n_gpu_layers: int = -1
-    """Layers on the GPU; negative means all."""
     kv_offload: bool = True
-    """Whether the KV cache lies with the layers that use it."""
     threads: int | None = None
-    """CPU threads that were asked for; None leaves that to the engine."""
     main_gpu: int | None = None
-    """The only GPU to use; None leaves that to the engine."""
     flash_attn: str = ""
-    """Whether flash attention was asked for; empty if the engine has no such option."""
     memory_limit_bytes: int | None = None
-    """What model and context together may take; None means all there is."""
     base_url: str = ""
     """URL of the server that is asked; empty for other engines."""
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether the engine computes on a GPU if it finds one."""
         return False
 
     @property
     def type_k(self) -> str | None:
-        """Type of the K cache; None if the engine does not say."""
         return None
 
     @property
     def type_v(self) -> str | None:
-        """Type of the V cache; None if the engine does not say."""
         return None
 
     @property
@@ -99,7 +89,6 @@ class EngineConfig:
 
     @property
     def cache_types(self) -> tuple[str, str] | None:
-        """Types of the K and the V cache; None if the engine does not say."""
         return None if self.type_k is None or self.type_v is None else (self.type_k, self.type_v)
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self | None:
@@ -110,7 +99,6 @@ class EngineConfig:
         return None
 
     def without_placement(self) -> Self:
-        """Return the setup without the fields that decide what of a model goes to a GPU."""
         return self
 
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
@@ -132,7 +120,6 @@ class EngineConfig:
         return self
 
     def with_threads(self, threads: int) -> Self:
-        """Return the setup with these threads unless it names some."""
         return self
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
@@ -157,7 +144,6 @@ class EngineConfig:
 
 
 def check_given(n_ctx: int | None, n_tokens: int) -> None:
-    """Raise UsageError if a given n_ctx is too small for a run."""
     if n_ctx is not None and n_ctx < n_tokens:
         raise UsageError(
             f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
@@ -166,15 +152,11 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Something that a worker is asked to do."""
-
     stage: ClassVar[Stage]
     """What failed if it fails."""
 
 
 class Workload(Request, frozen=True):
-    """Something to do with an opened model; the kinds are in `ggbench.engines.workloads`."""
-
     @property
     def n_outputs(self) -> int:
         """Most tokens of one of its batches whose logits it asks for; the setup's `n_outputs_max` has to allow them."""
@@ -182,8 +164,6 @@ class Workload(Request, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where an engine gets its weights from."""
-
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
 
@@ -217,16 +197,12 @@ class Engine(Protocol):
 
 
 class Launch(Protocol):
-    """Starts an engine; the function `launch` of an engine's module."""
-
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
         """Start it; setting `cancel` ends what it does, and while `hold` is set it pauses between two steps."""
         ...
 
 
 class EngineModule(Protocol):
-    """What the module `engine` of a folder in `ggbench.engines` offers."""
-
     CONFIG: type[EngineConfig]
     launch: Launch
 
@@ -249,3 +225,139 @@ def launch_engine(
     hold: threading.Event | None = None,
 ) -> Engine:
     return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=hold)
+
+
+FLUSH_NS = 50_000_000
+"""Samples are sent at most this often, so that sending them stays out of the measurement."""
+PROMPT = (
+    "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
+    "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
+)
+
+
+class Prefill(Workload, frozen=True, tag="prefill"):
+    """Read a prompt `repeat` times, after `warmup` that are not reported. Reports one `PromptRead` each."""
+
+    stage: ClassVar[Stage] = "prefill"
+
+    n_prompt: int
+    repeat: int = 1
+    warmup: int = 0
+
+
+class Decode(Workload, frozen=True, tag="decode"):
+    """Clear the cache, read a prompt, then time `n_gen` tokens. Reports a `PromptRead` and any number of `Steps`."""
+
+    stage: ClassVar[Stage] = "decode"
+
+    n_prompt: int
+    n_gen: int
+
+
+class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
+    """Clear the cache, read a prompt of its own for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
+
+    As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence goes its own way,
+    as do the experts that it asks for, and nothing ends a generation. The context needs `n_seq_max` of at least
+    `n_seqs`, and room for `n_seqs` x (n_prompt + n_gen) tokens. Reports any number of `ReadingPrompts`, a `PromptRead`,
+    and any number of `Steps`, whose positions are those of one sequence.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    n_prompt: int
+    n_gen: int
+    n_seqs: int
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_seqs
+
+
+class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
+    """Use `n_depth` cells, time `n_gen` single tokens behind them, then a batch of `n_batch`.
+
+    The cells are copies of a few if llama.cpp takes copies: attention costs the same whatever they hold. One more
+    token is decoded before, untimed. Reports a `Steps`, and a `PromptRead` if there is a batch.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    n_depth: int
+    n_gen: int
+    n_batch: int = 0
+
+
+class ProveContext(Workload, frozen=True, tag="prove_context"):
+    """Decode a full n_ubatch and one more token at the far end of the context. Uses the context up.
+
+    The context has to be for one sequence, since several share its cells out. Reports any
+    number of `Proving` and one `ContextProven`.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+
+class Tokenize(Workload, frozen=True, tag="tokenize"):
+    """Tokenize a text as llama-perplexity does. Reports a `Tokenized`.
+
+    BOS comes first if the model adds one; the name of a special token in the text is read as plain text.
+    """
+
+    stage: ClassVar[Stage] = "score"
+
+    text: str
+
+
+class RowsFile(msgspec.Struct, frozen=True):
+    """Rows of a vocabulary in a file that the base writes and the model that is compared with it reads.
+
+    The row of position p of the k-th chunk of a request is `first_row` + k x `rows_per_chunk` + p - `first_position`.
+    """
+
+    path: str
+    format: Literal["f32", "u16"]
+    """float32 log-probabilities, or the levels of a base file of llama-perplexity."""
+    first_byte: int
+    """Offset of row 0."""
+    first_row: int
+    rows_per_chunk: int
+    first_position: int
+    writes: bool
+
+
+class Score(Workload, frozen=True, tag="score"):
+    """Decode positions `start` to `stop` of several chunks of a text at once, and score each that has a target.
+
+    A request with `start` 0 clears the cache; the next one goes on where the last stopped. The context needs
+    `n_seq_max` of at least the number of chunks, and `n_outputs_max` of the positions scored. Reports a `Scored`.
+    """
+
+    stage: ClassVar[Stage] = "score"
+
+    chunks: tuple[tuple[int, ...], ...]
+    """The tokens of each whole chunk, with BOS first if the model adds one."""
+    targets: tuple[tuple[int, ...], ...]
+    """For each chunk, the true next token of each position from `start` on; empty if none is scored."""
+    start: int
+    stop: int
+    threads: int
+    """Threads that score the rows; numpy computes outside Python's lock."""
+    rows: RowsFile | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.chunks) * len(self.targets[0])
+
+
+AnyWorkload = Prefill | Decode | DecodeAtDepth | BatchedDecode | ProveContext | Tokenize | Score
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

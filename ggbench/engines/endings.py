@@ -22,13 +22,10 @@ class Outcome(enum.StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """ggbench itself was killed; what was stored is kept."""
     SKIPPED = "skipped"
-    """A part of a run that was left out because it would have taken too long."""
 
     @property
     def text(self) -> str:
-        """`out of memory` for `out_of_memory`."""
         return self.value.replace("_", " ")
 
     def because(self, reason: str) -> str:
@@ -70,9 +67,7 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
 
     stage: str
-    """What was being done: load, context, prefill, decode."""
     message: str
-    """The engine's own line."""
     alive: bool = True
     missing_bytes: int | None = None
     """By how much the first allocation that failed exceeded what a limit left; None if that is unknown."""
@@ -96,7 +91,6 @@ class Failed(Ending, msgspec.Struct, frozen=True):
     stage: str
     message: str
     error: GgbenchError | None = None
-    """The `cause`."""
 
     @property
     def reason(self) -> str:
@@ -115,13 +109,10 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     returncode: int | None
     """As subprocess has it: negative is a signal; None if the worker was ended for writing garbage."""
     log_tail: tuple[str, ...]
-    """The last lines of llama.cpp's log and of the worker's stderr."""
     message: str = ""
-    """What happened if the worker did not end by itself."""
     hint: str = ""
     """What is known about such a crash; empty if nothing is."""
     program: str = "llama.cpp"
-    """What ran in the worker."""
 
     @property
     def reason(self) -> str:
@@ -145,7 +136,6 @@ class ServerLost(Ending, msgspec.Struct, frozen=True):
 
     stage: str
     message: str
-    """Which one, and what is known of it."""
 
     @property
     def is_final(self) -> bool:
@@ -163,7 +153,6 @@ class TimedOut(Ending, msgspec.Struct, frozen=True):
 
     seconds: float
     silent: str = "worker"
-    """Who was silent."""
 
     @property
     def reason(self) -> str:
@@ -179,14 +168,11 @@ class Cancelled(Ending, msgspec.Struct, frozen=True):
 
 
 class EngineEnded(Exception):
-    """An engine did not do what was asked; `ending` says how that ended."""
-
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.reason)
         self.ending = ending
 
 
 def require_completed(ending: Ending) -> None:
-    """Raise EngineEnded for any other ending."""
     if not isinstance(ending, Completed):
         raise EngineEnded(ending)

@@ -34,15 +34,12 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
 
     buffers: tuple[DeviceBuffers, ...]
     flash_attn: bool | None = None
-    """What `auto` became; None before a context, and if the engine does not say."""
     cache_bytes: int | None = None
     """All caches of the context over all devices, also in a dry run, whose KV buffers are empty."""
     device_ids: tuple[tuple[str, str], ...] = ()
     """The engine's name of each GPU in use and its PCI bus id or UUID, if known: (`CUDA0`, `0000:01:00.0`)."""
     is_all_offloaded: bool = False
-    """Whether every layer was offloaded, including those whose experts stay in main memory."""
     tensor_bytes: int | None = None
-    """All tensors of the model, each once; None before it is loaded, and if the engine does not say."""
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
@@ -64,30 +61,23 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """The model is in memory, with no context yet."""
-
     seconds: float
     left_bytes: int | None = None
     """What is left of the memory limit, or of the GPUs in use, each counted as the one with the least; None if nothing
     is limited."""
     tensor_bytes: int | None = None
     description: str = ""
-    """The engine's own words for the model; empty if it has none."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """Model and context are in memory; sizes as the engine rounded them."""
-
     seconds: float
     n_ctx: int | None = None
     """None if the engine does not say, e.g. a server."""
     n_batch: int | None = None
     n_ubatch: int | None = None
     left_bytes: int | None = None
-    """As `Loaded.left_bytes`."""
 
     def memory(self, allocated: Allocated) -> Memory:
-        """Return what model and context took, as a run keeps it."""
         return Memory(
             buffers=allocated.buffers,
             tensor_bytes=allocated.tensor_bytes,
@@ -109,7 +99,6 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     """One prompt, or one for each of several sequences at once, was read from an empty cache."""
 
     n_prompt: int
-    """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
     sample_ns: int | None = None
@@ -119,8 +108,6 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
-    """Some consecutive decode steps."""
-
     first_position: int
     """Tokens in the KV cache of a sequence at the first of these steps, the one being decoded included."""
     step_ns: list[int]
@@ -146,8 +133,6 @@ class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
 
 
 class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
-    """A request to a server ended, or was ended."""
-
     timing: RequestTiming
     seq: int | None = None
 
@@ -163,8 +148,6 @@ class Proving(msgspec.Struct, frozen=True, tag="proving"):
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
-    """The far end of the context was computed with."""
-
     seconds: float
     n_batch_tokens: int
     """Tokens decoded at once: n_ubatch, or what the context has room for."""
@@ -176,7 +159,6 @@ class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     full: bool
     """Whether the engine had no cell left for one token more; always true for a state that does not grow."""
     left_bytes: int | None = None
-    """As `Loaded.left_bytes`, after the decodes."""
 
 
 class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
@@ -220,13 +202,10 @@ Event = (
 
 
 # llama.cpp copies some matrices into an order that its CPU kernels read faster, a buffer of its own. In a mapped file
-# the pages that they came from stay in memory until the kernel needs the room, but nothing reads them again. So weights
-# count each tensor once, whether the file is mapped or read, and a plan says the same as a run. Measured with llama.cpp
-# 0.5.0-dev on a Xeon with AVX-512, a q4_k_m twin of qwen1.5-0.5b at n_ctx 512: of 382.6 MiB of tensors 140.1 are
-# repacked. Mapped, the worker had 382.6 of the pages and 222.0 MiB of its own; read, 465.1. After `clear_refs` a second
-# decode touched 161.1 of the pages: not those 140.1, nor embedding rows without a token.
+# the pages that they came from stay in memory until the kernel needs the room, but nothing reads them again (measured:
+# after `clear_refs` a second decode touched none of them). So weights count each tensor once, mapped or read, and a
+# plan says the same as a run.
 _REPACKED = frozenset({"CPU_REPACK", "AMX", "CPU_KLEIDIAI", "CPU_RISCV64_SPACEMIT"})
-"""llama.cpp's buffers of repacked matrices."""
 _ROUNDING_BYTES = 1 << 16
 """Largest difference between buffers and tensors: llama.cpp's log rounds, and each tensor is padded."""
 
@@ -255,7 +234,6 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its weights are pages of the file in main memory."""
         return self.is_host and self.device.endswith("_Mapped")
 
     @property
@@ -327,5 +305,4 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weights_on_gpu(self) -> bool:
-        """Whether any weights lie outside this machine's main memory."""
         return any(each.weight_bytes and not each.is_host for each in self.buffers)

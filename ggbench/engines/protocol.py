@@ -19,9 +19,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ggbench.engines.contract import Request, Stage
+from ggbench.engines.contract import AnyWorkload, Request, Stage
 from ggbench.engines.events import Event, MemoryKind, Steps
-from ggbench.engines.workloads import AnyWorkload
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):

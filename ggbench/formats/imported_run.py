@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -31,7 +30,6 @@ class Named(msgspec.Struct, frozen=True):
     quant: str = ""
 
     def require(self, file: SourceFile, tool: str) -> tuple[str, str]:
-        """Return model and quant. Raises UsageError where one is missing."""
         missing = [option for option, text in (("--model", self.model), ("--quant", self.quant)) if not text]
         if missing:
             what = "its model" if "--model" in missing else "its quant"
@@ -54,7 +52,6 @@ class ImportedRun(msgspec.Struct, frozen=True):
 
 
 def observed(records: Sequence[object], at_ns: int = 0) -> list[tuple[int, str, object]]:
-    """Return records as the store takes them."""
     return [(at_ns, kind_of(type(record)), record) for record in records]
 
 
@@ -100,45 +97,31 @@ class SourceFile(msgspec.Struct, frozen=True):
     content: bytes
     sha256: str
     path: Path | None = None
-    """None for standard input."""
 
     @property
     def text(self) -> str:
-        """Return the content as text; invalid UTF-8 becomes U+FFFD."""
         return self.content.decode("utf-8-sig", "replace")
 
 
 def read_source(path: Path) -> SourceFile:
     """Read a file, or standard input for `-`. Raises BadFile for a folder or a missing, too large or empty file."""
-    if path == STDIN:
-        return _source("standard input", sys.stdin.buffer, None)
-    name = sanitize(path.name)
+    name, shown = sanitize(path.name), sanitize(str(path))
     try:
-        if path.is_dir():
-            raise BadFile(f"{sanitize(str(path))} is a folder", "give the files in it")
-        if not path.exists():
-            raise BadFile(f"there is no file {sanitize(str(path))}", "look at the spelling")
-        if not path.is_file():
-            raise BadFile(f"{sanitize(str(path))} is not a regular file", "copy its content into a file")
-        if path.stat().st_size > MOST_BYTES:
-            raise _too_large(name, path.stat().st_size)
-        with path.open("rb") as file:
-            return _source(name, file, path)
+        if path == STDIN:
+            name, content = "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
+        elif path.is_dir():
+            raise BadFile(f"{shown} is a folder", "give the files in it")
+        elif not path.exists():
+            raise BadFile(f"there is no file {shown}", "look at the spelling")
+        elif not path.is_file():
+            raise BadFile(f"{shown} is not a regular file", "copy its content into a file")
+        else:
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
-
-
-def _source(name: str, file: BinaryIO, path: Path | None) -> SourceFile:
-    content = file.read(MOST_BYTES + 1)
+        raise BadFile(f"cannot read {shown}: {error.strerror}", "look at its permissions") from error
     if len(content) > MOST_BYTES:
-        raise _too_large(name, None)
+        raise BadFile(f"{name} is larger than {format_bytes(MOST_BYTES)}", "divide it, or check what it is")
     if not content.strip():
         raise BadFile(f"{name} is empty", "give a file with results; did the tool write them to stderr?")
-    return SourceFile(name, content, hashlib.sha256(content).hexdigest(), path)
-
-
-def _too_large(name: str, n_bytes: int | None) -> BadFile:
-    size = f"more than {format_bytes(MOST_BYTES)}" if n_bytes is None else format_bytes(n_bytes)
-    return BadFile(
-        f"{name} has {size}; results take at most {format_bytes(MOST_BYTES)}", "divide it, or check what it is"
-    )
+    return SourceFile(name, content, hashlib.sha256(content).hexdigest(), None if path == STDIN else path)

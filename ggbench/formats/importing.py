@@ -51,7 +51,6 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
 }
 SAMPLES = "csv"
 WHOLE = "json"
-"""All that the store has of a run."""
 
 _Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
 
@@ -67,7 +66,6 @@ _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
-"""How to recognise each format by its text, the most specific first, and how to read it."""
 _KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
 
 
@@ -111,7 +109,6 @@ class Kept(msgspec.Struct, frozen=True):
     imported: ImportedRun
     run_id: int
     is_new: bool
-    """Whether it was not in the store before."""
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:

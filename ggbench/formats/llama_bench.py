@@ -6,12 +6,13 @@ rounded. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's to
 from __future__ import annotations
 
 import csv
-import enum
 import io
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -28,56 +29,42 @@ MOST_TOKENS = 1 << 31
 _MOST_SAMPLES = 100_000
 _LONGEST_TEXT = 4096
 _LARGEST_INTEGER = (1 << 63) - 1
-"""SQLite's limit."""
 
 
-class FieldType(enum.Enum):
-    STRING = enum.auto()
-    BOOL = enum.auto()
-    INT = enum.auto()
-    FLOAT = enum.auto()
-
-
-_TEXT, _BOOL, _INT, _FLOAT = FieldType.STRING, FieldType.BOOL, FieldType.INT, FieldType.FLOAT
-
-FIELDS: dict[str, tuple[FieldType, Cell]] = {
-    "build_commit": (_TEXT, "unknown"), "build_number": (_INT, 0), "cpu_info": (_TEXT, ""), "gpu_info": (_TEXT, ""),
-    "backends": (_TEXT, ""), "model_filename": (_TEXT, ""), "model_type": (_TEXT, ""), "model_size": (_INT, 0),
-    "model_n_params": (_INT, 0), "n_batch": (_INT, 2048), "n_ubatch": (_INT, 512), "n_threads": (_INT, 0),
-    "cpu_mask": (_TEXT, "0x0"), "cpu_strict": (_BOOL, False), "poll": (_INT, 50), "type_k": (_TEXT, "f16"),
-    "type_v": (_TEXT, "f16"), "n_gpu_layers": (_INT, -1), "n_cpu_moe": (_INT, 0), "split_mode": (_TEXT, "layer"),
-    "main_gpu": (_INT, 0), "no_kv_offload": (_BOOL, False), "flash_attn": (_INT, -1), "devices": (_TEXT, "auto"),
-    "tensor_split": (_TEXT, "0.00"), "tensor_buft_overrides": (_TEXT, "none"), "load_mode": (_TEXT, "auto"),
-    "lazy_mode": (_TEXT, "auto"), "embeddings": (_BOOL, False), "no_op_offload": (_INT, 0), "no_host": (_BOOL, False),
-    "repack": (_BOOL, True), "fit_target": (_INT, 0), "fit_min_ctx": (_INT, 0), "n_prompt": (_INT, 0),
-    "n_gen": (_INT, 0), "n_depth": (_INT, 0), "test_time": (_TEXT, ""), "avg_ns": (_INT, 0), "stddev_ns": (_INT, 0),
-    "avg_ts": (_FLOAT, 0.0), "stddev_ts": (_FLOAT, 0.0),
+FIELDS: dict[str, Cell] = {
+    "build_commit": "unknown", "build_number": 0, "cpu_info": "", "gpu_info": "", "backends": "", "model_filename": "",
+    "model_type": "", "model_size": 0, "model_n_params": 0, "n_batch": 2048, "n_ubatch": 512, "n_threads": 0,
+    "cpu_mask": "0x0", "cpu_strict": False, "poll": 50, "type_k": "f16", "type_v": "f16", "n_gpu_layers": -1,
+    "n_cpu_moe": 0, "split_mode": "layer", "main_gpu": 0, "no_kv_offload": False, "flash_attn": -1, "devices": "auto",
+    "tensor_split": "0.00", "tensor_buft_overrides": "none", "load_mode": "auto", "lazy_mode": "auto",
+    "embeddings": False, "no_op_offload": 0, "no_host": False, "repack": True, "fit_target": 0, "fit_min_ctx": 0,
+    "n_prompt": 0, "n_gen": 0, "n_depth": 0, "test_time": "", "avg_ns": 0, "stddev_ns": 0, "avg_ts": 0.0,
+    "stddev_ts": 0.0,
 }  # fmt: skip
-"""Every field in llama-bench's order, with its type and its default. A row that lacks one joins with no other row in
-`compare-llama-bench.py`."""
+"""Every field in llama-bench's order with its default, whose type is the field's. A row that lacks one joins with no
+other row in `compare-llama-bench.py`."""
 
 _OF_THE_TEST = frozenset(
     ("n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts")
 )  # fmt: skip
-_OLDER = {"use_mmap": _BOOL}
+_OLDER: dict[str, Cell] = {"use_mmap": True}
 """Fields of older versions that say how a model was loaded."""
 
 
 class BenchRow(msgspec.Struct, frozen=True):
     fields: dict[str, Cell]
-    """Only the known ones."""
     samples_ns: tuple[int, ...] = ()
     """Time of each repetition; empty if only their mean is known."""
 
     @classmethod
     def of(cls, raw: Mapping[str, object], where: str) -> BenchRow:
-        """Return the row of these raw fields; unknown ones are left out. Raises BadFile, naming `where` and the field,
-        for a missing or invalid one.
+        """Return the row of these raw fields; unknown ones are left out.
+
+        Raises BadFile, naming `where` and the field, for a missing or invalid one.
         """
-        types = {name: kind for name, (kind, _) in FIELDS.items()} | _OLDER
         fields = {
-            name: _cell(raw[name], kind, f"{where}: {name}")
-            for name, kind in types.items()
+            name: _cell(raw[name], type(default), f"{where}: {name}")
+            for name, default in (FIELDS | _OLDER).items()
             if raw.get(name) is not None
         }
         row = cls(fields, _samples(raw.get("samples_ns"), f"{where}: samples_ns"))
@@ -104,7 +91,6 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @property
     def n_depth(self) -> int:
-        """Return the tokens in the cache before the test."""
         return self.integer("n_depth")
 
     @property
@@ -115,47 +101,33 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @property
     def setting(self) -> tuple[tuple[str, Cell], ...]:
-        """Return the fields that rows of one model, machine and config have in common."""
         return tuple((name, value) for name, value in self.fields.items() if name not in _OF_THE_TEST)
 
     @property
     def elapsed_ns(self) -> float:
         """Return the mean time of the repetitions, or what the row states."""
         if self.samples_ns:
-            return sum(self.samples_ns) / len(self.samples_ns)
-        stated = self.fields.get("avg_ns")
-        if isinstance(stated, int) and stated > 0:
-            return float(stated)
-        return (self.n_prompt + self.n_gen) * 1e9 / self.number("avg_ts")
+            return statistics.fmean(self.samples_ns)
+        return self.number("avg_ns") or (self.n_prompt + self.n_gen) * 1e9 / self.number("avg_ts")
 
     def integer(self, name: str) -> int:
-        """Return a whole number; 0 if unknown."""
-        value = self.fields.get(name)
-        return int(value) if isinstance(value, int | float) else 0
+        return int(self.number(name))
 
     def number(self, name: str) -> float:
-        """Return a number; 0 if unknown."""
         value = self.fields.get(name)
         return float(value) if isinstance(value, int | float) else 0.0
 
     def text(self, name: str) -> str:
-        """Return a text; empty if unknown."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else ""
 
-    def flag(self, name: str) -> bool | None:
-        """Return a switch; None if unknown."""
-        value = self.fields.get(name)
-        return value if isinstance(value, bool) else None
-
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Return the fields that are written with llama-bench's default because the row lacks them."""
         return tuple(name for name in FIELDS if name not in self.fields)
 
     @property
     def whole(self) -> dict[str, Cell]:
-        return {name: self.fields.get(name, default) for name, (_, default) in FIELDS.items()}
+        return {name: self.fields.get(name, default) for name, default in FIELDS.items()}
 
     @property
     def samples_ts(self) -> tuple[float, ...]:
@@ -191,44 +163,38 @@ _HINT = "correct the line, or have llama-bench write the file again"
 
 
 def measured_row(fields: Mapping[str, Cell], samples_ns: Sequence[int]) -> BenchRow:
-    """Return the row of a test that ggbench timed, with llama-bench's means. `samples_ns` has at least one. The
-    standard deviation is that of a sample, and 0 for a single one, like `stdev` of llama-bench.
+    """Return the row of a test that ggbench timed, with llama-bench's means. `samples_ns` has at least one.
+
+    The standard deviation is that of a sample, and 0 for a single one, like `stdev` of llama-bench.
     """
     row = BenchRow(dict(fields), tuple(samples_ns))
-    mean_ns, deviation_ns = _moments(row.samples_ns)
-    mean_ts, deviation_ts = _moments(row.samples_ts)
-    figures: dict[str, Cell] = {"avg_ns": round(mean_ns), "stddev_ns": round(deviation_ns)}
-    figures |= {"avg_ts": round(mean_ts, 6), "stddev_ts": round(deviation_ts, 6)}
+    n_samples = len(row.samples_ns)
+    figures: dict[str, Cell] = {
+        "avg_ns": round(statistics.fmean(row.samples_ns)),
+        "stddev_ns": round(statistics.stdev(row.samples_ns)) if n_samples > 1 else 0,
+        "avg_ts": round(statistics.fmean(row.samples_ts), 6),
+        "stddev_ts": round(statistics.stdev(row.samples_ts), 6) if n_samples > 1 else 0.0,
+    }
     return row.named(**figures)
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) if len(values) > 1 else 0.0
-    return mean, math.sqrt(variance)
-
-
-def _cell(value: object, kind: FieldType, what: str) -> Cell:
+def _cell(value: object, kind: type, what: str) -> Cell:
     """Return the value as its type; numbers and switches may come as text. Raises BadFile."""
-    if kind is _TEXT:
-        if isinstance(value, str | int | float):
-            return sanitize(str(value)[:_LONGEST_TEXT])
-        raise BadFile(f"{what} is {_shown(value)}, which is not text", _HINT)
+    if kind is str and isinstance(value, str | int | float):
+        return sanitize(str(value)[:_LONGEST_TEXT])
     try:
-        if isinstance(value, bool):
-            return value if kind is _BOOL else int(value)
-        if kind is _FLOAT:
-            number = float(value) if isinstance(value, int | float | str) else math.nan
-            if math.isfinite(number):
-                return number
-        if kind is _INT and isinstance(value, str | int) and abs(int(value)) <= _LARGEST_INTEGER:
+        if isinstance(value, bool) and kind is not str:
+            return value if kind is bool else int(value)
+        if kind is float and isinstance(value, int | float | str) and math.isfinite(number := float(value)):
+            return number
+        if kind is int and isinstance(value, str | int) and abs(int(value)) <= _LARGEST_INTEGER:
             return int(value)
-        if kind is _BOOL and value in (0, 1, "0", "1", "true", "false"):
+        if kind is bool and value in (0, 1, "0", "1", "true", "false"):
             return value in (1, "1", "true")
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
-    wanted = {_FLOAT: "number", _INT: "whole number", _BOOL: "switch"}[kind]
-    raise BadFile(f"{what} is {_shown(value)}, which is not a {wanted}", _HINT)
+    wanted = {str: "text", float: "a number", int: "a whole number", bool: "a switch"}[kind]
+    raise BadFile(f"{what} is {_shown(value)}, which is not {wanted}", _HINT)
 
 
 def _samples(value: object, what: str) -> tuple[int, ...]:
@@ -264,14 +230,16 @@ _BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
 def as_markdown(rows: Sequence[BenchRow]) -> str:
-    """Return the table with the columns that llama-bench would show, and a line for each build."""
-    whole = [row.whole for row in rows]
     shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
-    headers = ["model", "size", "params", "backend", *(_short(name) for name in shown), "test", "t/s"]
+    short = {field: name for name, field in _NAMES.items()}
+    headers = ["model", "size", "params", "backend", *(short.get(name, name) for name in shown), "test", "t/s"]
     lines = [headers, ["---", *["---:"] * 2, "---", *["---:"] * (len(shown) + 2)]]
-    for row, fields in zip(rows, whole, strict=True):
-        cells = [row.text("model_type"), _size(row), _params(row), row.text("backends")]
-        cells += [cell_text(fields[name]) for name in shown]
+    for row in rows:
+        mib, millions = row.integer("model_size") / 2**20, row.integer("model_n_params") / 1e6
+        size = f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
+        params = f"{millions:.2f} M" if millions < 1000 else f"{millions / 1e3:.2f} B"
+        cells = [row.text("model_type"), size, params, row.text("backends")]
+        cells += [cell_text(row.whole[name]) for name in shown]
         speed = f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
         lines.append([markdown_escaped(cell) for cell in cells] + [row.test, speed])
     builds = dict.fromkeys((row.text("build_commit"), row.integer("build_number")) for row in rows)
@@ -280,14 +248,14 @@ def as_markdown(rows: Sequence[BenchRow]) -> str:
 
 
 def is_table(text: str) -> bool:
-    """Return whether the text has the header of such a table."""
     return any(_header(line) for line in text.splitlines())
 
 
 def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the fields of each row and its place; other lines are skipped. Raises BadFile, naming the line."""
     header: list[str] = []
-    build = _BUILD.search(text)
+    found = _BUILD.search(text)
+    build = {"build_commit": found[1], "build_number": found[2] or "0"} if found else {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.lstrip().startswith("|"):
             header = [] if line.strip() else header
@@ -299,7 +267,7 @@ def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]
             where = f"{name}, line {number}"
             if len(cells) != len(header):
                 raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
-            yield where, _fields(dict(zip(header, cells, strict=True)), where) | _build(build)
+            yield where, _fields(dict(zip(header, cells, strict=True)), where) | build
 
 
 _TABLE_HINT = "give the table as llama-bench printed it"
@@ -320,10 +288,6 @@ def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     return stated | counts | {"avg_ts": speed[1], "stddev_ts": speed[2] or "0"}
 
 
-def _build(found: re.Match[str] | None) -> dict[str, object]:
-    return {} if found is None else {"build_commit": found[1], "build_number": found[2] or "0"}
-
-
 def _header(line: str) -> bool:
     return line.lstrip().startswith("|") and {"model", "test", "t/s"} <= set(_cells(line))
 
@@ -334,70 +298,42 @@ def _cells(line: str) -> list[str]:
 
 
 def _is_shown(name: str, rows: Sequence[BenchRow]) -> bool:
-    values = {row.whole[name] for row in rows if not isinstance(row.whole[name], list)}
     if name in ("n_threads", "n_gpu_layers"):  # llama-bench shows threads on a CPU, layers elsewhere
-        on_cpu = all("CPU" in row.text("backends") for row in rows)
-        return on_cpu if name == "n_threads" else not on_cpu
-    return len(values) > 1 or values != {BenchRow({}).whole[name]}
-
-
-def _short(name: str) -> str:
-    return next((short for short, field in _NAMES.items() if field == name), name)
-
-
-def _size(row: BenchRow) -> str:
-    mib = row.integer("model_size") / 2**20
-    return f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
-
-
-def _params(row: BenchRow) -> str:
-    millions = row.integer("model_n_params") / 1e6
-    return f"{millions:.2f} M" if millions < 1000 else f"{millions / 1e3:.2f} B"
+        return (name == "n_threads") == all("CPU" in row.text("backends") for row in rows)
+    return {row.whole[name] for row in rows if not isinstance(row.whole[name], list)} != {FIELDS[name]}
 
 
 def as_json(rows: Sequence[BenchRow]) -> str:
-    objects = (
-        "  {\n" + ",\n".join(f"    {_json(name)}: {_json(value)}" for name, value in _document(row).items()) + "\n  }"
-        for row in rows
-    )
-    return "[\n" + ",\n".join(objects) + "\n]\n"
+    return json.dumps([_document(row) for row in rows], indent=2) + "\n"
 
 
 def as_jsonl(rows: Sequence[BenchRow]) -> str:
-    return "".join(f"{_json(_document(row))}\n" for row in rows)
+    return "".join(f"{json.dumps(_document(row))}\n" for row in rows)
 
 
 def is_objects(text: str) -> bool:
-    """Return whether the text begins as JSON or JSON lines do."""
     return text.lstrip().startswith(("[", "{"))
 
 
 def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the objects of an array or of lines, each with its place. Raises BadFile, naming the line."""
     if text.lstrip().startswith("["):
-        yield from _entries(_parse(text, name, 1), name)
-        return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            where = f"{name}, line {number}"
-            entry = _parse(line, name, number)
-            if not isinstance(entry, dict):
-                raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
-            yield where, entry
+        found: list[object] = _parse(text, name, 1)
+        entries = [(f"{name}, entry {number}", entry) for number, entry in enumerate(found, start=1)]
+    else:
+        numbered = enumerate(text.splitlines(), start=1)
+        lines = ((number, line) for number, line in numbered if line.strip())
+        entries = [(f"{name}, line {number}", _parse(line, name, number)) for number, line in lines]
+    for where, entry in entries:
+        if not isinstance(entry, dict):
+            raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
+        yield where, entry
 
 
 _JSON_HINT = "give the file as the tool wrote it, without other output in it"
 
 
-def _entries(entries: object, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    assert isinstance(entries, list)
-    for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict):
-            raise BadFile(f"{name}, entry {number}: this is not a JSON object", _JSON_HINT)
-        yield f"{name}, entry {number}", entry
-
-
-def _parse(text: str, name: str, first_line: int) -> object:
+def _parse(text: str, name: str, first_line: int) -> Any:  # noqa: ANN401 - JSON
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -414,12 +350,8 @@ def _document(row: BenchRow) -> dict[str, object]:
     return document
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True)
-
-
 _TABLE = "llama_bench"
-_TYPES = {FieldType.STRING: "TEXT", FieldType.BOOL: "INTEGER", FieldType.INT: "INTEGER", FieldType.FLOAT: "REAL"}
+_TYPES = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
 
 
 def as_csv(rows: Sequence[BenchRow]) -> str:
@@ -436,7 +368,7 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
 
 def as_sql(rows: Sequence[BenchRow]) -> str:
     """Return the table and a statement for each row; quotes in a text are doubled, which llama-bench omits."""
-    columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
+    columns = ",\n".join(f"  {name} {_TYPES[type(default)]}" for name, default in FIELDS.items())
     statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
     for row in rows:
         values = ", ".join("'" + sanitize(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
@@ -445,7 +377,6 @@ def as_sql(rows: Sequence[BenchRow]) -> str:
 
 
 def is_csv(text: str) -> bool:
-    """Return whether the first line names columns of llama-bench."""
     header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
     return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
 

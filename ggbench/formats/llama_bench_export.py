@@ -16,8 +16,8 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.llama_bench import TOOL, BenchRow, measured_row
-from ggbench.machine.records import Cell, Environment, ImportedRow
+from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
+from ggbench.machine.records import Cell, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
@@ -36,7 +36,6 @@ _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 class ExportOptions(msgspec.Struct, frozen=True):
     depths: tuple[int, ...] = DEPTHS
     n_gen: int = WINDOW
-    """Tokens of a window."""
     build: str = ""
     """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
@@ -106,31 +105,30 @@ def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], 
 
 def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
     """Return what the run knows of llama-bench's fields, besides the test and its figures."""
-    subject, described = run.subject, recording.last(ModelDescribed)
+    subject, described, environment = run.subject, recording.last(ModelDescribed), run.head.environment
     file_name = subject.file if options.with_paths else PurePath(subject.file).name
+    try:
+        test_time = datetime.fromisoformat(run.head.started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        test_time = None
     fields: dict[str, Cell | None] = {
         "model_filename": file_name or None,
         "model_type": described.text if described else None,
         "model_size": subject.weight_bytes,
         "model_n_params": subject.n_params,
-        "test_time": _test_time(run.head.started_at),
-        **_environment_fields(run.head.environment),
-        **_setup_fields(run.head.setup),
+        "test_time": test_time,
     }
+    if environment is not None:
+        compiled = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
+        others = [name for name in dict.fromkeys(compiled) if name != "CPU"]
+        fields |= {
+            "build_commit": environment.llama_cpp_commit or None,
+            "cpu_info": environment.cpu or None,
+            "gpu_info": ", ".join(gpu.name for gpu in environment.gpus) if others else "" if compiled else None,
+            "backends": (",".join(others) or "CPU") if compiled else None,
+        }
+    fields |= _setup_fields(run.head.setup)
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _environment_fields(environment: Environment | None) -> dict[str, Cell | None]:
-    if environment is None:
-        return {}
-    compiled = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
-    others = [name for name in dict.fromkeys(compiled) if name != "CPU"]
-    return {
-        "build_commit": environment.llama_cpp_commit or None,
-        "cpu_info": environment.cpu or None,
-        "gpu_info": ", ".join(gpu.name for gpu in environment.gpus) if others else "" if compiled else None,
-        "backends": (",".join(others) or "CPU") if compiled else None,
-    }
 
 
 def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
@@ -140,7 +138,7 @@ def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
     setup = LlamaConfig.of(config)
     overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
     overrides = overrides or ";".join(setup.override_tensor)
-    fixed = {name: BenchRow({}).whole[name] for name in _NOT_SET}
+    fixed = {name: FIELDS[name] for name in _NOT_SET}
     return fixed | {
         "n_batch": setup.n_batch,
         "n_ubatch": setup.n_ubatch,
@@ -164,10 +162,3 @@ _NOT_SET = (
     "fit_target", "fit_min_ctx",
 )  # fmt: skip
 """Options that ggbench leaves at llama.cpp's defaults."""
-
-
-def _test_time(started_at: str) -> str | None:
-    try:
-        return datetime.fromisoformat(started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return None

@@ -102,19 +102,20 @@ def _decode(rows: _Rows) -> _Measured:
         fit=fit_windows(windows),
         latency=window_speed(windows),
     )
-    lacks = ["single tokens were not timed, so percentiles, spikes and steadiness are unknown"]
-    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {_places(depths)}"
+    places = f"at depth{'s' * (len(depths) > 1)} {in_words([format_count(depth) for depth in depths])}"
+    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {places}"
     if result.fit is not None:
-        lacks.append(
+        lack = (
             f"W and B are a straight line through {where}; llama.cpp reads its cache in steps of 256 cells, which such "
             "windows do not average out"
         )
     elif len(depths) < 2:
-        lacks.append(f"{where} show no W and B, which take several depths")
+        lack = f"{where} show no W and B, which take several depths"
     else:
-        lacks.append(f"{where} are too few for W and B with an interval, which take {FEWEST}")
+        lack = f"{where} are too few for W and B with an interval, which take {FEWEST}"
+    lacks = ("single tokens were not timed, so percentiles, spikes and steadiness are unknown", lack)
     settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
-    return _Measured("decode", settings, result, windows, tuple(lacks))
+    return _Measured("decode", settings, result, windows, lacks)
 
 
 def _prefill(rows: _Rows) -> _Measured:
@@ -147,10 +148,6 @@ def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 
-def _places(depths: Sequence[int]) -> str:
-    return f"at depth{'s' if len(depths) > 1 else ''} {in_words([format_count(depth) for depth in depths])}"
-
-
 def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> ImportedRun:
     first, measured = rows[0], measure(rows)
     subject = _subject(first, named)
@@ -161,26 +158,28 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
     if not all(row.number("avg_ns") or row.samples_ns for row in rows):
         lacks.append("times are computed from rounded tokens per second")
     records = [row.record for row in rows]
+    contents = sorted((each.fields for each in records), key=repr)
     imported = Imported(
         tool=TOOL,
         file=file.name,
         file_sha256=file.sha256,
-        content_sha256=content_sha256(
-            TOOL, subject.model, subject.quant, measured.kind, sorted((each.fields for each in records), key=repr)
-        ),
+        content_sha256=content_sha256(TOOL, subject.model, subject.quant, measured.kind, contents),
         lacks=(*measured.lacks, *lacks),
     )
+    setup = _setup(first)
+    n_batch, n_ubatch = first.integer("n_batch") or None, first.integer("n_ubatch") or None
+    flash_attn = {"off": False, "on": True}.get(setup.flash_attn)
     run = Run(
         head=RunHead(
             kind=measured.kind,
             subject=subject,
-            setup=_setup(first),
+            setup=setup,
             settings=measured.settings,
             environment=_environment(first, imported),
             started_at=times[0] if times else "",
         ),
         outcome=Outcome.COMPLETED,
-        memory=_memory(first),
+        memory=Memory(n_batch=n_batch, n_ubatch=n_ubatch, flash_attn=flash_attn),
         result=measured.result,
         finished_at=times[-1] if times else None,
     )
@@ -189,36 +188,27 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
 
 def _subject(row: BenchRow, named: Named) -> Subject:
     file_name = PureWindowsPath(row.text("model_filename")).name or PurePath(row.text("model_filename")).name
-    model_type = row.text("model_type")
-    quant = quant_from_file_name(file_name) or _quant_of(model_type) or named.quant or "unknown"
+    name, quant = row.text("model_type"), None  # `llama 7B Q4_K - Medium`, llama.cpp's words for the file type
+    architecture = name.split(" ")[0] or None
+    if words := _FILE_TYPE.match(name):
+        name, quant = name[: words.start("words")].rstrip(), quant_from_words(words["words"])
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
-        model=name_without_quant(file_name).strip() or _name_of(model_type) or named.model or "unknown",
-        quant=quant,
+        model=name_without_quant(file_name).strip() or name or named.model or "unknown",
+        quant=quant_from_file_name(file_name) or quant or named.quant or "unknown",
         source=SOURCE,
         n_params=n_params,
         bpw=n_bytes * 8 / n_params if n_bytes and n_params else None,
         weight_bytes=n_bytes,
-        architecture=model_type.split(" ")[0] or None,
+        architecture=architecture,
     )
 
 
-def _name_of(model_type: str) -> str:
-    """Return `llama 7B` for `llama 7B Q4_K - Medium`."""
-    return model_type[: found.start("words")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
-
-
-def _quant_of(model_type: str) -> str:
-    """Return `q4_k_m` for `llama 7B Q4_K - Medium`, llama.cpp's words for a file type; empty without one."""
-    found = _FILE_TYPE.match(model_type)
-    return quant_from_words(found["words"]) if found else ""
-
-
 def _setup(row: BenchRow) -> LlamaConfig:
-    known = LlamaConfig()
+    known, given = LlamaConfig(), row.fields
     overrides = row.text("tensor_buft_overrides")
     load_mode = row.text("load_mode")
-    mapped = row.fields.get("use_mmap") is not False if load_mode in ("", "auto") else "mmap" in load_mode
+    mapped = given.get("use_mmap") is not False if load_mode in ("", "auto") else "mmap" in load_mode
     split = [float(part) for part in row.text("tensor_split").split("/") if re.fullmatch(r"\d+(\.\d+)?", part)]
     split_mode = _SPLIT_MODES.get(row.text("split_mode"), known.split_mode)
     return LlamaConfig(
@@ -226,26 +216,17 @@ def _setup(row: BenchRow) -> LlamaConfig:
         n_ubatch=row.integer("n_ubatch") or known.n_ubatch,
         type_k=row.text("type_k") or known.type_k,
         type_v=row.text("type_v") or known.type_v,
-        flash_attn=_FLASH_ATTN.get(row.integer("flash_attn") if "flash_attn" in row.fields else -1, "auto"),
-        n_gpu_layers=row.integer("n_gpu_layers") if "n_gpu_layers" in row.fields else known.n_gpu_layers,
+        flash_attn=_FLASH_ATTN.get(row.integer("flash_attn"), "auto") if "flash_attn" in given else "auto",
+        n_gpu_layers=row.integer("n_gpu_layers") if "n_gpu_layers" in given else known.n_gpu_layers,
         main_gpu=row.integer("main_gpu") if split_mode == "none" else None,
         tensor_split=tuple(split) if any(split) else (),
         split_mode=split_mode,
         n_cpu_moe=max(0, row.integer("n_cpu_moe")),
-        override_tensor=()
-        if overrides in ("", "none")
-        else tuple(each for each in overrides.split(";") if "=" in each),
+        override_tensor=tuple(each for each in overrides.split(";") if "=" in each),
         threads=row.integer("n_threads") or None,
         mmap=mapped,
         mlock="mlock" in load_mode,
-        kv_offload=not row.flag("no_kv_offload"),
-    )
-
-
-def _memory(row: BenchRow) -> Memory:
-    flash_attn = {0: False, 1: True}.get(row.integer("flash_attn")) if "flash_attn" in row.fields else None
-    return Memory(
-        n_batch=row.integer("n_batch") or None, n_ubatch=row.integer("n_ubatch") or None, flash_attn=flash_attn
+        kv_offload=not given.get("no_kv_offload"),
     )
 
 

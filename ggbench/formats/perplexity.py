@@ -23,7 +23,7 @@ from ggbench.text import sanitize
 TOOL = "llama-perplexity"
 
 _NUMBER = r"\s*(-?[0-9.]{1,30}|-?nan|-?inf)"
-_FINAL = re.compile(rf"Final estimate: PPL ={_NUMBER} \+/-{_NUMBER}")
+_FINAL = rf"Final estimate: PPL ={_NUMBER} \+/-{_NUMBER}"
 _MEASURED = {
     "ppl": rf"Mean PPL\(Q\)\s*:{_NUMBER} ±{_NUMBER}",
     "base_ppl": rf"Mean PPL\(base\)\s*:{_NUMBER} ±{_NUMBER}",
@@ -45,16 +45,14 @@ _HINT = f"give the file as {TOOL} wrote it"
 
 
 def is_perplexity(text: str) -> bool:
-    """Return whether the text has the tool's figures, final or running."""
-    return bool(_FINAL.search(text) or re.search(_MEASURED["kld"], text) or _SCORES.search(text))
+    return bool(re.search(_FINAL, text) or re.search(_MEASURED["kld"], text) or _SCORES.search(text))
 
 
 def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
     """Return the one run that was printed. Raises BadFile and UsageError."""
     text = file.text
     figures = {name: _estimate(text, name, pattern, file.name) for name, pattern in _MEASURED.items()}
-    final = _final(text, file.name)
-    ppl = figures["ppl"] or final
+    ppl = figures["ppl"] or _estimate(text, "final", _FINAL, file.name)
     if ppl is None:
         raise BadFile(f"{file.name} has no final estimate: {TOOL} was stopped, or prints it to stderr", _BOTH)
     computed = list(_COMPUTED.finditer(text))
@@ -67,11 +65,12 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
         raise BadFile(f"{file.name}: {n_chunks} chunks of {n_ctx} tokens cannot be scored", _HINT)
     subject = _subject(text, file, named)
     divergence = _divergence(text, figures, file.name)
+    known = [each and (each.mean, each.error) for each in figures.values()]
     imported = Imported(
         tool=TOOL,
         file=file.name,
         file_sha256=file.sha256,
-        content_sha256=content_sha256(TOOL, subject.model, subject.quant, n_ctx, n_chunks, _plain(figures), repr(ppl)),
+        content_sha256=content_sha256(TOOL, subject.model, subject.quant, n_ctx, n_chunks, known, repr(ppl)),
         lacks=(
             "the text that was scored is unknown, so it compares with no other run",
             *(("the base that it was compared with is unknown",) if divergence else ()),
@@ -101,17 +100,10 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
 def _subject(text: str, file: SourceFile, named: Named) -> Subject:
     loaded = _LOADED.search(text)
     file_name = sanitize(loaded[1].replace("\\", "/").rpartition("/")[2]) if loaded else ""
-    known = Named(
-        (name_without_quant(file_name) if file_name else "") or named.model,
-        (quant_from_file_name(file_name) or "" if file_name else "") or named.quant,
-    )
-    model, quant = known.require(file, TOOL)
+    model = name_without_quant(file_name) if file_name else ""
+    quant = quant_from_file_name(file_name) if file_name else None
+    model, quant = Named(model or named.model, quant or named.quant).require(file, TOOL)
     return Subject(model=model, quant=quant, source=SOURCE)
-
-
-def _final(text: str, name: str) -> Estimate | None:
-    found = _FINAL.search(text)
-    return None if found is None else Estimate(_number(found[1], name), _number(found[2], name))
 
 
 def _estimate(text: str, what: str, pattern: str, name: str) -> Estimate | None:
@@ -144,7 +136,3 @@ def _number(text: str, name: str) -> float:
     if not math.isfinite(number):
         raise BadFile(f"{name}: {text!r} is not a number", _HINT)
     return number
-
-
-def _plain(figures: dict[str, Estimate | None]) -> list[object]:
-    return [None if each is None else (each.mean, each.error) for each in figures.values()]

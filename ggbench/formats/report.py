@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import msgspec
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
-from ggbench.decisions.compare.show import sentence_of
+from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
@@ -38,21 +38,6 @@ Contents = Mapping[str, bytes]
 """File contents, by what each file's name adds to the report's."""
 
 
-def _as_html(runs: Sequence[SavedRun]) -> Contents:
-    from ggbench.formats.report_page import report_html
-
-    return {"": report_html(report_contents(runs)).encode()}
-
-
-def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
-    return {"": report_markdown(report_contents(runs)).encode()}
-
-
-def _as_csv(runs: Sequence[SavedRun]) -> Contents:
-    rows = rows_as_csv([one.summary for one in runs])
-    return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
-
-
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
     """Return a line for every timed step; `sample_ns` is empty if the sampler was not timed."""
     rows: list[tuple[object, ...]] = []
@@ -64,47 +49,39 @@ def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
     return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
 
 
-def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
-    """Return each chart as a picture, the first under the name as it is, others by their keys."""
-
-    def pictures(runs: Sequence[SavedRun]) -> Contents:
-        from ggbench.show import vega
-
-        charts, summaries = all_charts(runs), [one.summary for one in runs]
-        if not charts:
-            raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
-        names, source = unambiguous_names(summaries), source_line(summaries)
-        drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, source=source)
-        return {
-            f"-{chart.key}" if number else "": vega.as_picture(chart, drawing, form)
-            for number, chart in enumerate(charts)
-        }
-
-    return pictures
-
-
-_FORMS: Mapping[str, Callable[[Sequence[SavedRun]], Contents]] = {
-    ".html": _as_html,
-    ".md": _as_markdown,
-    ".csv": _as_csv,
-    ".svg": _as_pictures("svg"),
-    ".png": _as_pictures("png"),
-}
-ENDINGS = tuple(_FORMS)
+ENDINGS = ".html", ".md", ".csv", ".svg", ".png"
 
 
 def check_ending(path: Path) -> None:
     """Raise UsageError if the file's ending names no form."""
-    if path.suffix.lower() not in _FORMS:
-        what = (
-            f"{sanitize(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
-        )
-        raise UsageError(what, f"end it in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
+    if path.suffix.lower() not in ENDINGS:
+        what = f"{sanitize(path.suffix or path.name)!r} is not a format of a report"
+        raise UsageError(what, f"end the file's name in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 
 def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
     """Return the report in the form of an ending. Raises StoreError, and GgbenchError without anything to draw."""
-    return _FORMS[ending.lower()](runs)
+    summaries = [one.summary for one in runs]
+    match ending.lower():
+        case ".html":
+            from ggbench.formats.report_page import report_html
+
+            return {"": report_html(report_contents(runs)).encode()}
+        case ".md":
+            return {"": report_markdown(report_contents(runs)).encode()}
+        case ".csv":
+            return {"": rows_as_csv(summaries).encode(), "-samples": _samples_as_csv(runs).encode()}
+    from ggbench.show import vega
+
+    charts = all_charts(runs)
+    if not charts:
+        raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
+    names, source = unambiguous_names(summaries), source_line(summaries)
+    drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, source=source)
+    form: PictureForm = "svg" if ending.lower() == ".svg" else "png"
+    pictures = [vega.as_picture(chart, drawing, form) for chart in charts]
+    parts = ["", *(f"-{chart.key}" for chart in charts[1:])]
+    return dict(zip(parts, pictures, strict=True))
 
 
 def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Path, ...]:
@@ -126,26 +103,23 @@ def report_markdown(models: Sequence[ReportedModel]) -> str:
     for model in models:
         parts.append(f"## {markdown_escaped(model.title)}")
         if model.comparison is not None:
-            parts.append(markdown_escaped(sentence_of(model.comparison)))
+            parts += map(markdown_escaped, sentences_of(model.comparison))
         parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
         parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
     return "\n\n".join(parts) + "\n"
 
 
 def _run(one: SavedRun, name: str) -> str:
-    """What a run found, where it was measured, and the line that measures it again."""
-    return "\n".join(_lines(one, name))
-
-
-def _lines(one: SavedRun, name: str) -> Iterator[str]:
     run = one.summary.run
     ending = presenter_of(run.head.kind).ending(run)
-    yield f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}"
-    if machine := machine_text(run.head.environment):
-        yield f"  - {markdown_escaped(machine)}"
-    if run.head.started_at:
-        yield f"  - {markdown_escaped(run.head.started_at)}"
-    yield f"  - {markdown_code(reproducing(run))}"
+    facts = (machine_text(run.head.environment), run.head.started_at)
+    return "\n".join(
+        [
+            f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}",
+            *(f"  - {markdown_escaped(fact)}" for fact in facts if fact),
+            f"  - {markdown_code(reproducing(run))}",
+        ]
+    )
 
 
 _COLUMNS = (
@@ -173,7 +147,6 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Return the keys of the columns in which any run has something."""
         return tuple(key for key in _COLUMNS if {*column_texts(key, self.summaries)} - {UNKNOWN, ""})
 
     @cached_property

@@ -9,14 +9,14 @@ import html
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
-from ggbench.decisions.compare.comparison import ComparedLine, Comparison
-from ggbench.decisions.compare.show import sentence_of, spread_sentence
+from ggbench.decisions.compare.comparison import Comparison
+from ggbench.decisions.compare.show import sentences_of, spread_sentence
 from ggbench.formats.report import ReportedModel, header_of
-from ggbench.show import letter
+from ggbench.show import UNKNOWN, letter
 from ggbench.show.columns import column_of, column_texts
 from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
 from ggbench.show.listed_runs import SavedRun
@@ -83,9 +83,10 @@ def _colors() -> str:
 
 def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
     comparison = model.comparison
+    sentences = sentences_of(comparison) if comparison else ()
     return (
         f'<section id="model-{number}"><h2>{text(model.title)}</h2>'
-        + ("" if comparison is None else f'<p class="answer">{text(sentence_of(comparison))}</p>')
+        + "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
         + _runs_table(model)
         + "".join(_chart(model, chart, specs) for chart in model.charts)
         + ("" if comparison is None else _comparison(comparison))
@@ -113,27 +114,24 @@ def _swatch(index: int) -> str:
 
 def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
     specs.append(as_vega(chart, Drawing(PAGE, model.names, is_interactive=True)))
+    figure = chart if isinstance(chart, Figure) else None
     keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(labels_of(chart, model.names))
-    is_figure = isinstance(chart, Figure)
     zoom = (
         '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
         '<button type="button" data-zoom="2" title="zoom out">−</button>'
         '<button type="button" data-zoom="0" title="show all">reset</button></span>'
-        if is_figure
-        else ""
     )
-    note = how_to_read(chart) if isinstance(chart, Figure) else _marks_note(chart)
+    note = how_to_read(figure) if figure else _marks_note(chart)
     legend = f'<p class="legend">{note}</p>' if note else ""
     return (
-        f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if is_figure else "marks"}"'
-        f' data-x="{text(chart.x_title) if isinstance(chart, Figure) else ""}">'
-        f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom}</figcaption><div class="plot"></div>'
+        f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if figure else "marks"}"'
+        f' data-x="{text(figure.x_title) if figure else ""}">'
+        f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom if figure else ""}</figcaption><div class="plot"></div>'
         f"{keys}{legend}{_source(model, chart)}</figure>"
     )
 
 
 def how_to_read(figure: Figure) -> str:
-    """Return what the lines of a figure mean."""
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
     has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
@@ -158,7 +156,6 @@ def _keys(labels: Mapping[int, str]) -> str:
 
 
 def _marks_note(chart: Chart) -> str:
-    """Return what bars do not say themselves."""
     if isinstance(chart, StackChart):
         is_outside = any(part.name == OUTSIDE for part in chart.parts)
         return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
@@ -169,16 +166,12 @@ def _marks_note(chart: Chart) -> str:
 def _source(model: ReportedModel, chart: Chart) -> str:
     """Return which runs a chart shows, where they were measured, and the commands that measure and draw them."""
     shown = [model.runs[index] for index in runs_of(chart)]
-    numbers = " ".join(str(one.run_id) for one in shown)
+    numbers = [str(one.run_id) for one in shown]
     rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
     return (
-        f"<details><summary>Where this comes from: {text(_numbered(shown))}</summary><ul>{rows}</ul>"
-        f"<p>This picture: <code>ggbench report {numbers} -o report.svg</code></p></details>"
+        f"<details><summary>Where this comes from: run{'s' * (len(shown) > 1)} {in_words(numbers)}</summary>"
+        f"<ul>{rows}</ul><p>This picture: <code>ggbench report {' '.join(numbers)} -o report.svg</code></p></details>"
     )
-
-
-def _numbered(shown: Sequence[SavedRun]) -> str:
-    return f"run{'s' if len(shown) > 1 else ''} {in_words([str(one.run_id) for one in shown])}"
 
 
 def _origin(one: SavedRun) -> str:
@@ -193,32 +186,25 @@ def _origin(one: SavedRun) -> str:
 
 def _comparison(comparison: Comparison) -> str:
     headers = [("", False), *((f"{letter(index)} {name}", True) for index, name in enumerate(comparison.names))]
-    rows = [
-        [(text(f"{line.header} {line.unit}".rstrip()), None), *_cells(line), (text(line.verdict), None)]
-        for line in comparison.lines
-        if {*line.texts} != {"—"}
-    ]
-    notes = "".join(f"<li>{text(warning)}</li>" for warning in comparison.warnings)
-    notes += "".join(
-        f"<li>{'Different' if each.lines else 'Same'} {text(each.topic)}"
-        f"{''.join(f'<br>{text(line)}' for line in each.lines)}</li>"
-        for each in comparison.differences
-    )
+    rows: list[list[tuple[str, object]]] = []
+    for line in comparison.lines:
+        if {*line.texts} != {UNKNOWN}:
+            pairs = zip(line.texts, line.better, strict=True)
+            cells = [text(f"★ {cell}" if is_better else cell) for cell, is_better in pairs]
+            header = text(f"{line.header} {line.unit}".rstrip())
+            rows.append([(cell, None) for cell in (header, *cells, text(line.verdict))])
+    notes = [text(warning) for warning in comparison.warnings]
+    differing = [each for each in comparison.differences if each.lines]
+    notes += ["<br>".join([f"Different {text(each.topic)}", *map(text, each.lines)]) for each in differing]
     return (
         "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
         + f"<p>{text(spread_sentence(comparison))}</p>"
         + table([*headers, ("", False)], rows, css="compared")
-        + f'<ul class="notes">{notes}</ul>'
+        + f'<ul class="notes">{"".join(f"<li>{note}</li>" for note in notes)}</ul>'
     )
 
 
-def _cells(line: ComparedLine) -> Iterator[tuple[str, object]]:
-    for cell, is_better in zip(line.texts, line.better, strict=True):
-        yield (f"<b>★ {text(cell)}</b>" if is_better else text(cell)), None
-
-
 def _details(one: SavedRun, name: str) -> str:
-    """Return a run as `ggbench results show` prints it."""
     from rich.console import Console
 
     run = one.summary.run
@@ -226,11 +212,11 @@ def _details(one: SavedRun, name: str) -> str:
     console = Console(file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False)
     console.print(presenter.details(run, readings=one.readings), crop=False)
     assert isinstance(console.file, io.StringIO)
-    printed = "\n".join(line.rstrip() for line in console.file.getvalue().strip("\n").split("\n"))
+    printed = "\n".join(text(line.rstrip()) for line in console.file.getvalue().strip("\n").split("\n"))
     return (
         f'<details class="details" id="run-{one.run_id}"><summary>run {one.run_id}, {text(run.head.kind)}, '
         f"{text(name)}: {text(presenter.ending(run))}</summary>"
-        f"<p>{_origin(one)}</p><pre>{lines(printed)}</pre></details>"
+        f"<p>{_origin(one)}</p><pre>{printed}</pre></details>"
     )
 
 
@@ -242,10 +228,6 @@ def text(value: str) -> str:
     return html.escape(sanitize(value))
 
 
-def lines(value: str) -> str:
-    return "\n".join(map(text, value.split("\n")))
-
-
 def json_script(name: str, value: object) -> str:
     """Return a script element with data; no text in it can end the element or begin a comment."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -254,31 +236,23 @@ def json_script(name: str, value: object) -> str:
 
 
 def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
-    """Return a table that the page sorts by a click on a header. `headers` are texts and whether the column is right-
-    aligned; cells are HTML and the value to sort by, None for last.
+    """Return a table that the page sorts by a click on a header.
+
+    `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
     """
+    aligned = [' class="right"' if right else "" for _, right in headers]
     head = "".join(
-        f'<th scope="col"{_aligned(right)}><button type="button">{text(header)}</button></th>'
-        for header, right in headers
+        f'<th scope="col"{align}><button type="button">{text(header)}</button></th>'
+        for (header, _), align in zip(headers, aligned, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_aligned(right)}{_sorted_by(value)}>{cell}</td>"
-            for (cell, value), (_, right) in zip(row, headers, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        body += "<tr>"
+        for (cell, value), align in zip(row, aligned, strict=True):
+            sorted_by = "" if value is None else f' data-value="{text(str(value))}"'
+            body += f"<td{align}{sorted_by}>{cell}</td>"
+        body += "</tr>"
     return (
         f'<div class="scroll"><table class="sortable {css}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _aligned(right: bool) -> str:
-    return ' class="right"' if right else ""
-
-
-def _sorted_by(value: object) -> str:
-    return "" if value is None else f' data-value="{text(str(value))}"'

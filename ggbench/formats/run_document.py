@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 import ggbench
-from ggbench.engines.contract import EngineConfig, engine_module
+from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
@@ -77,26 +77,22 @@ class _Whole(msgspec.Struct, kw_only=True):
     observations: list[_Observation] = []
 
 
+_COPIED = ("kind", "engine", "command", "started_at", "finished_at", "reason", "subject", "environment", "memory",
+           "gpu_use")  # fmt: skip
+
+
 def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
-    """Return a run with samples and observations; without paths and serial numbers unless `with_paths`. Raises
-    UsageError for one that is still running.
+    """Return a run with samples and observations; without paths and serial numbers unless `with_paths`.
+
+    Raises UsageError for one that is still running.
     """
     if stored.state == RUNNING:
         raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
     whole = _Whole(
-        kind=stored.kind,
-        engine=stored.engine,
-        command=stored.command,
-        started_at=stored.started_at,
-        finished_at=stored.finished_at,
+        **{name: getattr(stored, name) for name in _COPIED},
         outcome=stored.state,
-        reason=stored.reason,
-        subject=stored.subject,
         setup=json.loads(stored.setup_json),
         settings=json.loads(stored.settings_json),
-        environment=stored.environment,
-        memory=stored.memory,
-        gpu_use=stored.gpu_use,
         result=None if stored.result_json is None else json.loads(stored.result_json),
         samples=list(store.load_chunks(stored.run_id)),
         observations=[
@@ -129,7 +125,6 @@ def _without_folders(document: _Document) -> _Document:
 
 
 def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
-    """Return runs as one document."""
     documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
     whole = {"schema": SEVERAL, "ggbench": ggbench.__version__, "runs": documents}
     return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
@@ -148,7 +143,6 @@ def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def is_document(text: str) -> bool:
-    """Return whether the text is JSON of ggbench."""
     return _STARTS.match(text) is not None
 
 
@@ -181,7 +175,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
             subject=whole.subject,
             setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
             settings=msgspec.convert(whole.settings, experiment.settings_type),
-            environment=_marked(whole.environment, fields, file),
+            environment=_marked(whole.environment, file, document_sha256(fields)),
             command=whole.command,
             started_at=whole.started_at,
         )
@@ -207,33 +201,36 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
 _HINT = "give a file that `ggbench export` wrote"
 
 
-def _marked(environment: Environment | None, document: _Document, file: SourceFile) -> Environment:
+def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
     """Return the environment marked as imported; a run that was imported before keeps its first mark."""
     if environment is not None and environment.imported is not None:
         return environment
-    version = environment.ggbench if environment else ""
     imported = Imported(
-        tool=f"ggbench {version}".strip(),
+        tool=f"ggbench {environment.ggbench if environment else ''}".strip(),
         file=file.name,
         file_sha256=file.sha256,
-        content_sha256=document_sha256(document),
+        content_sha256=sha256,
+        lacks=tuple(lacks),
     )
-    return environment_of(imported) if environment is None else replace(environment, imported=imported)
+    return replace(environment, imported=imported) if environment else environment_of(imported)
 
 
 def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
     seen = set()
     for chunk in chunks:
-        name = f"{where}: the samples of {chunk.series!r} at {chunk.first_position}"
+        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)
         if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
-            raise BadFile(f"{name} have an invalid series or position", _HINT)
-        if (chunk.series, chunk.first_position) in seen:
-            raise BadFile(f"{name} are there twice", _HINT)
-        if chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
-            raise BadFile(f"{name}: {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings", _HINT)
-        if any(not 0 <= each <= _LARGEST_NS for each in (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)):
-            raise BadFile(f"{name} have an invalid time", _HINT)
-        seen.add((chunk.series, chunk.first_position))
+            problem = " have an invalid series or position"
+        elif place in seen:
+            problem = " are there twice"
+        elif chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
+            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings"
+        elif any(not 0 <= each <= _LARGEST_NS for each in times):
+            problem = " have an invalid time"
+        else:
+            seen.add(place)
+            continue
+        raise BadFile(f"{where}: the samples of {chunk.series!r} at {chunk.first_position}{problem}", _HINT)
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -276,31 +273,21 @@ def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun
 
 def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
     """Return the run of a row, from the first kind that takes it."""
-    if not isinstance(row, dict):
-        raise BadFile(f"{where} is no object", _UNCHANGED_HINT)
-    if not isinstance(row.get("config"), dict) or "n_gpu_layers" not in row["config"]:
-        raise BadFile(
-            f"{where} was not measured by llama.cpp in ggbench", "export it whole: ggbench export RUN --format json"
-        )
+    config = row.get("config") if isinstance(row, dict) else None
+    if not isinstance(row, dict) or not isinstance(config, dict) or "n_gpu_layers" not in config:
+        hint = "export it whole: ggbench export RUN --format json"
+        raise BadFile(f"{where} was not measured by llama.cpp in ggbench", hint)
     try:
         for reader in readers:
-            found = read_object(reader.documents.shape, row, _config)
-            read = reader.documents.read
-            measured = None if read is None else read(found)
-            if measured is not None:
+            shape, read = reader.documents.shape, reader.documents.read
+            found = read_object(shape, row, lambda _kind, value: msgspec.convert(value, LlamaConfig))
+            if read is not None and (measured := read(found)) is not None:
                 break
         else:
             raise BadFile(f"{where} holds no figures", _UNCHANGED_HINT)
         own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
-        imported = Imported(
-            tool=f"ggbench {found.environment.ggbench if found.environment else ''}".strip(),
-            file=file.name,
-            file_sha256=file.sha256,
-            content_sha256=content_sha256("ggbench --json", reader.kind, own),
-            lacks=(*measured.lacks, _NO_TIME),
-        )
-        environment = found.environment
-        shape = reader.documents.shape
+        sha256 = content_sha256("ggbench --json", reader.kind, own)
+        bare = found.environment and replace(found.environment, imported=None)
         head = record_of(
             shape,
             found,
@@ -309,21 +296,16 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
             subject=record_of(shape, found, Subject),
             setup=found.config,
             settings=measured.settings,
-            environment=replace(environment, imported=imported) if environment else environment_of(imported),
+            environment=_marked(bare, file, sha256, (*measured.lacks, _NO_TIME)),
         )
         memory = record_of(shape, found, Memory, tensor_bytes=found.weight_bytes)
-        run = record_of(shape, found, Run, head=head, memory=memory, result=measured.result, run_id=None)
-        return ImportedRun(run)
+        return ImportedRun(record_of(shape, found, Run, head=head, memory=memory, result=measured.result, run_id=None))
     except BadFile:
         raise
     except GgbenchError as error:
         raise BadFile(f"{where}: {sanitize(error.message)}", _UNCHANGED_HINT) from None
     except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
         raise BadFile(f"{where}: {sanitize(str(error))}", _UNCHANGED_HINT) from None
-
-
-def _config(_kind: type, value: object) -> EngineConfig:
-    return msgspec.convert(value, LlamaConfig)
 
 
 BUNDLE_SCHEMA = "ggbench.bundle/1"
@@ -374,7 +356,6 @@ def read_bundle(path: Path) -> Iterator[ImportedRun]:
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether a file begins as a ZIP file does. Raises BadFile if it cannot be read."""
     try:
         if not path.is_file():
             return False
@@ -391,7 +372,6 @@ def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
 
 
 def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of a member, which is read no further than the limit."""
     try:
         info = archive.getinfo(member)
     except KeyError:

@@ -2,7 +2,7 @@
 
 That is K and V of its positions, or of those in a window, or a recurrent state. A header says some of it (KV heads by
 layer, the pattern of windows); the rest is llama.cpp's own rules by architecture, which the tables here repeat. Where
-llama.cpp keeps more than that, `no_kv_reason` says so: a figure wrong by a factor of ten is worse than none.
+llama.cpp keeps more than that, `no_kv_reason` says what: a figure wrong by a factor of ten is worse than none.
 Source: `load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp, llama-hparams.cpp and llama-kv-cache.cpp
 of llama.cpp; the tests compare the result with the caches that llama.cpp makes of the same metadata.
 """
@@ -59,7 +59,6 @@ class TypedMetadata:
         return self._full(key) in self._values
 
     def has_any(self, *beginnings: str) -> bool:
-        """Return whether any key begins with one of these."""
         full = tuple(map(self._full, beginnings))
         return any(key.startswith(full) for key in self._values)
 
@@ -84,13 +83,13 @@ class _Windows(NamedTuple):
     """Which layers of an architecture have the sliding window."""
 
     period: int | None
-    """One layer in this many has no window (`set_swa_pattern`); None where only an array in the header says."""
+    """One layer in this many has no window (`set_swa_pattern`); None if only an array in the header tells which."""
     dense_first: bool = False
     """Whether that layer is the first of each period, not the last."""
     default: int = 0
     """Window of a header without one; 0: no windows."""
     fixed: int = 0
-    """Window whatever the header says, unless that is 0."""
+    """Window that replaces the header's, unless that is 0."""
     n_layer: int | None = None
     """The only depth that has windows; None: any."""
 
@@ -123,7 +122,7 @@ RECURRENT = frozenset().union(
 """Architectures with a recurrent state whose size is known here."""
 
 _GEMMA3N_KV_LAYERS = 20
-"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse it; no key of the header says so."""
+"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse it; the header has no key for it."""
 SHARES_KV = frozenset({"gemma3n", "gemma4"})
 """Architectures whose last layers attend to the KV of earlier ones."""
 
@@ -209,7 +208,6 @@ def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer
 
 
 def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> list[bool]:
-    """Return which layers have a recurrent state."""
     if architecture in _ALL_RECURRENT or architecture in _BOTH_IN_EACH:
         return [True] * n_layer
     if architecture in _RECURRENT_WITHOUT_KV_HEADS:
@@ -299,7 +297,7 @@ def read_shape(
         n_head=n_head,
         n_head_kv=tuple(heads if state.k_width else 0 for heads, state in zip(n_head_kv, states, strict=True)),
         head_dim_k=head_dim_k,
-        # A latent cache (MLA) holds K alone; V is a view of it.
+        # A latent cache (MLA) holds only K; V is a view of it.
         head_dim_v=0 if is_latent else head_dim_v,
         n_ff=n_ff,
         n_vocab=n_vocab,

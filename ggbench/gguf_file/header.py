@@ -133,7 +133,7 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
             f"{sanitize(path.name)} is one of {count} shards but is not named so",
             f"name the shards as they were published: NAME-00001-of-{count:05}.gguf",
         )
-    paths = shard.beside(path)
+    paths = shard.shard_paths(path)
     missing = [candidate.name for candidate in paths if not candidate.exists()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -150,13 +150,13 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
         if number != index or count != len(headers):
             stated = f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
             raise BadFile(
-                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {stated}",
+                f"{name}: the file in place {index + 1} of {len(headers)} claims to be {stated}",
                 "download the shards again, all from one place",
             )
     claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
-        raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
+        raise BadFile(f"{name}: its shards hold {found} tensors, its header claims {str(claimed)[:40]!r}", BROKEN_HINT)
 
 
 class Projector(msgspec.Struct, frozen=True):

@@ -110,20 +110,17 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
         optional = () if self.head_dim is None else ("head_dim",)
-        for name in (*_COUNTS, *optional, *family.needs):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST:
-                yield f"{name} has to be a whole number above zero, not {value!r}"
+        positive = (*_COUNTS, *optional, *family.needs)
+        for name in (*positive, *_OPTIONAL):
+            value, least = getattr(self, name), 1 if name in positive else 0
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _LARGEST:
+                yield f"{name} must be a whole number{' above zero' if least else ''}, not {value!r}"
+            if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
+                yield f"{name} is given, and {self.architecture} has none"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < math.inf):
-                yield f"{name} has to be a number above zero, not {value!r}"
-        for name in _OPTIONAL:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
-                yield f"{name} has to be a whole number, not {value!r}"
-            if value and name not in (*family.needs, *family.allows):
-                yield f"{name} is given, and {self.architecture} has none"
+                yield f"{name} must be a number above zero, not {value!r}"
         if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:
             yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
         if self.n_head % self.n_head_kv:

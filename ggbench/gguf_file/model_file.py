@@ -44,8 +44,6 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class LayerState(msgspec.Struct, frozen=True):
-    """What one layer keeps of one sequence."""
-
     k_width: int = 0
     """Elements of K of one position, over all KV heads; 0 if the layer keeps no KV."""
     v_width: int = 0
@@ -58,7 +56,7 @@ class LayerState(msgspec.Struct, frozen=True):
     reads_layer: int | None = None
     """The layer whose KV this one attends to; None if it attends to its own, or has no attention."""
     recurrent_elements: int = 0
-    """Elements of its recurrent state, f32, of which there is one for each sequence."""
+    """Elements of its recurrent state of one sequence, f32."""
 
     @property
     def state_bytes(self) -> int:
@@ -71,7 +69,7 @@ class LayerState(msgspec.Struct, frozen=True):
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
+    """The part of a `ModelFile` that metadata decides; zero or empty if unknown."""
 
     n_layer: int
     n_embd: int
@@ -131,7 +129,6 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def unknown_types(self) -> tuple[str, ...]:
-        """Names of tensor types whose size is unknown."""
         return tuple(sorted({tensor.type_name for tensor in self.tensors if tensor.n_bytes is None}))
 
     @cached_property
@@ -160,7 +157,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
         return round(sum(active_bytes(tensor, self) for tensor in self.tensors))
 
     def require_kv(self) -> None:
-        """Raise Unsupported where more is kept of a sequence than `states` says."""
+        """Raise Unsupported if a sequence takes more memory than `states` describes."""
         if self.no_kv_reason:
             raise Unsupported(
                 f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"

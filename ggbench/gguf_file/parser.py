@@ -173,7 +173,6 @@ class _HeaderBytes:
         return start
 
     def number(self, code: str, what: str) -> int | float | bool:
-        """Return one number by its `struct` code."""
         layout = self._order + code
         start = self.skip(struct.calcsize(layout), what)
         value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]

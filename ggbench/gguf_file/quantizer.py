@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ggbench import paths
-from ggbench.errors import EngineFailed, Unsupported, UsageError
+from ggbench.errors import EngineFailed, Unsupported
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
@@ -39,7 +39,6 @@ _TENSOR = re.compile(
     r"+size = +[\d.]+ MiB(?: +-> +[\d.]+ MiB \((?P<after>\w+)\))?"
 )
 _TOTAL = re.compile(r"quant size += +(?P<mib>[\d.]+) MiB")
-_NEEDS_IMATRIX = "will require an imatrix"
 _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
 _UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
@@ -57,8 +56,8 @@ def choose_types(
 
     `tensors` are those of the model before it is quantized; `ftypes` maps a quant's name to llama.cpp's number for it.
     llama.cpp reads a sparse file with no data after the header, so the tensors take no space on disk. What it chose is
-    cached for each model and build.
-    Raises UsageError for a quant that needs an importance matrix, EngineFailed where llama.cpp refuses.
+    cached for each model and build. A quant that needs an importance matrix has the types that it gets without one.
+    Raises EngineFailed if llama.cpp refuses.
     """
     listed = tuple(tensors)
     header = encode_header(metadata, listed)
@@ -154,11 +153,6 @@ def _captured_log() -> Iterator[list[bytes]]:
 
 def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
     """Return the type of each tensor, as a dry run has logged it."""
-    if _NEEDS_IMATRIX in log:
-        raise UsageError(
-            f"{quant} needs an importance matrix, and a model with no trained weights has none",
-            "take a quant that does without, such as q2_k or iq4_xs",
-        )
     by_name = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
     missing = [tensor.name for tensor in tensors if tensor.name not in by_name]
     if missing:

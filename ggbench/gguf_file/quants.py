@@ -128,8 +128,6 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.
 
 
 class ShardName(msgspec.Struct, frozen=True):
-    """The parts of a shard's file name."""
-
     stem: str
     number: int
     """From 1."""
@@ -138,7 +136,7 @@ class ShardName(msgspec.Struct, frozen=True):
     def sibling(self, number: int) -> str:
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
 
-    def beside(self, path: Path) -> list[Path]:
+    def shard_paths(self, path: Path) -> list[Path]:
         """Return the paths of all shards, where this one is at `path`."""
         return [path if n == self.number else path.with_name(self.sibling(n)) for n in range(1, self.count + 1)]
 

@@ -46,7 +46,7 @@ def plan_twin(
 
     `name` is the model's name, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
     model. The types are those that the installed llama.cpp gives a model of this depth without an importance matrix.
-    Raises UnknownName for a quant, UsageError for one that needs such a matrix, EngineFailed.
+    Raises UnknownName for a quant, EngineFailed.
     """
     if n_layer is not None:
         if n_layer > hyper.n_layer:
@@ -156,10 +156,10 @@ _NOT_ALONE = {
 def select_layers(
     model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int]
 ) -> tuple[dict[str, object], tuple[TensorInfo, ...]]:
-    """Return `metadata` and the tensors of `model` with these layers alone, in this order and numbered from 0.
+    """Return `metadata` and the tensors of `model` with only these layers, in this order and numbered from 0.
 
     A layer may be given several times. Layers without experts have to come before those with them. Raises UsageError
-    for a layer that the model does not have, Unsupported where a header cannot say which layers these are.
+    for a layer that the model does not have, Unsupported if a header cannot express the selection.
     """
     by_layer = tensors_by_layer(model.tensors)
     routed = [any("_exps." in tensor.name for tensor in by_layer.get(layer, ())) for layer in layers]

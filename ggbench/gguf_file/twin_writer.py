@@ -3,7 +3,7 @@
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
 A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
 the longest block, so that it never divides a row: every row starts at a different offset in the tile, and no two of a
-thousand neighbouring rows are equal. Twins of one model can be split into two files each, of which the second, with the
+thousand neighbouring rows are equal. Twins of one model can be split into two files each; the second, with the
 tensors outside the layers, is the same for all: embedding and output are as large as several layers.
 """
 
@@ -178,8 +178,6 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
 
 
 class TwinGroup(msgspec.Struct, frozen=True):
-    """The planned files of some twins."""
-
     own: tuple[ModelFile, ...]
     """One file for each twin, in order."""
     shared: ModelFile | None

@@ -94,7 +94,7 @@ class HubLogin(msgspec.Struct, frozen=True):
     is_exposed: bool
     """Whether other users of this machine can read the token's file."""
     is_offline: bool
-    """Whether an environment variable says so."""
+    """Whether an environment variable forbids network access."""
     endpoint: str | None
     """None for the Hub's own."""
     problem: str = ""

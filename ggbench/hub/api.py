@@ -146,7 +146,6 @@ class Stop:
                     socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def check(self) -> None:
-        """Raise Stopped if this is set."""
         if self._event.is_set():
             raise Stopped
 

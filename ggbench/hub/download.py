@@ -89,8 +89,6 @@ def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, 
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """One file and its destination."""
-
     file: RepoFile
     target: Path
     """Final path of the content."""
@@ -314,8 +312,6 @@ Outcome = Literal["downloaded", "continued", "copied", "already_here"]
 
 
 class FileProgress(msgspec.Struct, frozen=True):
-    """Progress of one file."""
-
     file: RepoFile
     done_bytes: int
     """Bytes present, from any origin."""
@@ -330,7 +326,6 @@ class FileProgress(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> Outcome:
-        """Where a complete file came from."""
         if self.moved_bytes:
             return "continued" if self.moved_bytes < self.file.n_bytes else "downloaded"
         if self.copied_bytes:

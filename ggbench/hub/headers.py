@@ -36,8 +36,6 @@ _MAX_CONSECUTIVE_FAILURES = 4
 
 
 class HeaderRead(msgspec.Struct, frozen=True):
-    """The result of reading one variant's header."""
-
     variant: RepoVariant
     file: ModelFile | None
     """None if the header could not be read."""
@@ -161,7 +159,6 @@ class RangeSource:
 
     @property
     def held(self) -> bytes:
-        """All bytes fetched so far, from the start of the file."""
         return bytes(self._held)
 
     def seek(self, offset: int, /) -> int:

@@ -130,7 +130,7 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
 
 
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
-    """Return the cached listing of a repo; None where there is none or it is damaged."""
+    """Return the cached listing of a repo; None if it is missing or damaged."""
     content = get_cached(_cache_path(access, repo, revision))
     try:
         return None if content is None else msgspec.json.decode(content, type=RepoListing)
@@ -141,7 +141,7 @@ def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> Repo
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
     """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
     if limit < 1:
-        raise UsageError(f"--limit is {limit}", "it has to be at least 1")
+        raise UsageError(f"--limit is {limit}", "it must be at least 1")
     doing = f"searching for {shorten(text, 60)}"
     if access.offline:
         raise NetworkError(

@@ -34,8 +34,6 @@ def path_on_hub(repo: str) -> str:
 
 
 class RepoFile(msgspec.Struct, frozen=True):
-    """One file of a repo at one commit."""
-
     path: str
     """Path inside the repo, with slashes; never absolute, no part is `..`."""
     n_bytes: int
@@ -46,7 +44,6 @@ class RepoFile(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """File name without folders."""
         return self.path.rsplit("/", 1)[-1]
 
     @property
@@ -56,8 +53,6 @@ class RepoFile(msgspec.Struct, frozen=True):
 
 
 class RepoVariant(msgspec.Struct, frozen=True):
-    """One quant of a repo."""
-
     name: str
     """The path inside the repo without shard suffix and `.gguf`; printable."""
     quant: str | None
@@ -69,17 +64,15 @@ class RepoVariant(msgspec.Struct, frozen=True):
 
     @property
     def stem(self) -> str:
-        """The name without folders."""
         return self.name.rsplit("/", 1)[-1]
 
     @property
     def file_bytes(self) -> int:
-        """Total size of the existing files."""
         return sum(file.n_bytes for file in self.files)
 
     @property
     def n_missing(self) -> int:
-        """Number of missing shards, of which `missing` lists the first."""
+        """Number of missing shards; `missing` lists only the first."""
         shard = parse_shard_name(self.files[0].name)
         return 0 if shard is None else shard.count - len(self.files)
 
@@ -99,8 +92,6 @@ class RepoVariant(msgspec.Struct, frozen=True):
 
 
 class RepoListing(msgspec.Struct, frozen=True):
-    """Contents of a repo at one commit."""
-
     repo: str
     """`org/name`, as the Hub spells it, or `datasets/org/name`."""
     revision: str
@@ -118,7 +109,6 @@ class RepoListing(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """Total size of all variants."""
         return sum(variant.file_bytes for variant in self.variants)
 
 
@@ -196,7 +186,6 @@ class VerifiedFile(msgspec.Struct, frozen=True):
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
-    """Return the cache folder of a repo, whether it exists or not."""
     return access.hub_cache / path_on_hub(repo).replace("/", "--")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -44,34 +44,26 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     cpu, ram = describe_cpu(), describe_ram()
     key = _machine_key(cpu, ram, threads)
     known = _read(file).get(key)
-    if known is not None and not known.busy:
-        return Bandwidth(known.bytes_per_s, known.source)
+    if known is not None and not is_from_busy_machine(known):
+        return known
     rate = _probe(threads, cpu, ram)
-    source = f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
-    entry = _Entry(rate.bytes_per_s, source + (_BUSY if rate.busy else ""), rate.busy)
     if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
-        entry = known
-    else:
-        with contextlib.suppress(OSError):
-            _write(file, key, entry)
-    return Bandwidth(entry.bytes_per_s, entry.source)
+        return known
+    source = f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
+    found = Bandwidth(rate.bytes_per_s, source + (_BUSY if rate.busy else ""))
+    with contextlib.suppress(OSError):
+        document = {_SECTION: {**_read(file), key: found}}
+        replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+    return found
 
 
 def known_bandwidth(threads: int) -> Bandwidth | None:
-    """Return the cached bandwidth; None if it has not been measured."""
-    known = _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
-    return None if known is None else Bandwidth(known.bytes_per_s, known.source)
+    return _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
 
 
 def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
     """Return whether a cached bandwidth was measured while other programs ran, and so may be too low."""
     return bandwidth.source.endswith(_BUSY)
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    bytes_per_s: float
-    source: str
-    busy: bool
 
 
 def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
@@ -97,24 +89,12 @@ def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
     return f"{cpu.name}, {cpu.n_cores} cores, {cache_mib} MiB cache, {ram.total_bytes / GIB:.0f} GiB, {threads} threads"
 
 
-def _read(file: Path) -> dict[str, _Entry]:
+def _read(file: Path) -> dict[str, Bandwidth]:
     try:
-        entries = msgspec.convert(_read_document(file).get(_SECTION, {}), dict[str, _Entry])
-    except msgspec.ValidationError:
-        return {}
-    return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}
-
-
-def _read_document(file: Path) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        entries = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Bandwidth]]).get(_SECTION, {})
     except (OSError, msgspec.DecodeError, RecursionError):
         return {}
-
-
-def _write(file: Path, key: str, entry: _Entry) -> None:
-    document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
-    replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+    return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}
 
 
 if TYPE_CHECKING:
@@ -137,8 +117,6 @@ _MIN_CORE_SHARE = 0.9
 
 
 class ReadRate(msgspec.Struct, frozen=True):
-    """The best window of a probe."""
-
     bytes_per_s: float
     threads: int
     kernel: str

@@ -63,7 +63,7 @@ class MemoryState(msgspec.Struct, frozen=True):
     locked_limit_bytes: int | None
     """`ulimit -l`, which `--mlock` needs."""
     overcommit: int | None
-    """`vm.overcommit_memory`: 2 grants no more than there is."""
+    """`vm.overcommit_memory`: 2 grants only what exists."""
     huge_pages: str | None
     """Transparent huge pages: `always`, `madvise` or `never`."""
 
@@ -71,15 +71,13 @@ class MemoryState(msgspec.Struct, frozen=True):
 class GpuState(msgspec.Struct, frozen=True):
     gpu: Gpu
     compute_capability: tuple[int, int] | None
-    """E.g. (8, 9); None where the driver does not say."""
+    """E.g. (8, 9); None if unknown."""
     processes: tuple[GpuProcess, ...] | None
     throttle: tuple[str, ...] | None
     """Why its clocks are held down, by nvidia-smi's names."""
 
 
 class GpuDriver(msgspec.Struct, frozen=True):
-    """NVIDIA's driver and the GPUs behind it."""
-
     version: str | None = None
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""
@@ -261,7 +259,7 @@ def describe_place(
 
 
 def _used_bytes(folder: Path) -> int | None:
-    """Add up the files below a folder, each inode once and no link followed; 0 where there is none."""
+    """Add up the files below a folder, each inode once and no link followed; 0 for a missing folder."""
     seen: set[tuple[int, int]] = set()
     total, waiting = 0, [str(folder)]
     while waiting:

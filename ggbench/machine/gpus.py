@@ -83,14 +83,14 @@ def nvml_problem() -> str:
 
     try:
         pynvml.nvmlInit()
+        pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         return str(error)
-    pynvml.nvmlShutdown()
     return ""
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in NVML's order, the PCI bus's, whatever CUDA_VISIBLE_DEVICES says; none without a driver."""
+    """Return all GPUs in NVML's order, the PCI bus's, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -222,7 +222,6 @@ class KnownGpu(msgspec.Struct, frozen=True):
 
 @functools.cache
 def known_gpus() -> tuple[KnownGpu, ...]:
-    """Return every GPU of the shipped table, in order."""
     import tomllib
     from importlib.resources import files
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -40,8 +38,6 @@ _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
 class MemoryLimit(msgspec.Struct, frozen=True):
-    """The memory limit of one cgroup."""
-
     limit_bytes: int
     used_bytes: int
     """Current usage without reclaimable file cache."""
@@ -61,7 +57,6 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
 
 
 def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
-    """Return the memory limit of every level that has one."""
     limits = []
     for group in _groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
@@ -232,24 +227,3 @@ def _parse_cpu_list(text: str | None) -> set[int]:
     for match in re.finditer(r"(\d+)(?:-(\d+))?", text or ""):
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return cpus
-
-
-CAN_LIMIT_ADDRESS_SPACE = sys.platform == "linux"
-"""macOS accepts a limit and ignores it."""
-
-
-def address_space_bytes() -> int:
-    """Return how much this process has mapped, some of it before any model; on Linux only."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-
-
-def address_space_limit() -> int | None:
-    """Return the limit in bytes; None without one."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return limit if CAN_LIMIT_ADDRESS_SPACE and limit != resource.RLIM_INFINITY else None
-
-
-def limit_address_space(n_bytes: int) -> None:
-    """Set the limit, at most to what this process may set."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))

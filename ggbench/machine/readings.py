@@ -230,8 +230,6 @@ _LEAST_BYTES = 128 * MIB
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program that holds memory, with all of its processes."""
-
     name: str
     """Untrusted text."""
     pids: tuple[int, ...]

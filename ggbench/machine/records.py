@@ -6,7 +6,7 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU at the moment of asking; None where the driver does not say."""
+    """One GPU at one moment; None is unknown."""
 
     index: int
     name: str
@@ -29,7 +29,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
     name: str | None
     """Path or name of its program, as the driver reports it: untrusted text."""
     used_bytes: int | None
-    """None where the driver does not say."""
+    """None if the driver does not report it."""
 
 
 class GpuReading(msgspec.Struct, frozen=True):
@@ -121,11 +121,11 @@ class Environment(msgspec.Struct, frozen=True):
     os: str
     cpu: str
     n_cores: int | None
-    """Physical cores this process may use; None in an imported run whose file does not say, as below."""
+    """Physical cores this process may use; None if an imported run's file does not state it, as below."""
     ram_bytes: int | None
     gpus: tuple[Gpu, ...] = ()
     llama_cpp_commit: str = ""
-    """Short hash that llama.cpp was built from; empty where the build or an earlier ggbench does not say."""
+    """Short hash that llama.cpp was built from; empty if the build or an earlier ggbench does not report it."""
     imported: Imported | None = None
     """None of a run that was measured here."""
     server: str = ""
@@ -152,7 +152,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     content_sha256: str
     """Hash of this run's content: equal for the same rows in any file, so that they are imported once."""
     lacks: tuple[str, ...] = ()
-    """What the file does not say, and what follows from it, for people."""
+    """What the file does not state, and the consequences, as text."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
         if not place.is_file():
             raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "give a .gguf file")
         shard = parse_shard_name(place.name)
-        files = [path for path in (shard.beside(place) if shard else [place]) if path.is_file()]
+        files = [path for path in (shard.shard_paths(place) if shard else [place]) if path.is_file()]
         return _grouped(place.parent, (_repo_file(path.name, path, path.stat()) for path in files))
     except OSError as error:
         raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench import engines
 from ggbench.engines.server.config import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
-from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
 from ggbench.paths import expand_path, path_exists
+from ggbench.plugins import load_plugin, plugin_names
 from ggbench.text import in_words, sanitize, shorten
+
+if TYPE_CHECKING:
+    from ggbench.engines.contract import EngineConfig
+    from ggbench.gguf_file.model_file import ModelFile
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.sources import FoundVariant, OnProgress
+    from ggbench.models.targets import Target
+
 
 MAIN = "main"
 """Default revision of a repo."""
@@ -250,3 +263,76 @@ def _without_host(text: str) -> str | None:
             f"{shorten(text, 100)!r} is the URL of a file, but not of the Hub", "download it, and give its path"
         )
     return None
+
+
+class EngineModel(Protocol):
+    """One model in an engine's own format."""
+
+    @property
+    def download_bytes(self) -> int: ...
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """MODEL and QUANT that name it from any folder; empty if they are those of its target."""
+        ...
+
+    def header(self) -> ModelFile:
+        """Return the model as it would be loaded. Raises GgbenchError."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """Return the weight bytes of every QUANT that it can be loaded as."""
+        ...
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        """Return the config to load it with, given the user's. Raises Unsupported."""
+        ...
+
+    def check_runs(self) -> None:
+        """Raise EngineFailed if this machine lacks a package to run it."""
+        ...
+
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        """Make or download it, and return it with its path. Raises GgbenchError."""
+        ...
+
+
+class EngineModels(Protocol):
+    """The module `models` of an engine with a model format of its own.
+
+    The engine's package defines `SCHEMES` (what MODEL begins with before the colon, each with its form for help texts),
+    `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options`, `plan` and `show` serve the commands.
+    """
+
+    def parse(self, scheme: str, rest: str) -> ModelRef:
+        """Return the model that `SCHEME:REST` names, with the engine's name in `engine`. Raises UsageError."""
+        ...
+
+    def in_folder(self, folder: Path) -> ModelRef | None:
+        """Return the model in a folder; None if the folder has none for this engine."""
+        ...
+
+    def targets(self, ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
+        """Return one target for each QUANT. Raises GgbenchError."""
+        ...
+
+    def files(self, ref: ModelRef, access: HubAccess) -> FoundVariant:
+        """Return the files to download. Raises UsageError for a model that is not on the Hub, and NetworkError."""
+        ...
+
+
+def engine_models(engine: str) -> EngineModels:
+    """Return an engine's module `models`. Raises StoreError."""
+    found: EngineModels = load_plugin("ggbench.engines", engine, "models", "engine")
+    return found
+
+
+def own_models() -> Iterator[tuple[str, ModuleType]]:
+    """Yield the name and the package of each engine with models of its own."""
+    for name in plugin_names("ggbench.engines", "models"):
+        yield name, importlib.import_module(f"{engines.__name__}.{name}")
+
+
+def engine_of_scheme(scheme: str) -> str | None:
+    """Return the engine whose models begin with this scheme; None if there is none."""
+    return next((name for name, package in own_models() if scheme in package.SCHEMES), None)

@@ -9,7 +9,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One quant of one model, as its header describes it."""
 
     model: str
-    """As the user named it."""
+    """MODEL as typed by the user."""
     quant: str
     source: str
     """Where the weights come from: `file`, `hub`, `twin` (true shape, no trained weights), `catalog`, `endpoint`."""
@@ -32,7 +32,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the quant of a server's model is known only from the model's name."""
     n_ctx_train: int | None = None
     architecture: str | None = None
-    """As in the header, `llama`; None when unknown, as in runs of earlier versions. Also for the next two."""
+    """The header's name, `llama`; None when unknown, as in runs of earlier versions. Also for the next two."""
     n_layer: int | None = None
     n_embd: int | None = None
 

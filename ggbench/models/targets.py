@@ -24,9 +24,8 @@ from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.local_files import LocalVariant, local_variants
-from ggbench.models.reference import MAIN, ModelRef
+from ggbench.models.reference import MAIN, EngineModel, ModelRef, engine_models
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
     ARTICLE_QUANTS,

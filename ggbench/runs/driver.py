@@ -14,16 +14,15 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.runs.progress import Finished, Progress, Started
-from ggbench.runs.recorder import ReadingLog, Recorder
-from ggbench.runs.recording import Recording
+from ggbench.runs.recording import ReadingLog, Recorder, Recording
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import RunContext, Session, subject_of
 
 
 def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job after another; one that cannot be done is a run with its reason, and the rest goes on.
+    """Do one job after another; one that fails is a run with its reason, and the others go on.
 
-    Once `context.cancel` is set the running job ends with the run of what it has, and no other starts.
+    Once `context.cancel` is set, the running job ends with what it has, and no other starts.
     """
     for index, job in enumerate(jobs):
         if context.cancel.is_set():
@@ -70,7 +69,9 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
 
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
     """The run that a recording makes: as it ends, and read from the store after a kill."""
-    head = _changed_head(recording)
+    head = recording.head
+    if head.environment is not None and recording.machine_changes:
+        head = replace(head, environment=replace(head.environment, changes=recording.machine_changes))
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
     gpu_use = recording.gpu_use
@@ -84,15 +85,8 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
     return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
 
 
-def _changed_head(recording: Recording) -> RunHead:
-    head = recording.head
-    if head.environment is None or not recording.machine_changes:
-        return head
-    return replace(head, environment=replace(head.environment, changes=recording.machine_changes))
-
-
 def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
-    """Bytes of the worker that no buffer explains: of its resident memory, or with weights on GPUs of its memory there.
+    """Return the worker's bytes that no buffer explains: resident ones, or with weights on GPUs those held there.
 
     Weights that were read on their way to a GPU stay resident and belong to no buffer.
     """

@@ -15,8 +15,7 @@ from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import reproduce, stated_options
-from ggbench.models.engine_models import own_models
-from ggbench.models.reference import MEASURE_OWN
+from ggbench.models.reference import MEASURE_OWN, own_models
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
@@ -51,7 +50,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     run_id: int | None
     changes: dict[str, object]
-    """Of the defaults, by llama.cpp's names; empty where nothing beats them."""
+    """What to change of the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
     """In a line for people: the changes, and what they gain."""
     stale: tuple[str, ...] = ()
@@ -148,10 +147,7 @@ class Experiment(abc.ABC):
         return stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        """Return the best settings that stored runs found for a file; None, the default, where none looked for any.
-
-        Raises StoreError.
-        """
+        """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
         return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
@@ -28,13 +29,13 @@ def summarize_gpus(
     n_tokens: int,
     worker_pid: int | None = None,
 ) -> GpuUse | None:
-    """Summarize the GPUs with these NVML indices over the spans; None where there are none, or no reading of them.
+    """Summarize the GPUs with these NVML indices over the spans; None without GPUs or readings.
 
     `readings` are in chronological order and may extend beyond the spans. Energy per token is the rise of the counters
-    between consecutive readings divided by the time between them, times the length of the spans over `n_tokens`; the
-    error is at most the change within a second at either end. It is None for a counter that stands still or falls.
-    Processes other than `worker_pid` are those of the last reading; where NVML's process ids differ from ours, as in a
-    container, those that were also in the first reading, taken before the worker began.
+    between consecutive readings over the time between them, times the length of the spans over `n_tokens`; the error is
+    at most a second's change at either end. None for a counter that stands still or falls. Other processes are those of
+    the last reading; if NVML's process ids differ from ours, as in a container, those also in the first reading, before
+    the worker began.
     """
     wanted = frozenset(indices)
     chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
@@ -43,6 +44,8 @@ def summarize_gpus(
     timed = [[(at, gpus) for at, gpus in chosen if begin <= at <= end and gpus] for begin, end in spans]
     moments = [gpus for span in timed for _, gpus in span]
     seen = [gpu for gpus in moments for gpu in gpus]
+    every = [gpus for _, gpus in chosen if gpus]
+    held = [(processes_by_pid(gpus) or {}).get(worker_pid or -1) for gpus in every]
     clocks = [gpu.sm_clock_mhz for gpu in seen if gpu.sm_clock_mhz is not None]
     powers = [total for gpus in moments if (total := _total([gpu.power_w for gpu in gpus])) is not None]
     return GpuUse(
@@ -54,8 +57,8 @@ def summarize_gpus(
         power_mean_w=statistics.fmean(powers) if powers else None,
         energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
         throttle=_throttle(moments),
-        worker_bytes=_most_held([gpus for _, gpus in chosen if gpus], worker_pid),
-        other_processes=_others([gpus for _, gpus in chosen if gpus], worker_pid),
+        worker_bytes=max((each.used_bytes for each in held if each and each.used_bytes is not None), default=None),
+        other_processes=_others(every, worker_pid),
     )
 
 
@@ -105,11 +108,6 @@ def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ..
     return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
 
 
-def _most_held(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> int | None:
-    found = ((processes_by_pid(gpus) or {}).get(worker_pid or -1) for gpus in moments)
-    return max((process.used_bytes for process in found if process and process.used_bytes is not None), default=None)
-
-
 def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
     last = processes_by_pid(moments[-1])
     if last is None:
@@ -123,35 +121,22 @@ def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -
 _LEAST_SUSPENDED_NS = 1_000_000_000
 
 
-def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
-    """Return each change in one line: a suspend, CPUs and memory that came or went, a limit that was set or raised.
-
-    `readings` are in chronological order.
-    """
-    return tuple(filter(None, (_suspended(readings), *(_changed(readings, *each) for each in _PARTS))))
-
-
-def _suspended(readings: Sequence[MachineReading]) -> str:
-    gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
-    slept_ns = sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS)
-    return f"the machine was suspended for {format_duration(slept_ns / 1e9)}" if slept_ns else ""
-
-
-def _changed(
-    readings: Sequence[MachineReading], what: str, part: Callable[[MachineReading], object], text: Callable[..., str]
-) -> str:
-    for before, after in pairwise(map(part, readings)):
-        if before != after:
-            return f"{what} went from {text(before)} to {text(after)}"
-    return ""
-
-
-def _quota(cpus: float | None) -> str:
-    return "none" if cpus is None else format_number(cpus)
-
-
-_PARTS: tuple[tuple[str, Callable[[MachineReading], object], Callable[..., str]], ...] = (
-    ("the CPUs that it may use", lambda reading: reading.n_cpus, str),
-    ("the container's limit of CPUs", lambda reading: reading.quota_cpus, _quota),
-    ("the memory that it may use", lambda reading: reading.total_bytes, format_bytes),
+_PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("the CPUs that it may use", "n_cpus", str),
+    ("the container's limit of CPUs", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
+    ("the memory that it may use", "total_bytes", format_bytes),
 )
+
+
+def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
+    """Return each change between readings in one line: a suspend, CPUs, limits or memory that came or went."""
+    found = []
+    gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
+    if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
+        found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
+    for what, name, text in _PARTS:
+        values = [getattr(each, name) for each in readings]
+        change = next(((before, after) for before, after in pairwise(values) if before != after), None)
+        if change is not None:
+            found.append(f"{what} went from {text(change[0])} to {text(change[1])}")
+    return tuple(found)

@@ -22,7 +22,6 @@ class Started(msgspec.Struct, frozen=True):
     """A job begins; its file may still have to be made."""
 
     kind: str
-    """Of the experiment."""
     model: str
     quant: str
     index: int
@@ -35,7 +34,7 @@ class Working(msgspec.Struct, frozen=True):
 
     stage: Stage
     done: float | None = None
-    """Of `total`: bytes of a download or of a twin that is written, else a share; None where it cannot be counted."""
+    """Part of `total`: bytes of a download or of a written twin, else a share; None if it cannot be counted."""
     total: float | None = None
     text: str = ""
     """What exactly, where the stage does not say."""
@@ -55,7 +54,7 @@ class ModelReady(msgspec.Struct, frozen=True):
 
     memory: Memory
     run_id: int | None
-    """Of the store; None where nothing is stored."""
+    """None if nothing is stored."""
     limit: DecodeLimit | None = None
     """What the memory that the weights lie in allows; None where it is unknown."""
 

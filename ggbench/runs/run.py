@@ -38,8 +38,7 @@ class Settings:
 class Result:
     """What one kind of experiment found, a frozen record of its own.
 
-    One that is also a `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in what is
-    decided from them.
+    A `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in decisions made from them.
     """
 
     no_one_memory: ClassVar[str] = ""
@@ -59,7 +58,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
-    """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
+    """Set by the memory that holds the weights; None if its bandwidth, or what a token reads, is unknown."""
     unsteady: str = ""
     """Why the samples should not be trusted; empty where the machine was steady."""
     serving: ServingFigures | None = None
@@ -84,11 +83,11 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
-    """By rising length; those that were timed."""
+    """Those that were timed, by rising length."""
     limit: DecodeLimit | None = None
-    """Of the memory that the weights lie in, for a decode; None where it is unknown."""
+    """A decode's limit, set by the memory that holds the weights; None if unknown."""
     serving: ServingFigures | None = None
-    """As in `DecodeTiming`."""
+    """How a server answered; None if an engine on this machine ran the model."""
 
 
 class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):

@@ -45,8 +45,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.recorder import READING_INTERVAL_S, Recorder
-from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
+from ggbench.runs.recording import READING_INTERVAL_S, GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -99,16 +98,12 @@ def run_context(
     timeout_s: float | None = None,
     needs_bandwidth: bool = True,
 ) -> RunContext:
-    """Return what runs on this machine need.
-
-    Measures the bandwidth of main memory the first time, which takes a second or two.
-    """
-    threads = default_threads()
-    hold = threading.Event()
+    """Return what runs on this machine need; the first call measures main memory's bandwidth, in a second or two."""
+    threads, hold = default_threads(), threading.Event()
     measures = needs_bandwidth and given_bandwidth is None
+    seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
 
     def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
-        seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         return engine_module(setup.engine).launch(cancel, timeout_s=seconds, hold=hold)
 
     return RunContext(
@@ -166,10 +161,7 @@ class Session:
         return self.file
 
     def use_file(self, file: ModelFile) -> None:
-        """From here on the subject is that of this file or header.
-
-        Raises UsageError where an override of the setup matches none of its tensors.
-        """
+        """Take the subject from this file or header. Raises UsageError if an override matches none of its tensors."""
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
@@ -177,9 +169,9 @@ class Session:
             check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
-        """Load the file and make a context, and record what they took; None takes the setup of the run, and its file.
+        """Load the file, make a context, and record what they took; by default the run's own setup and file.
 
-        The run's own gets just enough n_ctx for the settings where it gives none.
+        The run's setup gets just enough n_ctx for the settings unless it gives one.
         """
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
@@ -191,19 +183,17 @@ class Session:
             self.recorder.observe(
                 Memory(buffers=found.buffers, tensor_bytes=found.tensor_bytes, flash_attn=found.flash_attn)
             )
-            self._observe_gpus(self.allocated)
+            self._observe_gpus(found)
             if self._is_loaded:
-                self._observe_limit(self.allocated)
+                self._observe_limit()
         return ending
 
     def run(
         self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None
     ) -> Generator[Progress, None, Ending]:
-        """Carry out a workload; its steps go to that series, of a run that times `n_total` steps in all.
+        """Carry out a workload of a run that times `n_total` steps; its steps go to that series. Raises Unsupported.
 
-        Events that no run records by itself are added to `events`.
-
-        Raises Unsupported where the engine cannot.
+        Events that are not recorded here are added to `events`.
         """
         if reason := self.engine.unsupported(type(workload)):
             raise Unsupported(reason)
@@ -250,7 +240,10 @@ class Session:
                     if event.description:
                         self.recorder.observe(ModelDescribed(event.description))
                 case Opened():
-                    yield self._ready(event)
+                    memory = event.memory(self.allocated or Allocated(()))
+                    self.recorder.observe(memory)
+                    self._observe_gpus(self.allocated or Allocated(()))
+                    yield ModelReady(memory, self.recorder.run_id, self._observe_limit())
                 case ReadingPrompts(share):
                     yield Working("prompt", share, 1.0)
                 case PromptRead():
@@ -285,36 +278,25 @@ class Session:
         self.begin(None)
         return ending
 
-    def _ready(self, opened: Opened) -> ModelReady:
-        allocated = self.allocated or Allocated(())
-        memory = opened.memory(allocated)
-        self.recorder.observe(memory)
-        self._observe_gpus(allocated)
-        return ModelReady(memory, self.recorder.run_id, self._observe_limit(allocated))
-
     def _observe_gpus(self, allocated: Allocated) -> None:
-        """Nothing where one of them is not among NVML's."""
+        """Record which GPUs hold buffers, unless one of them is not among NVML's."""
         gpus = self.environment.gpus if self.environment else ()
         found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
         if found and all(found):
             self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
 
-    def _observe_limit(self, allocated: Allocated) -> DecodeLimit | None:
-        limit = self._limit(allocated)
+    def _observe_limit(self) -> DecodeLimit | None:
+        limit = self.limit(1)
         if limit is not None:
             self.recorder.observe(limit)
         return limit
 
     def limit(self, n_seqs: int) -> DecodeLimit | None:
-        """What the bandwidth of the memory that was last allocated allows a decode of that many sequences.
+        """Return what the bandwidth of the memory in use allows a decode of that many sequences; None if unknown.
 
-        None where it is unknown, as of weights and cache in memories of two speeds.
+        It is for weights and cache in memories of two speeds, unless the user gave a figure for both.
         """
-        return None if self.allocated is None else self._limit(self.allocated, n_seqs)
-
-    def _limit(self, allocated: Allocated, n_seqs: int = 1) -> DecodeLimit | None:
-        """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
-        file, setup = self.file, self.setup
+        file, setup, allocated = self.file, self.setup, self.allocated or Allocated(())
         if file is None or setup.cache_types is None:
             return None
         on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
@@ -359,7 +341,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> S
 
 
 def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
-    """Of both caches as they are typed; None where the KV is not counted from the header."""
+    """Return the bytes of both caches in their types; None if KV is not counted from the header."""
     if setup.cache_types is None:
         return None
     try:
@@ -369,9 +351,9 @@ def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
 
 
 def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
-    """The target's file; made in a thread, so that its progress can be reported.
+    """Make the target's file in a thread, so that progress is reported.
 
-    Raises CancelledError once `cancel` is set, and what `materialize` raises.
+    Raises CancelledError once `cancel` is set, and as `materialize`.
     """
     updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
     stage: Stage = "download" if target.download_bytes > 0 else "write"

@@ -54,11 +54,15 @@ def head_of(stored: StoredRun) -> RunHead:
 
 
 def listed_run(stored: StoredRun) -> Run:
-    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
+    """Return the run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
 
     A result that this ggbench cannot read is left out, and the reason says so.
     """
-    result, unreadable = _result(stored)
+    result: Result | None = None
+    unreadable = ""
+    if stored.result_json is not None:
+        result, problem = decode(stored.result_json, experiment_of(stored.kind).result_type)
+        unreadable = f"its result was {problem}" if problem else ""
     is_over = stored.state in set(Outcome)
     reason = stored.reason
     if not reason and not (stored.is_finished and is_over):
@@ -105,13 +109,6 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
             if not problem:
                 recording.observations.append(Observation(each.at_ns, body))
     return recording
-
-
-def _result(stored: StoredRun) -> tuple[Result | None, str]:
-    if stored.result_json is None:
-        return None, ""
-    result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)
-    return result, f"its result was {reason}" if reason else ""
 
 
 def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:

@@ -25,15 +25,12 @@ class QuantSummary(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     """At least one; the first gives subject, setup, memory, outcome and environment."""
     expected: PlannedForecast | None = None
-    """Of a quant that was to be decoded and was not, the speed that it would have; None also where it is not known."""
+    """Speed that a quant would have that was to be decoded and was not; None otherwise, and if unknown."""
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> QuantSummary:
-        """Join runs of one quant; the first leads. Raises ValueError for none."""
-        joined = tuple(runs)
-        if not joined:
-            raise ValueError("a summary needs a run")
-        return cls(joined)
+        """Join runs of one quant, at least one; the first leads."""
+        return cls(tuple(runs))
 
     @property
     def run(self) -> Run:

@@ -1,4 +1,4 @@
-"""A run's figures beside the nearest published ones, with every difference between their conditions named."""
+"""A run's figures next to the nearest published ones, with every difference between their conditions named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "v
 """The published name of each server program; a server's version begins with the program's name."""
 
 
-class Beside(msgspec.Struct, frozen=True):
+class FigureColumn(msgspec.Struct, frozen=True):
     """A column of the table: a run's own figure, and how to read it from a published row."""
 
     header: str
@@ -47,7 +47,7 @@ def printed(name: str) -> Callable[[PublishedRow], str]:
 def against_table(
     title: str,
     quant: str,
-    columns: Sequence[Beside],
+    columns: Sequence[FigureColumn],
     near: Sequence[NearRow],
     note: str,
     *,
@@ -79,7 +79,6 @@ def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], st
 
 
 def against_tables(summaries: Sequence[QuantSummary], *, width: int | None = None) -> RenderableType:
-    """Return a table for each quant; a sentence for one that nobody measured."""
     return spaced([_speed_table(summary, nearest_to(summary), width) for summary in summaries])
 
 
@@ -89,13 +88,13 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
     w, b, speed = (COLUMNS[key].text(summary) for key in ANSWERS)
     decode = summary.decode
     columns = (
-        Beside("W", "tokens/ms", w, printed("w_tokens_per_ms")),
-        Beside("B", "ms", b, printed("b_ms")),
-        Beside("speed", "tok/s", speed, printed("tok_s")),
-        Beside("prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1),
-        Beside("throughput", "tok/s", UNKNOWN, printed("throughput_tok_s"), 2),
-        Beside("memory", "GB", UNKNOWN, printed("memory_gb"), 3),
-        Beside("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
+        FigureColumn("W", "tokens/ms", w, printed("w_tokens_per_ms")),
+        FigureColumn("B", "ms", b, printed("b_ms")),
+        FigureColumn("speed", "tok/s", speed, printed("tok_s")),
+        FigureColumn("prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1),
+        FigureColumn("throughput", "tok/s", UNKNOWN, printed("throughput_tok_s"), 2),
+        FigureColumn("memory", "GB", UNKNOWN, printed("memory_gb"), 3),
+        FigureColumn("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
     )
     stated = [each for each in columns[3:] if any(each.of(one.row) != UNKNOWN for one in near)]
     note = sanitize(device_of(summary) or "device not known")
@@ -127,7 +126,7 @@ def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, ba
 
 
 def published_model(subject: Subject) -> str | None:
-    """Return the published model of the same name, by MODEL or else by the file's name; None where none has it.
+    """Return the published model of the same name, by MODEL or else by the file's name; None if there is none.
 
     `twin:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
     """
@@ -175,7 +174,6 @@ class PublishedSize(msgspec.Struct, frozen=True):
 
 
 def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
-    """Return the published rows of the same model, system and quant that state a size without a long prompt."""
     model = published_model(row.subject)
     wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
     found: dict[object, PublishedSize] = {}
@@ -226,7 +224,7 @@ def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableT
         beyond = (format_bytes(size.beside_weights_bytes) for _, size in found)
         cells.append(right("beyond weights", beyond, "as GiB"))
     cells.append(left("published", (f"{size.row.source} {size.row.table}" for _, size in found)))
-    return Padding(fitted_table(cells, title="Beside published sizes", width=width, caption=_CAPTION), (1, 0, 0, 0))
+    return Padding(fitted_table(cells, title="Published sizes", width=width, caption=_CAPTION), (1, 0, 0, 0))
 
 
 def _printed(figure: PublishedFigure | None) -> str:

@@ -23,7 +23,7 @@ _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 
 def home_folder() -> Path:
     """Return the home folder; `~` itself if there is none."""
-    return Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises without one
 
 
 class Paths(msgspec.Struct, frozen=True):

@@ -43,7 +43,6 @@ class Axis(msgspec.Struct, frozen=True):
         return np.minimum(bins, count - 1)
 
     def ticks(self, count: int) -> list[float]:
-        """Return round numbers within the axis, about `count` of them."""
         if not self.is_log:
             return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -62,18 +61,15 @@ def tick_step(low: float, high: float, count: int) -> float:
 
 
 def ticks_within(low: float, high: float, step: float) -> list[float]:
-    """Return the multiples of `step` from `low` to `high`."""
     first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
     return [index * step for index in range(first, last + 1)]
 
 
 def tick_below(value: float, step: float) -> float:
-    """Return the largest multiple of `step` that is not above `value`."""
     return math.floor(value / step + _ROUNDING) * step
 
 
 def tick_decimals(step: float) -> int:
-    """Return how many decimals the multiples of `step` need."""
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
 
 
@@ -164,7 +160,6 @@ def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
 
 
 def _nearest(x: Integers, places: Floats) -> Integers:
-    """Return the index of the value of a sorted `x` that is nearest to each place."""
     above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
     is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
     return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)
@@ -215,8 +210,6 @@ _DIGITS = 5
 
 
 class CurveData(msgspec.Struct, frozen=True):
-    """The rows of one figure; each has `s`, the index of its run."""
-
     x: Axis
     y: Axis
     bins: list[dict[str, Any]]
@@ -226,7 +219,6 @@ class CurveData(msgspec.Struct, frozen=True):
     slow: list[dict[str, Any]]
     """Bins with a step beyond the top: `x`, and its latency `v`."""
     ends: list[dict[str, Any]]
-    """Where the letter of each curve stands."""
 
 
 def curve_data(figure: Figure) -> CurveData:

@@ -44,7 +44,6 @@ Value: TypeAlias = "str | int | float | bool | None"
 
 class Column(msgspec.Struct, frozen=True):
     key: str
-    """Name in CSV files and in options."""
     header: str
     unit: str
     """Shown below the header; empty if each text has its own unit."""
@@ -124,7 +123,6 @@ def _yes_no(is_so: bool | None) -> str:
 
 
 def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, ...]:
-    """Return the columns of the two ends of an interval, for CSV."""
     ends, rest = reader(path), f"end of the 95 % interval of {name}"
 
     def end(index: int) -> Callable[[QuantSummary], float | None]:
@@ -139,7 +137,6 @@ def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[
 def estimate_columns(
     key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], Estimate | None]
 ) -> tuple[Column, Column]:
-    """Return the columns of an estimate and of its standard error, for CSV."""
     doc = f"{what[0].upper()}{what[1:]}, with its standard error."
     mean = reader("mean", estimate)
     value = Column(key, header, unit, doc, mean, lambda s: estimate_text(estimate(s)), priority=4)
@@ -187,7 +184,7 @@ _OWN = (
     ),
     column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
-        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
+        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` if no decode proved it.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
     column(
@@ -231,7 +228,7 @@ _OWN = (
     *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     Column(
         "expected_tok_s", "expected", "tok/s",
-        "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
+        "Expected speed of a quant that was not decoded, from forecasts and other runs.",
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
     column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
@@ -267,11 +264,11 @@ _OWN = (
         "gpu_use.power_mean_w", format_number,
     ),
     column(
-        "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
+        "gpu_energy_per_token_mj", "energy", "mJ/token", "Energy per decoded token, from the GPU's energy counter.",
         "gpu_use.energy_per_token_mj", format_number,
     ),
     Column(
-        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
+        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `none` if they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
     column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
@@ -279,7 +276,7 @@ _OWN = (
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    column("note", "note", "", "Why it did not complete, or should not be trusted.", note, sanitize, ESSENTIAL),
+    column("note", "note", "", "Why it did not complete, or why not to trust it.", note, sanitize, ESSENTIAL),
     column("command", "command", "", "The line that measures it again.", "run.head.command", sanitize, 9),
 )  # fmt: skip
 
@@ -316,7 +313,6 @@ BENCH = (
 )  # fmt: skip
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
-"""Columns of a list of runs of any kind."""
 
 
 def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
@@ -346,7 +342,6 @@ def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
-    """Return a GitHub table of the columns' texts."""
     columns = [all_columns()[key] for key in keys]
     lines = [
         [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],

@@ -69,19 +69,15 @@ class Shape:
         return tuple(each for each in self.fields if each.name not in names)
 
     def __or__(self, none: None) -> Nested:
-        """Return the type of a field that holds such an object or null."""
         return Nested(self, "one", or_null=True)
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """The type of a field that holds objects of a shape: one, several, or each under a name."""
-
     shape: Shape
     how: Literal["one", "many", "by name"]
     or_null: bool = False
 
     def __or__(self, none: None) -> Nested:
-        """Return the same type, or null."""
         return replace(self, or_null=True)
 
 
@@ -92,18 +88,16 @@ class Document(Shape):
         self.schema, self.printed_by = schema, printed_by
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
-        """Return the document made from `of`, its schema first."""
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
 
 
 def of(
     record: type, names: str = "", at: Get | None = None, *, without: str = "", maybe: bool = False
 ) -> tuple[Field, ...]:
-    """Return members of a record as fields; without `names` all fields of a Struct but those of `without`.
+    """Return members of a record as fields; without `names` all fields of a Struct except those of `without`.
 
-    `name=member` is one that the document calls `name`; with a `?` behind it is a text of which the empty one is null.
-    `at` finds the record in what the object is made of, by default that itself; all are null where it finds none, which
-    `maybe` says in the schema.
+    `name=member` renames a member; a trailing `?` makes an empty text null. `at` finds the record in what the object is
+    made from, by default that itself; if it finds None, all fields are null, which `maybe` states in the schema.
     """
     every: tuple[str, ...] = getattr(record, "__struct_fields__", ())
     wanted = names.split() or [name for name in every if name not in without.split()]
@@ -195,7 +189,6 @@ _Type: TypeAlias = Any
 _Record = TypeVar("_Record")
 
 _MADE = "documents"
-"""The module of the structs made from shapes."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -290,7 +283,6 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 
 
 def _hook(kind: type) -> Json:
-    """Return the schema of `object` and of the config of any engine."""
     if kind is object:
         return {"title": "anything"}  # msgspec takes none that is empty
     if kind is EngineConfig:
@@ -299,21 +291,16 @@ def _hook(kind: type) -> Json:
 
 
 def _references(schema: object, parts: Mapping[str, Json]) -> set[str]:
-    """Return the names of the parts that a schema refers to, directly or through others."""
     found: set[str] = set()
     todo = [schema]
     while todo:
-        each = todo.pop()
-        todo += each if isinstance(each, list) else each.values() if isinstance(each, dict) else []
-        name = str(each.get("$ref", "")).removeprefix("#/$defs/") if isinstance(each, dict) else ""
-        if name in parts and name not in found:
-            found.add(name)
-            todo.append(parts[name])
+        names = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(todo.pop()))) & (parts.keys() - found)
+        found |= names
+        todo += [parts[name] for name in names]
     return found
 
 
 def _described(schema: Json, record: type | None) -> Json:
-    """Return a record's schema with docstrings, and every field required, since documents have all of them."""
     if record is None or "properties" not in schema:
         return schema
     docs = field_docs(record)
@@ -341,7 +328,6 @@ def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _records(types: tuple[_Type, ...]) -> Iterator[type]:
-    """Yield every record that these types reach."""
     seen: set[Any] = set()
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
@@ -360,7 +346,6 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
 
 
 def _typed_member(record: type, name: str) -> tuple[_Type, str]:
-    """Return the type of a field or a property and its docstring."""
     getter = _getter(record, name)
     return _member_type(record, name), (inspect.getdoc(getter) if getter else field_docs(record).get(name)) or ""
 

@@ -35,7 +35,6 @@ class LatencyLine(msgspec.Struct, frozen=True):
 
 class Curve(msgspec.Struct, frozen=True):
     name: str
-    """Shown in the legend; may hold any text."""
     x: Integers
     """Positions from 1 on, where repetitions follow each other, or numbers of chunks."""
     y: Floats
@@ -60,7 +59,6 @@ class Mark(msgspec.Struct, frozen=True):
     index: int | None = None
     """Index of the curve whose colour it has; None for the colour of text."""
     label: str = ""
-    """Shown in the legend. Printable."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -68,7 +66,6 @@ class Figure(msgspec.Struct, frozen=True):
     """Unique among all figures and charts; part of a file's name."""
     y_name: str
     y_unit: str
-    """Empty for a number without one."""
     x_name: str
     x_unit: str
     """Empty if the name says it."""
@@ -81,9 +78,7 @@ class Figure(msgspec.Struct, frozen=True):
     """The y axis begins here or lower; None for the least value."""
     marks: tuple[Mark, ...] = ()
     caption: str = ""
-    """Printed above the legend: what the marks mean. Printable."""
     is_log: bool = False
-    """Whether both axes are logarithmic."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     """Ends of the x and the y axis; None for those of the values."""
 
@@ -104,7 +99,6 @@ class Figure(msgspec.Struct, frozen=True):
 
 class PlottedRun(msgspec.Struct, frozen=True):
     name: str
-    """Distinguishes it from the others in the plot."""
     positions: Integers
     """Position of every timed step, from 1."""
     step_ns: Integers
@@ -137,12 +131,10 @@ def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
-    """Return the batch sizes of the steps whose series are known, in ascending order."""
     return tuple(sorted({_batch_size(name) for name in set(run.series)}))
 
 
 def _batch_size(series: str) -> int:
-    """Return the number of sequences from the name of a series such as `decode/p25/b1/r0`."""
     found = re.search(r"/b(\d{1,9})(?:/|$)", series)
     return int(found[1]) if found else 1
 
@@ -164,7 +156,6 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
-    """Return the middle of each window, its mean latency in ms, and the standard error of that over repetitions."""
     found: dict[int, list[float]] = {}
     for window in windows:
         found.setdefault(round(window.mean_position), []).append(window.step_ms)
@@ -214,8 +205,6 @@ class StackPart(msgspec.Struct, frozen=True):
 
 
 class ChartPoint(msgspec.Struct, frozen=True):
-    """One point, for one run or several runs of one quant."""
-
     run: int
     x: float
     y: float
@@ -223,7 +212,6 @@ class ChartPoint(msgspec.Struct, frozen=True):
     group: str = ""
     """Points of one group have one shape; empty without groups."""
     x_ends: tuple[float, float] | None = None
-    """Ends of the interval."""
     y_ends: tuple[float, float] | None = None
 
 
@@ -237,14 +225,11 @@ class BarChart(msgspec.Struct, frozen=True):
 
 
 class StackChart(msgspec.Struct, frozen=True):
-    """A bar for each run, made of parts that add up."""
-
     key: str
     title: str
     unit: str
     parts: tuple[StackPart, ...]
     totals: tuple[Bar, ...]
-    """One for each run with parts."""
 
 
 class PointChart(msgspec.Struct, frozen=True):
@@ -254,7 +239,6 @@ class PointChart(msgspec.Struct, frozen=True):
     y_title: str
     points: tuple[ChartPoint, ...]
     has_labels: bool = False
-    """Whether each point is labelled with its run's name."""
     counts: bool = False
     """Whether the x axis counts, so that it has only whole numbers."""
 
@@ -310,7 +294,6 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
 
 
 def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
-    """Return the memory of each run by weights, KV cache, compute and output buffers, and the rest."""
     held: dict[int, dict[str, int]] = {}
     for index, memory in enumerate(summary.memory for summary in summaries):
         if memory.buffers and memory.n_ctx is not None:
@@ -334,7 +317,6 @@ def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:
-    """Return tokens/s of prompts by their length."""
     curves = []
     for name, summary in zip(names, summaries, strict=True):
         found = [each for each in summary.prefills if not each.n_depth]

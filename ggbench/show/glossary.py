@@ -11,7 +11,6 @@ UNSTEADY = "!"
 MARKED = f"{UNSTEADY} unsteady: the machine was disturbed while this was measured"
 """Caption of a table whose notes name the disturbance."""
 MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
-"""Caption of a list of runs."""
 
 
 class Term(NamedTuple):
@@ -25,7 +24,6 @@ _FOLDER = Path(__file__).parent
 
 
 def read_rows(text: str) -> list[tuple[str, ...]]:
-    """Return the lines `name :: meaning` of a text, split."""
     return [tuple(line.split(" :: ")) for line in text.splitlines()]
 
 
@@ -43,7 +41,6 @@ LISTS = ("w", "b", "speed", "interval", "bound", "unknown", "unsteady")
 
 
 def terms(keys: Iterable[str] = TERMS) -> list[tuple[str, str]]:
-    """Return names and meanings, for a list of definitions."""
     return [(TERMS[key].name, TERMS[key].text) for key in keys]
 
 

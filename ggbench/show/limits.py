@@ -21,7 +21,6 @@ from ggbench.sizing.theory.limits import (
     MEANING,
     TERA,
     Bound,
-    DecodePoint,
     Hardware,
     PrefillLimit,
     SchemeLimits,
@@ -55,21 +54,26 @@ def limits_report(
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
     if curves := [row.prefill for row in rows if row.prefill]:  # all or none: one machine has one compute rate
-        parts.append(Group(_prefill_table(rows, curves, width), Text(_prefill_notes(_longest(curves)), style="dim")))
+        longest = min(curve.longest for curve in curves)
+        notes = (
+            "knee: prompt length at which the bound changes between reads and compute, searched up to "
+            f"{format_count(longest)}\n"
+            "each token of the prompt reads all KV before it; lm_head is computed for the last token alone\n"
+            "floor: the KV cache is read once for the prompt, as flash attention does"
+        )
+        parts.append(Group(_prefill_table(rows, curves, longest, width), Text(notes, style="dim")))
     return spaced(parts)
 
 
 def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
-    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True)
-    compute = format_compute(hardware.compute_flop_per_s)
-    known = [
-        ("memory", format_bytes(hardware.memory_bytes), hardware.memory_source),
-        ("bandwidth", bandwidth, hardware.bandwidth_source),
-        ("compute", compute, hardware.compute_source),
-    ]
+    known = {
+        "memory": (format_bytes(hardware.memory_bytes), hardware.memory_source),
+        "bandwidth": (format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True), hardware.bandwidth_source),
+        "compute": (format_compute(hardware.compute_flop_per_s), hardware.compute_source),
+    }
     return [
         ("convention", MEANING),
-        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, text, source in known),
+        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, (text, source) in known.items()),
         ("parameters", _parameters(parameters)),
         ("KV cache", _cache(kv)),
     ]
@@ -109,16 +113,20 @@ def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: 
 
 
 def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
+    lengths = (
+        format_count(row.max_n_ctx) if row.max_n_ctx else "oom" if row.fits is False else UNKNOWN for row in rows
+    )
     cells = [
         right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
         right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
-        right("fits", map(_length, rows), "tokens"),
+        right("fits", lengths, "tokens"),
     ]
     if rows[0].decode:
         cells.append(right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"))
         cells.append(right("B", (format_ms(row.b_ms) for row in rows), "ms"))
-    for index, point in enumerate(rows[0].decode):
-        cells.append(right(f"at {point.n // 1024}k", (_speed(row.decode[index]) for row in rows), "tok/s", 4))
+    for points in zip(*(row.decode for row in rows), strict=True):
+        speeds = (f"{format_number(each.tok_s)}{FITS_NOT if each.fits is False else ''}" for each in points)
+        cells.append(right(f"at {points[0].n // 1024}k", speeds, "tok/s", 4))
     return _table("Memory and decode", cells, rows, width)
 
 
@@ -134,42 +142,17 @@ def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
     return "\n".join(lines)
 
 
-def _speed(point: DecodePoint) -> str:
-    return f"{format_number(point.tok_s)}{FITS_NOT if point.fits is False else ''}"
-
-
-def _length(row: SchemeLimits) -> str:
-    return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
-
-
-def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], width: int) -> Table:
+def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], longest: int, width: int) -> Table:
     cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
-    for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
-        cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
+    for length in (length for length in _PREFILL_LENGTHS if length <= longest):
+        times = [format_number(curve.latency_ms(length), 4) for curve in curves]
+        digits = max(map(len, times))
+        bounds = (_BOUND_NAMES[curve.bound(length)] for curve in curves)
+        texts = (f"{time:>{digits}} {bound}" for time, bound in zip(times, bounds, strict=True))
+        cells.append(left(f"at {format_count(length)}", texts, "ms, bound by", 4))
         floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
         cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
     return _table("Prefill", cells, rows, width)
-
-
-def _longest(curves: Sequence[PrefillLimit]) -> int:
-    return min(curve.longest for curve in curves)
-
-
-def _times(curves: Sequence[PrefillLimit], length: int) -> list[str]:
-    texts = [(format_number(curve.latency_ms(length), 4), _BOUND_NAMES[curve.bound(length)]) for curve in curves]
-    digits = max(len(time) for time, _ in texts)
-    return [f"{time:>{digits}} {bound}" for time, bound in texts]
-
-
-def _prefill_notes(longest: int) -> str:
-    return "\n".join(
-        (
-            "knee: prompt length at which the bound changes between reads and compute, searched up to "
-            f"{format_count(longest)}",
-            "each token of the prompt reads all KV before it; lm_head is computed for the last token alone",
-            "floor: the KV cache is read once for the prompt, as flash attention does",
-        )
-    )
 
 
 _AROUND_KNEES = 6
@@ -354,7 +337,6 @@ LIMITS = Document(
 
 
 def knees_text(curve: PrefillLimit | None) -> str:
-    """Return `113 and 481`; `none` if the bound never changes; an em dash if the machine is unknown."""
     if curve is None:
         return "—"
     return " and ".join(format_count(knee) for knee in curve.knees()) or "none"

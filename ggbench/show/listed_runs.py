@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -57,26 +58,22 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return `completed`, `out of memory`, `running`. Printable."""
         return sanitize(self.stored.state.replace("_", " "))
 
     @property
     def answer(self) -> str:
         """Return `n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has; else its state. Printable."""
-        run = self.run
-        if run is None or not run.is_complete:
-            return self.state
-        try:
-            return presenter_of(run.head.kind).short_answer(run) or self.state
-        except GgbenchError:
-            return self.state
+        short = ""
+        if self.run is not None and self.run.is_complete:
+            with contextlib.suppress(GgbenchError):
+                short = presenter_of(self.run.head.kind).short_answer(self.run)
+        return short or self.state
 
     @property
     def is_completed(self) -> bool:
         return self.stored.state == Outcome.COMPLETED
 
     def text(self, key: str) -> str:
-        """Return the text of a column of `ggbench.show.columns`; an em dash if the run cannot be read."""
         summary = self.summary
         return UNKNOWN if summary is None else column_of(key).text(summary)
 
@@ -106,11 +103,9 @@ class SavedRun(msgspec.Struct, frozen=True):
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()
-    """Observations other than samples."""
 
     @classmethod
     def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
-        """Read what is stored of a summary's leading run. Raises StoreError and UnknownName."""
         assert summary.run.run_id is not None
         stored = store.load_run(summary.run.run_id)
         bodies = [each.body for each in read_recording(store, stored).observations]
@@ -118,7 +113,6 @@ class SavedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        """Read a stored run. Raises StoreError if this ggbench cannot read it."""
         return cls.of(store, QuantSummary.of([read_run(store, stored)]))
 
     @property
@@ -135,6 +129,7 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
 
 
 def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
+    names = unambiguous_names([one.summary for one in runs])
     return tuple(
         PlottedRun(
             name,
@@ -147,5 +142,5 @@ def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
             one.summary.run.head.settings,
             one.summary.run.result,
         )
-        for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
+        for name, one in zip(names, runs, strict=True)
     )

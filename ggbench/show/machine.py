@@ -126,7 +126,6 @@ _CLOCKS = {
 
 
 def serving_in(run: Run) -> ServingFigures | None:
-    """Return how a server answered; None for a run without one."""
     serving: ServingFigures | None = getattr(run.result, "serving", None)
     return serving
 

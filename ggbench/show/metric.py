@@ -88,7 +88,6 @@ def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 
 def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return the metric of a column."""
 
     def value(summary: QuantSummary) -> float | None:
         known = column.value(summary)
@@ -218,16 +217,9 @@ _SPEED = estimated(
     ),
     reader("latency.tok_s_ci95"),
 )
-
-
-W = estimated(
-    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
-)
-
-
+W = metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True)
+W = estimated(W, reader("fit.w_ci95"))
 B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
-
-
 MEMORY = Metric(
     "memory_bytes",
     header="memory",
@@ -243,8 +235,6 @@ MEMORY = Metric(
     other_basis="different n_ctx",
     concern="memory",
 )
-
-
 _DECODE = (
     _SPEED,
     W,
@@ -280,13 +270,11 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def reach_of(summary: QuantSummary) -> int | None:
-    """Return the last position with a measured or forecast latency; None without one."""
     found = _speed_of(summary)
     return None if found is None else found.reach
 
 
 def _speed_of(summary: QuantSummary) -> RunSpeed | None:
-    """Return the speeds of the first run that has latencies by position."""
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 

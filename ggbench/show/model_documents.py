@@ -113,7 +113,7 @@ _LOCAL_MODEL = Shape(
     "LocalModel",
     "A model on this disk.",
     of(LocalModel, "store name"),
-    field("model", str | None, "The MODEL argument; null where there is no file.", lambda model: model.model or None),
+    field("model", str | None, "The MODEL argument; null without a file.", lambda model: model.model or None),
     of(LocalModel, "quant words=arguments"),
     files_field(lambda model: model.paths),
     _provenance(lambda model: model.is_twin),
@@ -143,7 +143,7 @@ REPO_VARIANT = Shape(
     of(RepoVariant, "model=name quant file_bytes"),
     field("repo_files", many(_REPO_FILE), get=lambda variant: variant.files),
     of(RepoVariant, "missing"),
-    field("files", list[str], "Paths on this disk, where it is whole."),
+    field("files", list[str], "Paths on this disk, if it is complete."),
     field("here_bytes", int, "What of it is on this disk, unfinished downloads included."),
 )
 """Made from a `RepoVariant`."""

@@ -118,7 +118,7 @@ def repo_report(
     """Return the repo's facts and its variants; `here` has complete ones on this disk, `here_bytes` bytes of any."""
     variants = listing.variants
     facts = [
-        ("commit", " ".join(dict.fromkeys((listing.commit, listing.revision)))),
+        ("commit", listing.commit + ("" if listing.revision == listing.commit else f" ({listing.revision})")),
         ("listed", listing.listed_at),
         ("in all", f"{format_bytes(listing.total_bytes)} in {counted(len(variants), 'variant')}"),
         ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
@@ -163,7 +163,6 @@ def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
 
 
 _VALUE_WIDTH = 72
-"""Characters of a metadata value; a chat template has thousands."""
 _LIST_ENDS = 8
 
 
@@ -179,18 +178,15 @@ def header_details(model_file: ModelFile) -> RenderableType:
         types = ", ".join(map(sanitize, model_file.unknown_types))
         text = f"\nunknown tensor types: {types}; so size in memory and BPW are unknown, too"
         heading.append(text, style="yellow")
-    return spaced(
-        [
-            heading,
-            facts_table("File", _file(model_file)),
-            facts_table("Shape", shape_facts(model_file)),
-            facts_table("Memory", _memory(model_file)),
-            types_table(model_file),
-            facts_table(
-                "Metadata", [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
-            ),
-        ]
-    )
+    metadata = [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
+    parts = [
+        facts_table("File", _file(model_file)),
+        facts_table("Shape", shape_facts(model_file)),
+        facts_table("Memory", _memory(model_file)),
+        types_table(model_file),
+        facts_table("Metadata", metadata),
+    ]
+    return spaced([heading, *parts])
 
 
 def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) -> Table:
@@ -213,15 +209,14 @@ def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) ->
 
 
 def tensors_table(model_file: ModelFile) -> Table:
-    columns = {"name": "left", "shape": "right", "type": "left", "size": "right", "shard": "right"}
-    rows = [
-        [sanitize(each.name), " × ".join(map(str, each.shape)), sanitize(each.type_name), format_bytes(each.n_bytes),
-         str(each.shard + 1)]
-        for each in model_file.tensors
-    ]  # fmt: skip
-    if len(model_file.paths) < 2:
-        del columns["shard"]
-        rows = [row[:-1] for row in rows]
+    columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
+    if len(model_file.paths) > 1:
+        columns["shard"] = "right"
+    rows = []
+    for each in model_file.tensors:
+        shape, size = " × ".join(map(str, each.shape)), format_bytes(each.n_bytes)
+        cells = [sanitize(each.name), shape, sanitize(each.type_name), size, str(each.shard + 1)]
+        rows.append(cells[: len(columns)])
     return new_table("Tensors", columns, rows)
 
 
@@ -297,7 +292,6 @@ def types_table(model_file: ModelFile) -> Table:
 
 
 def _range(values: tuple[int, ...]) -> str:
-    """Return `16`, or `2 to 16` if layers differ."""
     if not values:
         return UNKNOWN
     low, high = min(values), max(values)

@@ -43,7 +43,6 @@ def file_name(subject: Subject) -> str:
 
 
 def quant_name(subject: Subject) -> str:
-    """Return `qwen1.5-7b q4_k_m`. Printable."""
     return f"{model_name(subject)} {sanitize(subject.quant)}"
 
 
@@ -66,7 +65,6 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return model and quant of each. Printable."""
     return tuple(
         f"{model} {sanitize(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
@@ -97,29 +95,26 @@ def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def models_title(subjects: Sequence[Subject]) -> str:
-    """Return `qwen1.5-7b` or `4 models`. Printable."""
     models = list(dict.fromkeys(model_names(subjects)))
     return ", ".join(models) if len(models) <= _NAMED_MODELS else f"{len(models)} models"
 
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the shortest form that distinguishes all: quant, model, both, or both with the run's number. Printable.
+    """Return the shortest form that distinguishes all: quant, model or both; repeated ones with the run's number.
 
-    The quant alone only if the model is the same, so that no model goes without its name.
+    The quant alone only if the model is the same, so that no model goes without its name. Printable.
     """
     subjects = [summary.subject for summary in summaries]
-    models, both = model_names(subjects), quant_names(subjects)
+    models, names = model_names(subjects), quant_names(subjects)
     quants = tuple(sanitize(subject.quant) for subject in subjects)
-    if len(summaries) == 1 or len(set(both)) < len(both):
-        ids = [summary.run.run_id for summary in summaries]
-        is_repeated = [both.count(name) > 1 for name in both]
-        return tuple(
-            f"{name} (run {run_id})" if repeated and run_id is not None else name
-            for name, run_id, repeated in zip(both, ids, is_repeated, strict=True)
-        )
-    if len(set(models)) == 1:
-        return quants
-    return models if len(set(quants)) == 1 else both
+    if len(set(models)) == 1 and len(set(quants)) > 1:
+        names = quants
+    elif len(set(quants)) == 1 and len(set(models)) > 1:
+        names = models
+    return tuple(
+        name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
+        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
+    )
 
 
 def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:

@@ -87,7 +87,6 @@ def _left_text(left_bytes: int) -> str:
 
 
 def fit_text(row: PlanRow) -> str:
-    """Return `✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash if unknown."""
     return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
 
 
@@ -366,7 +365,7 @@ _BANDWIDTH = of(
 MEMORY = Shape("Machine", "The memory to keep within.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
 CHANGE = Shape(
     "Change",
-    "What would help where it does not fit.",
+    "What would help if it does not fit.",
     of(Change, "change=kind"),
     field(
         "options",
@@ -387,7 +386,7 @@ PLAN_ROW = Shape(
     "Row",
     "What one quant needs; null is unknown, never zero.",
     of(PlanRow),
-    field("changes", many(CHANGE), "What would help where it does not fit, the best first."),
+    field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -35,7 +35,6 @@ from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _SGR = (36, 33, 35, 32, 34, 31)
-"""ANSI colours that are readable on black and on white."""
 
 DOTS_ACROSS, _DOTS_DOWN = 2, 4
 _BLANK = 0x2800
@@ -67,7 +66,6 @@ class Frame(msgspec.Struct, frozen=True):
         return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
 
     def row(self, y: float) -> int:
-        """Return the row of a value, from the top; values beyond the axis are at its edge."""
         return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
 
     def band(self, curve: Curve) -> Columns:
@@ -114,10 +112,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Ink(NamedTuple):
-    """How a character is drawn; a front end makes a colour of it."""
-
     curve: int | None = None
-    """Index of the curve; None for the colour of text."""
     is_faint: bool = False
 
 
@@ -132,7 +127,6 @@ class _Canvas:
             self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), ink)
 
     def put(self, column: int, row: int, text: str, ink: Ink, *, where_blank: bool = False) -> None:
-        """Write text over whatever is there."""
         for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
             if not where_blank or self.rows[row][at][0] == " ":
                 self.rows[row][at] = (character, ink)
@@ -202,7 +196,6 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
-    """Return the axes, and the ticks of y with their labels."""
     if figure.ends is not None:
         x, y = (Axis(*ends, is_log=figure.is_log) for ends in figure.ends)
     else:
@@ -221,7 +214,6 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
 
 
 def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[str, str]:
-    """Return the axis with its ticks, and their numbers, which never overlap."""
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
     for column, tick in ticks:
         text = format_count(round(tick))
@@ -234,7 +226,6 @@ def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[s
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    """Draw the limit behind the values and the fit over them, with the curve's letter."""
     index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
@@ -254,7 +245,6 @@ def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Col
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:
-    """Return the curve's name, its fit, its limit and the steps beyond the top."""
     parts = [sanitize(one.name)]
     if one.note:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")

@@ -11,15 +11,22 @@ from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
-from ggbench.show.figures import Figure, PlottedRun, latency_figure, series_of
+from ggbench.show.figures import (
+    Chart,
+    Figure,
+    PlottedRun,
+    decode_bars,
+    latency_figure,
+    memory_stack,
+    prompt_speed,
+    series_of,
+)
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from ggbench.show.figures import Chart
 
 
 LiveView = Literal["figures", "bracket"]
@@ -31,9 +38,7 @@ class Presenter(abc.ABC):
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
-    """What it is called beside the name of a quant; empty for a plain measurement."""
     documents: ClassVar[RunDocuments]
-    """What --json prints."""
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, for which a live view shows speed, W and B."""
@@ -43,7 +48,6 @@ class Presenter(abc.ABC):
     """Whether runs have timed steps to plot, export and compare with published ones."""
 
     columns: ClassVar[tuple[Column, ...]] = ()
-    """Columns that it adds to tables and CSV."""
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
     """What its runs may differ in besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
@@ -51,7 +55,6 @@ class Presenter(abc.ABC):
 
     @property
     def has_figures(self) -> bool:
-        """Return whether its runs may have anything to draw."""
         return self.has_samples or bool(self.plotted)
 
     @abc.abstractmethod
@@ -80,8 +83,6 @@ class Presenter(abc.ABC):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Return what a report draws besides `figures`; runs may be of other kinds, and charts empty."""
-        from ggbench.show.figures import memory_stack
-
         return (memory_stack(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -121,8 +122,6 @@ class QuantPresenter(Presenter):
         return (latency_figure(runs),)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.figures import decode_bars, memory_stack, prompt_speed
-
         return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -173,7 +172,6 @@ def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list
 
 
 def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
-    """Return what runs of these kinds may differ in, by topic. Raises StoreError."""
     found: dict[str, tuple[Property, ...]] = {}
     for kind in dict.fromkeys(kinds):
         found |= presenter_of(kind).differences
@@ -181,7 +179,6 @@ def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
 
 
 def presenter_of(kind: str) -> Presenter:
-    """Return the presenter of a kind. Raises StoreError for an unknown one."""
     found: Presenter = load_plugin("ggbench.experiments", kind, "show", "presenter").PRESENTER
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
 from msgspec.structs import fields
 from rich.console import Group, RenderableType
@@ -23,49 +25,26 @@ from ggbench.models.published import (
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right
-from ggbench.units import format_count
+from ggbench.show.text import csv_text
+from ggbench.units import counted, format_count
 
 _HEADERS = {
-    "tok_s": ("speed", "tok/s"),
-    "latency_s": ("latency", "s"),
-    "throughput_tok_s": ("throughput", "tok/s"),
-    "requests_s": ("requests", "1/s"),
-    "latency_improvement": ("latency", "better by"),
-    "throughput_improvement": ("throughput", "better by"),
-    "memory_gb": ("memory", "GB"),
-    "bpw": ("BPW", ""),
-    "prefill_ms": ("prefill", "ms"),
-    "w_tokens_per_ms": ("W", "tokens/ms"),
-    "w_percent": ("W", "% of theory"),
-    "b_ms": ("B", "ms"),
-    "b_w16_ms": ("B as w16", "ms"),
-    "b_percent": ("B", "% of theory"),
-    "prefill_tok_s": ("prompt", "tok/s"),
-    "perplexity": ("perplexity", ""),
-    "ppl_ratio": ("PPL", "of base"),
-    "ppl_difference": ("PPL", "- base"),
-    "kld": ("KLD", "nats"),
-    "mean_dp_percent": ("mean Δp", "%"),
-    "rms_dp_percent": ("RMS Δp", "%"),
-    "same_top_percent": ("same top", "%"),
-    "file_size_gb": ("file", "GB"),
-    "model_size_gib": ("tensors", "GiB"),
-    "weight_buffer_gb": ("weights", "GiB"),
-    "kv_buffer_mib": ("KV", "MiB"),
-    "max_n_ctx": ("longest", "tokens"),
-    "n_params_b": ("parameters", "2^30"),
-    "kv_params_m": ("KV of 1024", "2^20"),
-}
+    "tok_s": ("speed", "tok/s"), "latency_s": ("latency", "s"), "throughput_tok_s": ("throughput", "tok/s"),
+    "requests_s": ("requests", "1/s"), "latency_improvement": ("latency", "better by"),
+    "throughput_improvement": ("throughput", "better by"), "memory_gb": ("memory", "GB"), "bpw": ("BPW", ""),
+    "prefill_ms": ("prefill", "ms"), "w_tokens_per_ms": ("W", "tokens/ms"), "w_percent": ("W", "% of theory"),
+    "b_ms": ("B", "ms"), "b_w16_ms": ("B as w16", "ms"), "b_percent": ("B", "% of theory"),
+    "prefill_tok_s": ("prompt", "tok/s"), "perplexity": ("perplexity", ""), "ppl_ratio": ("PPL", "of base"),
+    "ppl_difference": ("PPL", "- base"), "kld": ("KLD", "nats"), "mean_dp_percent": ("mean Δp", "%"),
+    "rms_dp_percent": ("RMS Δp", "%"), "same_top_percent": ("same top", "%"), "file_size_gb": ("file", "GB"),
+    "model_size_gib": ("tensors", "GiB"), "weight_buffer_gb": ("weights", "GiB"), "kv_buffer_mib": ("KV", "MiB"),
+    "max_n_ctx": ("longest", "tokens"), "n_params_b": ("parameters", "2^30"), "kv_params_m": ("KV of 1024", "2^20"),
+}  # fmt: skip
 _FIGURES_IN_A_LIST = 4
 _PRIORITIES = {"ppl_ratio": 7, "ppl_difference": 6, "mean_dp_percent": 5}
 """Priorities of figures that follow from others; the rest stay in every table."""
-_COUNTS = (
-    ("n_ctx", "n_ctx", 5),
-    ("n_gpu", "GPUs", 4),
-    ("n_prompt", "input", 1),
-    ("n_gen", "generated", 5),
-    ("batch_size", "batch", 2),
-)
+_COUNTS = (("n_ctx", "n_ctx", 5), ("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated", 5),
+           ("batch_size", "batch", 2))  # fmt: skip
 
 
 def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
@@ -75,7 +54,6 @@ def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
-    """Return the rows grouped by the table that they come from, with its software versions."""
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
@@ -105,69 +83,54 @@ def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | No
 
 
 def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors: bool = True) -> list[Cells]:
+    models = (f"{row.model}-{row.variant.lower()}" if row.variant else row.model for row in rows)
     columns = [
-        names("model", map(_model, rows)),
+        names("model", models),
         names("system", (row.system for row in rows), 3),
         names("quant", (row.quant or UNKNOWN for row in rows)),
         left("imatrix", (row.imatrix or "" for row in rows)),
         left("text", (row.text or "" for row in rows), priority=5),
         names("device", (row.device or UNKNOWN for row in rows), 4),
-        *(
-            right(header, (format_count(getattr(row, key)) for row in rows), "", level)
-            for key, header, level in _COUNTS
-        ),
     ]
+    for key, header, priority in _COUNTS:
+        columns.append(right(header, (format_count(getattr(row, key)) for row in rows), "", priority))
     for name in metrics:
-        figures = [getattr(row, name) for row in rows]
-        header, unit = _HEADERS[name]
-        texts = (_figure(each, has_error=has_errors) for each in figures)
-        columns.append(right(header, texts, unit, _PRIORITIES.get(name, ESSENTIAL)))
+        figures: list[PublishedFigure | None] = [getattr(row, name) for row in rows]
+        texts = [UNKNOWN if each is None else each.printed for each in figures]
+        if not has_errors:
+            texts = [text.partition(" ± ")[0] for text in texts]
+        columns.append(right(_HEADERS[name][0], texts, _HEADERS[name][1], _PRIORITIES.get(name, ESSENTIAL)))
     return [each for each in columns if each.is_name or not each.is_empty]
-
-
-def _figure(figure: PublishedFigure | None, *, has_error: bool) -> str:
-    if figure is None:
-        return UNKNOWN
-    return figure.printed if has_error else figure.printed.partition(" ± ")[0]
-
-
-def _model(row: PublishedRow) -> str:
-    return f"{row.model}-{row.variant.lower()}" if row.variant else row.model
 
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
     """Return each distinct setting and remark with the number of rows that have it."""
-    counted: dict[str, int] = {}
-    for row in rows:
-        setting = f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note
-        for text in (setting, row.remark):
-            if text:
-                counted[text] = counted.get(text, 0) + 1
-    return [f"{count} {'row' if count == 1 else 'rows'}: {text}" for text, count in counted.items()]
+    settings = (f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note for row in rows)
+    pairs = zip(settings, (row.remark for row in rows), strict=True)
+    found = Counter(text for pair in pairs for text in pair if text)
+    return [f"{counted(count, 'row')}: {text}" for text, count in found.items()]
 
 
 _FIELDS = tuple(each.name for each in fields(PublishedRow))
 
 
 def _cells() -> Iterator[Field]:
+    def plain_of(name: str) -> Get:
+        return lambda row: _plain(getattr(row, name))
+
+    def error_of(name: str) -> Get:
+        return lambda row: (figure := getattr(row, name)) and figure.error
+
     for name in _FIELDS:
         if name == "versions":
             yield from field(name, dict[str, str], "Of the software.", versions_of)
         elif name in METRICS:
             text = "A number, or the word printed in its place, such as `oom`; null is not stated."
-            yield from field(name, float | str | None, text, _plain_of(name))
+            yield from field(name, float | str | None, text, plain_of(name))
         else:
             yield from of(PublishedRow, name)
     for name in WITH_ERRORS:
-        yield from field(f"{name}_error", float | None, "As printed beside the figure.", _error_of(name))
-
-
-def _plain_of(name: str) -> Get:
-    return lambda row: _plain(getattr(row, name))
-
-
-def _error_of(name: str) -> Get:
-    return lambda row: (figure := getattr(row, name)) and figure.error
+        yield from field(f"{name}_error", float | None, "As printed after the figure.", error_of(name))
 
 
 ROW = Shape("PublishedRow", "One published row.", _cells())
@@ -176,7 +139,7 @@ NEAR = Shape(
     "A published row near to a run.",
     field("differences", list[str], "How its conditions differ from those of the run."),
     sometimes(
-        field("ln_ppl_ratio", float | None, "Of a quality, as the row has it, or derived from it."),
+        field("ln_ppl_ratio", float | None, "For a quality, as the row has it, or derived from it."),
         field("ln_ppl_ratio_error", float | None),
     ),
     within(lambda near: near.row, ROW.fields),
@@ -197,15 +160,12 @@ PUBLISHED = Document(
     field("rows", many(ROW)),
     field("sources", many(_SOURCE)),
 )
-COLUMNS = tuple(each.name for each in ROW.fields)
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
     """Return the rows as CSV; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
-    from ggbench.show.text import csv_text
-
     rows_of_cells = (ROW.value(row, versions=versions_text(versions_of(row))) for row in rows)
-    return csv_text(COLUMNS, (cells.values() for cells in rows_of_cells))
+    return csv_text([each.name for each in ROW.fields], (cells.values() for cells in rows_of_cells))
 
 
 def versions_text(versions: Mapping[str, str]) -> str:
@@ -213,19 +173,20 @@ def versions_text(versions: Mapping[str, str]) -> str:
 
 
 def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow, ...]:
-    """Sort the rows by a column, descending with a leading minus; words follow numbers, then unstated. Raises
-    UnknownName.
+    """Sort the rows by a column, descending with a leading minus; words follow numbers, then unstated.
+
+    Raises UnknownName.
     """
     name = key.strip().lstrip("-").lower().replace("-", "_")
     if name not in _FIELDS:
         raise UnknownName("published column", name, _FIELDS)
-    stated = [(value, row) for row in rows if (value := _plain(getattr(row, name))) is not None]
-    is_descending = key.strip().startswith("-")
-    ordered: list[PublishedRow] = []
-    for is_word in (False, True):
-        alike = [pair for pair in stated if isinstance(pair[0], str) == is_word]
-        ordered += [row for _, row in sorted(alike, key=itemgetter(0), reverse=is_descending)]
-    return (*ordered, *(row for row in rows if _plain(getattr(row, name)) is None))
+    groups: dict[str, list[tuple[Any, PublishedRow]]] = {"number": [], "word": [], "unstated": []}
+    for row in rows:
+        value = _plain(getattr(row, name))
+        groups["unstated" if value is None else "word" if isinstance(value, str) else "number"].append((value, row))
+    for group in ("number", "word"):
+        groups[group].sort(key=itemgetter(0), reverse=key.strip().startswith("-"))
+    return tuple(row for pairs in groups.values() for _, row in pairs)
 
 
 def _plain(cell: PublishedFigure | str | int | None) -> str | int | float | None:

@@ -12,11 +12,10 @@ from rich.text import Text
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory
+from ggbench.engines.events import Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
@@ -39,8 +38,7 @@ from ggbench.show.tables import (
     right,
     twin_caption,
 )
-from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
+from ggbench.show.text import b_text, on_off, swa_text, tok_s_text, w_text
 from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
@@ -62,10 +60,17 @@ def row_details(
         parts.append(_memory_table(summary.memory))
     if summary.prefills:
         parts.append(_prefills(summary))
+    bandwidth: Facts = ()
+    if limit := summary.limit:
+        bandwidth = (
+            ("bandwidth", f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"),
+            ("W", f"{format_number(limit.w_tokens_per_ms)} tokens/ms"),
+            ("B", f"{format_ms(limit.b_ms)} ms"),
+        )
     sections = {
         "Latency": _latency(summary, summary.decode) if summary.decode else (),
         "Server": serving_facts(summary.run),
-        "Limit of this machine's memory": _limit(summary.limit) if summary.limit else (),
+        "Limit of this machine's memory": bandwidth,
         "GPU while timing": _gpu(summary.gpu_use) if summary.gpu_use else (),
     }
     parts += [facts_table(title, facts) for title, facts in sections.items() if facts]
@@ -89,69 +94,48 @@ def _heading(summary: QuantSummary) -> Text:
 
 def _model(summary: QuantSummary) -> Facts:
     subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
-    run = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
-    run += [f"prompt {format_count(decode.n_prompt)}"] if decode else []
-    repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
-    run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
+    context = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
+    if decode is not None:
+        context.append(f"prompt {format_count(decode.n_prompt)}")
+        if decode.n_gen:
+            repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
+            context.append(f"decoded {format_count(summary.n_gen)}{repeat}")
+    parameters = f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
+    proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"
     facts = [
         ("file", subject.file),
         ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
-        ("parameters", _parameters(subject)),
+        ("parameters", parameters if subject.n_params is not None else ""),
         ("quant", "by the model's name alone; the server does not say" if subject.is_quant_from_name else ""),
-        ("context", ", ".join(run)),
-        ("max n_ctx", _largest_context(summary)),
+        ("context", ", ".join(context)),
+        ("max n_ctx", f"{format_count(summary.max_n_ctx)} tokens, {proof}" if summary.max_n_ctx is not None else ""),
     ]
     return facts if setup.cache_types is None else [*facts, *_loaded(setup, summary)]
-
-
-def _parameters(subject: Subject) -> str:
-    if subject.n_params is None:
-        return ""
-    return f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
 
 
 _SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
 
 
 def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
-    flash_attn, per_token = summary.memory.flash_attn, summary.subject.kv_bytes_per_token
+    memory, per_token = summary.memory, summary.subject.kv_bytes_per_token
     type_k, type_v = setup.cache_types or ("", "")
     cache = type_k if type_k == type_v else f"K {type_k}, V {type_v}"
-    flash = "" if flash_attn is None else f", flash attention {'on' if flash_attn else 'off'}"
+    flash = "" if memory.flash_attn is None else f", flash attention {on_off(memory.flash_attn)}"
     size = "" if per_token is None else f", {format_bytes(per_token)} per token"
-    limit = setup.memory_limit_bytes
+    n_batch, n_ubatch = memory.n_batch or setup.n_batch, memory.n_ubatch or setup.n_ubatch
+    requested = "" if memory.n_batch and memory.n_ubatch else " requested"
+    limit = "" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)
+    if limit and memory.peak_bytes is not None and all(buffers.is_host for buffers in memory.buffers):
+        limit += " of address space on top of the idle worker, which the peak resident includes"
     return [
         ("KV cache", f"{cache}{size}{flash}"),
-        ("", swa_text(summary.memory.swa_cells, summary.memory.n_ctx)),
-        ("batches", _batches(setup, summary.memory)),
+        ("", swa_text(memory.swa_cells, memory.n_ctx)),
+        ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}{requested}" if n_batch else ""),
         ("threads", format_count(setup.threads) if setup.threads else ""),
-        ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
+        ("memory limit", limit),
         ("other options", shlex.join(config_options(setup, without=_SHOWN))),
     ]
-
-
-def _limit_text(limit_bytes: int, memory: Memory) -> str:
-    """Return the limit, and why the peak below may exceed it."""
-    if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
-        return format_bytes(limit_bytes)
-    return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
-
-
-def _batches(setup: EngineConfig, memory: Memory) -> str:
-    """Return what llama.cpp used, else what was requested."""
-    if setup.n_batch is None:
-        return ""
-    if memory.n_batch is None or memory.n_ubatch is None:
-        return f"n_batch {setup.n_batch}, n_ubatch {setup.n_ubatch} requested"
-    return f"n_batch {memory.n_batch}, n_ubatch {memory.n_ubatch}"
-
-
-def _largest_context(summary: QuantSummary) -> str:
-    if summary.max_n_ctx is None:
-        return ""
-    proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"
-    return f"{format_count(summary.max_n_ctx)} tokens, {proof}"
 
 
 def _memory_table(memory: Memory) -> Table:
@@ -162,14 +146,14 @@ def _memory_table(memory: Memory) -> Table:
             format_bytes(sum(parts)),
         ]
 
-    rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
-    if unread_bytes := memory.unread_bytes:
-        rows.append(
-            ["  never read again", f"-{format_bytes(unread_bytes)}", "", "", "", f"-{format_bytes(unread_bytes)}"]
-        )
-    if len(memory.buffers) > 1:
-        weights, *others = (sum(part) for part in zip(*map(_split, memory.buffers), strict=True))
-        rows.append(row("all", [weights - unread_bytes, *others]))
+    parts = [[each.weight_bytes, each.kv_bytes, each.compute_bytes, each.output_bytes] for each in memory.buffers]
+    rows = [row(buffers.device, part) for buffers, part in zip(memory.buffers, parts, strict=True)]
+    unread = format_bytes(memory.unread_bytes)
+    if memory.unread_bytes:
+        rows.append(["  never read again", f"-{unread}", "", "", "", f"-{unread}"])
+    if len(parts) > 1:
+        weights, *others = map(sum, zip(*parts, strict=True))
+        rows.append(row("all", [weights - memory.unread_bytes, *others]))
     for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
         if n_bytes is not None:
             rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])
@@ -177,22 +161,14 @@ def _memory_table(memory: Memory) -> Table:
     return new_table("Memory", columns, rows)
 
 
-def _split(buffers: DeviceBuffers) -> list[int]:
-    return [buffers.weight_bytes, buffers.kv_bytes, buffers.compute_bytes, buffers.output_bytes]
-
-
 def _prefills(summary: QuantSummary) -> Table:
     headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
-    rows = [
-        (_prompt_text(each), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
-        for each in summary.prefills
-    ]
+    rows = []
+    for each in summary.prefills:
+        depth = f" @ d{each.n_depth}" if each.n_depth else ""  # as llama-bench writes it
+        prompt = f"{format_count(each.n_prompt)}{depth}"
+        rows.append((prompt, format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat)))
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
-
-
-def _prompt_text(prefill: PrefillSpeed) -> str:
-    """Return `512`, or `512 @ d4096` after 4096 tokens in the cache, as llama-bench writes it."""
-    return format_count(prefill.n_prompt) + (f" @ d{prefill.n_depth}" if prefill.n_depth else "")
 
 
 def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
@@ -223,14 +199,6 @@ def _share(ratio: float | None) -> str:
     return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth's speed"
 
 
-def _limit(limit: DecodeLimit) -> Facts:
-    return [
-        ("bandwidth", f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"),
-        ("W", f"{format_number(limit.w_tokens_per_ms)} tokens/ms"),
-        ("B", f"{format_ms(limit.b_ms)} ms"),
-    ]
-
-
 def _gpu(use: GpuUse) -> Facts:
     clocks = f"min {format_count(use.sm_clock_min_mhz)} MHz" if use.sm_clock_min_mhz else ""
     if use.sm_clock_median_mhz:
@@ -257,7 +225,6 @@ _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
-    """Return the columns `keys` of every quant; one that did not complete is dim, and its note says why."""
     is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
@@ -294,19 +261,15 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
 
 
 def _note(run: ListedRun) -> str:
-    """Return what is wrong with a run, after the mark of an imported one."""
-    mark, problem = imported_text(run.stored.environment), _problem(run)
+    mark, summary = imported_text(run.stored.environment), run.summary
+    if summary is None or run.problem:
+        problem = run.problem
+    elif run.is_completed:
+        has_answer = summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
+        problem = "" if has_answer else run.note
+    else:
+        problem = "" if run.stored.state == RUNNING else sanitize(summary.run.reason)
     return problem if mark in problem else "; ".join(filter(None, (mark, problem)))
-
-
-def _problem(run: ListedRun) -> str:
-    """Return why a run has no figures; empty if a column has some or its state says it."""
-    if run.summary is None or run.problem:
-        return run.problem
-    if run.is_completed:
-        has_answer = run.summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
-        return "" if has_answer else run.note
-    return "" if run.stored.state == RUNNING else sanitize(run.summary.run.reason)
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:

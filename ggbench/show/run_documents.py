@@ -70,7 +70,7 @@ _REPEAT = field(
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
     field("step_ns", list[int], "With --samples: how long every timed token took."),
-    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null where it was not timed."),
+    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null if it was not timed."),
 )
 _STORED = Shape(
     "Stored",
@@ -100,7 +100,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     several: Document | None = None
     """What the command prints of several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
-    """Other documents with the runs as rows."""
     root: Callable[[Run], object] = lambda run: run
     """Returns what the shape is made from."""
     read: Callable[[Any], ReadRun | None] | None = None
@@ -113,7 +112,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return (self.one, *([self.several] if self.several else []), self.stored, *self.others)
 
     def value(self, run: Run, **given: object) -> dict[str, object]:
-        """Return the fields of a run; `given` has others."""
         return self.shape.value(self.root(run), **given)
 
 
@@ -128,35 +126,25 @@ def run_documents(
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
-    return RunDocuments(
-        shape=shape,
-        one=Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields),
-        several=several if is_swept else None,
-        stored=stored_document(stored or kind, shape),
-        read=read,
-    )
+    one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
+    shown = stored_document(stored or kind, shape)
+    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown, read=read)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
-    """Return what `results show` prints of runs of this shape."""
     repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
     about = f"{shape.about} As it is stored."
     return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
-    """Return the fields that only the document of a stored run has."""
     return _STORED.value(stored, readings=readings)
 
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
     """Return the values of `SAMPLES` and the repetition of each step."""
-    return {
-        "repeat": samples.repeat.tolist(),
-        "position": samples.position.tolist(),
-        "step_ns": samples.step_ns.tolist(),
-        "sample_ns": None if samples.sample_ns is None else samples.sample_ns.tolist(),
-    }
+    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sample_ns")}
+    return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
@@ -166,7 +154,7 @@ def _n_gen(summary: QuantSummary) -> int | None:
 _N_GEN = field(
     "n_gen",
     int | None,
-    "Tokens decoded in one repetition, the longest where the run was cut short; 0 where only prompts were read.",
+    "Tokens decoded in one repetition, the longest if the run was cut short; 0 if only prompts were read.",
     _n_gen,
 )
 QUANT = Shape(
@@ -202,7 +190,6 @@ DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 
 def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
-    """Return the documents of a kind whose runs are rows of `bench`."""
     return RunDocuments(
         shape=QUANT,
         one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
@@ -222,7 +209,7 @@ _LISTED = Shape(
     of(StoredRun, "n_samples", lambda listed: listed.stored),
     subject("bpw"),
     of(Memory, "n_ctx", lambda listed: listed.summary and listed.summary.memory, maybe=True),
-    field("max_n_ctx", int | None, "The largest that passed; null where not one did.", _context("max_n_ctx")),
+    field("max_n_ctx", int | None, "The largest that passed; null if none did.", _context("max_n_ctx")),
     field(
         "max_n_ctx_verified",
         bool | None,

@@ -26,7 +26,6 @@ _WRAPPED_WIDTH = 24
 """Characters that a wrapping column keeps if the terminal is narrow."""
 
 Facts = Sequence[tuple[str, str]]
-"""Names with their values; an empty value is left out."""
 
 
 class CaptionedTable(Table):
@@ -84,7 +83,6 @@ def facts_table(title: str, facts: Facts) -> Table:
 
 
 def spaced(parts: Sequence[RenderableType]) -> Group:
-    """Return the parts below each other with a blank line between."""
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
@@ -106,7 +104,6 @@ class Cells(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the column says nothing of any row."""
         return all(text in ("", UNKNOWN) for text in self.texts)
 
     @property
@@ -138,8 +135,7 @@ def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells
 
 def row_names(subjects: Sequence[Subject]) -> list[Cells]:
     """Return the columns that distinguish rows: the quant, after the model unless all have the same."""
-    models = model_names(subjects)
-    quants = names("quant", (subject.quant for subject in subjects))
+    models, quants = model_names(subjects), names("quant", (subject.quant for subject in subjects))
     return [quants] if len(set(models)) == 1 else [names("model", models), quants]
 
 
@@ -162,9 +158,10 @@ def fitted_table(
     width: int | None = None,
     caption: str = "",
 ) -> Table:
-    """Return a table no wider than `width` characters, with lines of text below; None keeps every column. If it is too
-    wide, notes go below under their row's label, then what is the same in every row, and then columns are left out,
-    which the caption says. Labels are the first column's texts unless given.
+    """Return a table no wider than `width` characters, with lines of text below; None keeps every column.
+
+    If it is too wide, notes go below under their row's label, then what is the same in every row, and then columns are
+    left out, which the caption says. Labels are the first column's texts unless given.
     """
     labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
@@ -175,15 +172,23 @@ def fitted_table(
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
     headers = [each.header for each in cells]
-    titles = {
-        id(each): f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header for each in cells
-    }
-    lines = [*_shared(below, titles), *_notes(below, labels)]
+
+    def title_of(each: Cells) -> str:
+        return f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header
+
+    shared = [each for each in below if not each.is_note and not each.is_empty]
+    facts = [each.texts[0] if each.is_name else f"{title_of(each)} {each.texts[0]}" for each in shared]
+    lines = [f"all rows: {', '.join(facts)}"] if facts else []
+    said: dict[str, list[str]] = {}  # a note on several rows once, as `q4_0, q2_k: some matrices are repacked`
+    for each in below:
+        if each.is_note:
+            for label, text in zip(labels, each.texts, strict=True):
+                said.setdefault(text, []).append(label)
+    gap = "; " if any("," in label for label in labels) else ", "
+    lines += [f"{gap.join(about)}: {text}" for text, about in said.items() if text]
     if left_out:
-        lines.append(f"left out for width: {', '.join(titles[id(each)] for each in left_out)}; --json has them all")
-    if caption:
-        lines.append(caption)
-    table.lines_below = tuple(map(Text, lines))
+        lines.append(f"left out for width: {', '.join(map(title_of, left_out))}; --json has them all")
+    table.lines_below = tuple(map(Text, filter(None, (*lines, caption))))
     return table
 
 
@@ -191,37 +196,15 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
     """Return what stays in the table, what goes below it, and what is left out, each in order."""
     kept, below = list(cells), []
 
-    def excess() -> bool:
+    def is_too_wide() -> bool:
         return width is not None and sum(each.width for each in kept) - GAP > width
 
     by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
     for each in by_importance:
-        if excess() and not each.stays and (each.is_note or each.is_shared):
+        if is_too_wide() and not each.stays and (each.is_note or each.is_shared):
             kept.remove(each)
             below.append(each)
     for each in by_importance:
-        if excess() and each in kept and each.priority > ESSENTIAL:
+        if is_too_wide() and each in kept and each.priority > ESSENTIAL:
             kept.remove(each)
     return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]
-
-
-def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
-    """Return `all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
-    facts = [
-        each.texts[0] if each.is_name else f"{titles[id(each)]} {each.texts[0]}"
-        for each in below
-        if not each.is_note and not each.is_empty
-    ]
-    return [f"all rows: {', '.join(facts)}"] if facts else []
-
-
-def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
-    """Return `q8_0: out of memory`; a note on several rows once, as `q4_0, q2_k: some matrices are repacked`."""
-    said: dict[str, list[str]] = {}
-    for each in below:
-        if each.is_note:
-            for label, text in zip(labels, each.texts, strict=True):
-                if text:
-                    said.setdefault(text, []).append(label)
-    gap = "; " if any("," in label for label in labels) else ", "
-    return [f"{gap.join(about)}: {text}" for text, about in said.items()]

@@ -17,7 +17,6 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that starts with one for a formula."""
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
@@ -86,7 +85,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def on_off(is_on: bool | None) -> str:
-    """Return `on`, `off`, or an em dash."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
@@ -99,11 +97,9 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     """Return the size of sliding-window caches; empty for a model without them."""
     if swa_cells is None or n_ctx is None:
         return ""
-    if swa_cells < n_ctx:
-        return (
-            f"sliding-window caches of {format_count(swa_cells)} cells (of all {format_count(n_ctx)} with --swa-full)"
-        )
-    return f"sliding-window caches of all {format_count(n_ctx)} cells"
+    whole = f"all {format_count(n_ctx)}"
+    cells = f"{format_count(swa_cells)} cells (of {whole} with --swa-full)" if swa_cells < n_ctx else f"{whole} cells"
+    return f"sliding-window caches of {cells}"
 
 
 def expected_text(expected: Expected | None) -> str:

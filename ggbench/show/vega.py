@@ -3,10 +3,8 @@
 Specifications are plain dictionaries: Altair would write the same JSON, and brings narwhals, jsonschema and Jinja2.
 Names of models are data, never a part of an expression that Vega evaluates.
 
-Weighed in November 2026, wheels on Linux: vl-convert-python 33.5 MB (84 MB unpacked, BSD-3) draws the first SVG after
-0.4 s, a PNG in 0.1 s, and has the JavaScript that a page needs, 0.9 MB; plotly 9.9 MB needs kaleido and a Chrome for
-pictures, and 4.6 MB of JavaScript in each page; matplotlib 9.9 MB has no interaction, so that HTML would be a second
-definition of each chart. SVG by hand and resvg (1.4 MB) leave zoom, axes and legends to be written here.
+vl-convert is a wheel of 33.5 MB and has the JavaScript that a page needs, 0.9 MB. plotly needs a Chrome for pictures
+and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ggbench.errors import DoesNotFit
-from ggbench.machine import host
+from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
@@ -44,10 +42,8 @@ ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#
 BINS_NAME = "bins"
 FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 """Fonts that a desktop has; nothing is downloaded."""
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
-"""Pixels of a bar, of the gap between two rows, and of each line of a name above the bar."""
 _NAME_CHARACTERS = 48
 """Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
 _FAINT, _ERRORS = 0.22, 0.15
@@ -55,18 +51,15 @@ _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name beside a point; longer ones are cut, and whole in the legend."""
+"""Pixels of a run's name next to a point; longer ones are cut, and whole in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 """Leaves out the runs that the reader switched off."""
-_LABEL = "labels[datum.value]"
-"""Replaces a run's index by its name."""
 
 
 class Look(msgspec.Struct, frozen=True):
     series: tuple[str, ...]
-    """Colours of the runs by index; they repeat."""
     ink: str
     muted: str
     """Colour of axes, ticks and limits."""
@@ -89,7 +82,6 @@ PAGE = Look(
 class Drawing(msgspec.Struct, frozen=True):
     look: Look
     names: Sequence[str]
-    """Names of all runs of the report. Printable."""
     is_interactive: bool
     """Whether the page around it has the legend, title and tooltips."""
     source: str = ""
@@ -110,7 +102,7 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
     labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
     look = drawing.look
     spec |= {
-        "$schema": _SCHEMA,
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": look.page or "transparent",
         "width": "container" if drawing.is_interactive else _WIDTH,
         "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
@@ -128,14 +120,12 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
 
 
 def title_of(chart: Chart) -> str:
-    """Return the title of a chart: `latency of one token [ms]`."""
     if isinstance(chart, Figure):
         return chart.y_title[:1].upper() + chart.y_title[1:]
     return f"{chart.title} [{chart.unit}]" if isinstance(chart, (BarChart, StackChart)) else chart.title
 
 
 def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return the label of each series by its index: letter, name and, for a curve, its note."""
     labels = {}
     for index in series_of(chart):
         curve = chart.curves[index] if isinstance(chart, Figure) else None
@@ -182,7 +172,6 @@ def _curves(figure: Figure, drawing: Drawing) -> Spec:
 
 
 def _bars(chart: BarChart, drawing: Drawing) -> Spec:
-    """Return horizontal bars with their intervals; the limit is a dashed line across each."""
     rows = [
         {"s": bar.run, "v": bar.value, "lo": bar.low, "hi": bar.high, "limit": bar.limit, "t": bar.text}
         for bar in chart.bars
@@ -240,7 +229,6 @@ def _bar_length(title: str, most: float) -> Spec:
 
 
 def _points(chart: PointChart, drawing: Drawing) -> Spec:
-    """Return points with their intervals; groups differ by shape."""
     rows = []
     for point in chart.points:
         (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
@@ -276,7 +264,6 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
 
 
 def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *, whole: bool = False) -> Spec:
-    """Return an axis from one end to the other."""
     axis: Spec = {"tickCount": _TICKS_ACROSS if field == "x" else ticks, "grid": field == "y"}
     if whole:
         axis |= {"format": ",d", "tickMinStep": 1, "labelOverlap": True}
@@ -285,11 +272,10 @@ def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *
 
 
 def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
-    """Return a colour for each run and, in a picture, a legend."""
     series = series_of(chart)
     scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
-              "symbolStrokeWidth": 3, "labelExpr": _LABEL}  # fmt: skip
+              "symbolStrokeWidth": 3, "labelExpr": "labels[datum.value]"}  # fmt: skip
     is_shown = has_legend and not drawing.is_interactive
     return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
 
@@ -362,8 +348,7 @@ def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
 
 
 def as_vega(chart: Chart, drawing: Drawing) -> Spec:
-    """Return a chart as Vega, which a page draws without Vega-Lite's compiler."""
-    vega: dict[str, Any] = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
+    vega: Spec = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
     return vega
 
 
@@ -378,8 +363,8 @@ def vega_script() -> str:
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
     """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
-    limit = host.address_space_limit()
-    if limit is not None and limit - host.address_space_bytes() < _ADDRESS_SPACE_BYTES:
+    limit = address_space.limit_bytes()
+    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",

@@ -1,4 +1,4 @@
-"""The memory to keep within: for a plan a card by name, a size or this machine's; for a search what is free here."""
+"""The memory to keep within: of a named card, a given size or this machine for a plan; free memory for a search."""
 
 from __future__ import annotations
 
@@ -22,25 +22,22 @@ from ggbench.text import in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
 CARD_RESERVE_BYTES = 1280 * MIB
-"""Of a card's whole memory.
+"""Reserve of a card's whole memory.
 
-Source: the article, table 6.3.9. At the longest contexts that loaded on its 24 GiB RTX 4090, flash attention off, what
-llama.cpp's buffers leave is 1.2 to 1.7 GiB over 46 quants, in the smaller models, whose steps are fine, 1.2 to 1.25.
+Source: the article, table 6.3.9. At the longest contexts that loaded on its 24 GiB RTX 4090 without flash attention,
+llama.cpp's buffers leave 1.2 to 1.7 GiB over 46 quants (1.2 to 1.25 in smaller models, whose steps are fine).
 """
 FREE_RESERVE_BYTES = GIB
-"""Of what a GPU has free, the driver's own share being taken already.
-
-Source: the margin that llama.cpp's own fitting leaves on each device, the default of its `--fit-target`.
-"""
+"""Reserve of a GPU's free memory. Source: the default of llama.cpp's `--fit-target`."""
 CPU_RESERVE_BYTES = GIB
-"""The most that is kept of main memory; of a smaller one it is the share below.
+"""The largest reserve of main memory.
 
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
 CPU_RESERVE_SHARE = 4
-"""A quarter: of a container of 1 GiB 256 MiB, of which ggbench and its worker take some 120 before any buffer."""
+"""Reserve a quarter of a small memory: 256 MiB of 1 GiB, where ggbench and its worker take 120 before any buffer."""
 BESIDE_BUFFERS_BYTES = 64 * MIB
-"""What a context takes of a limit besides its buffers: graphs, cell tables; some 50 MiB measured."""
+"""What a context takes besides its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
 class _Reserve(msgspec.Struct, frozen=True):
@@ -49,9 +46,9 @@ class _Reserve(msgspec.Struct, frozen=True):
     default_bytes: int
     why: str
     process_bytes: int
-    """Of the default, what the process that allocates takes itself; the rest is kept free."""
-    besides_bytes: int
-    """What that process takes besides its buffers, where a limit counts it too."""
+    """The part of the default that the allocating process takes itself; the rest is kept free."""
+    besides_bytes: int = 0
+    """What that process takes besides its buffers, if a limit counts it too."""
 
     def budget(
         self,
@@ -62,18 +59,16 @@ class _Reserve(msgspec.Struct, frozen=True):
         limit_bytes: int | None,
         reserve_bytes: int | None,
     ) -> Budget:
-        """Of what is free; of the limit where there is one that leaves the default reserve free as well."""
+        """Return the budget of free memory, or of the limit if that leaves the default reserve free as well."""
         besides = self.besides_bytes
         is_limited = limit_bytes is not None and limit_bytes <= free_bytes - self.default_bytes
         if reserve_bytes is not None:
             is_limited = limit_bytes is not None and limit_bytes < free_bytes
             kept, why = reserve_bytes, "given"
             if besides:
-                why += f", and {format_bytes(besides)} for what llama.cpp's process takes besides its buffers"
+                why += f", and {format_bytes(besides)} for llama.cpp's process"
         elif is_limited:
-            kept, why = 0, "a --memory-limit is for weights and context alone"
-            if besides:
-                why = "for what llama.cpp's process takes besides its buffers, which a --memory-limit includes"
+            kept, why = 0, "for llama.cpp's process" if besides else "--memory-limit is for weights and context alone"
         else:
             besides = self.process_bytes
             kept, why = self.default_bytes - besides, self.why
@@ -88,18 +83,12 @@ class _Reserve(msgspec.Struct, frozen=True):
         )
 
 
-_OF_A_CARD = _Reserve(
+_CARD = _Reserve(
     CARD_RESERVE_BYTES,
     "for driver and CUDA: what the longest contexts that loaded on an RTX 4090 left unused",
-    process_bytes=CARD_RESERVE_BYTES,
-    besides_bytes=0,
+    CARD_RESERVE_BYTES,
 )
-_OF_A_GPU = _Reserve(
-    FREE_RESERVE_BYTES,
-    "for CUDA, as much as llama.cpp's --fit-target leaves free",
-    process_bytes=FREE_RESERVE_BYTES,
-    besides_bytes=0,
-)
+_GPU = _Reserve(FREE_RESERVE_BYTES, "for CUDA, as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
 
 
 def given_budget(
@@ -110,31 +99,25 @@ def given_budget(
     bandwidth: Bandwidth | None,
     limit_bytes: int | None = None,
 ) -> Budget:
-    """A card that need not be here: a known one by its name, a size, or a known one with another size.
+    """Return the budget of a card that need not be here: a known one, a size, or a known one with another size.
 
-    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given, or where the
+    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError if neither is given, or if the
     reserve leaves nothing.
     """
-    if gpu is None:
-        if vram_bytes is None:
-            raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
-        budget = _OF_A_CARD.budget("a GPU of the given size", True, vram_bytes, "given", limit_bytes, reserve_bytes)
-        return replace(_with_room(budget), bandwidth=bandwidth, is_here=False)
-    known = find_gpu(gpu)
-    memory_bytes, source = round(known.memory_gib * GIB), known.memory_source
+    name, memory_bytes, source = "a GPU of the given size", 0, "given"
+    if gpu is not None:
+        known = find_gpu(gpu)
+        name, memory_bytes, source = known.name, round(known.memory_gib * GIB), known.memory_source
+        bandwidth = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+    elif vram_bytes is None:
+        raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
     if vram_bytes is not None:
         memory_bytes, source = vram_bytes, "given"
-    budget = _OF_A_CARD.budget(known.name, True, memory_bytes, source, limit_bytes, reserve_bytes)
-    rate = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    return replace(_with_room(budget), bandwidth=rate, is_here=False)
-
-
-def _with_room(budget: Budget) -> Budget:
-    """Return the budget. Raises UsageError where its reserve leaves nothing."""
-    if budget.usable_bytes:
-        return budget
-    kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
-    raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
+    budget = _CARD.budget(name, True, memory_bytes, source, limit_bytes, reserve_bytes)
+    if not budget.usable_bytes:
+        kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
+        raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
+    return replace(budget, bandwidth=bandwidth, is_here=False)
 
 
 def machine_budget(
@@ -147,7 +130,7 @@ def machine_budget(
     limit_bytes: int | None = None,
     measures: bool = True,
 ) -> Budget:
-    """What is free on this machine's GPU; of its main memory where it has none, or where no layer is offloaded.
+    """Return what is free on this machine's GPU, or in its main memory without a GPU or offloaded layers.
 
     `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
     two, unless `measures` is false. Raises UsageError for a GPU that is not here.
@@ -163,17 +146,16 @@ def machine_budget(
     free_source = "NVML" if gpu.free_bytes is None else "free at this moment, NVML"
     if len(gpus) > 1:
         free_source += f"; GPU {gpu.index} of {len(gpus)} alone"
-    budget = _OF_A_GPU.budget(gpu.name, True, free, free_source, limit_bytes, reserve_bytes)
+    budget = _GPU.budget(gpu.name, True, free, free_source, limit_bytes, reserve_bytes)
     return replace(budget, bandwidth=bandwidth or gpu_bandwidth(gpu))
 
 
 def devices_budget(
     devices: Sequence[DeviceMemory], *, limit_bytes: int | None, reserve_bytes: int | None, is_real: bool = False
 ) -> Budget:
-    """What several devices of several machines have free; a limit and a reserve are of each.
+    """Return what devices of several machines have free; a limit and a reserve apply to each.
 
-    Without a reserve GPUs of this machine keep llama.cpp's margin, unless allocations are real; a server reports what
-    it exposes.
+    Without a reserve, GPUs of this machine keep llama.cpp's margin unless allocations are real.
     """
     margin = 0 if is_real else FREE_RESERVE_BYTES
     kept = tuple(
@@ -209,28 +191,24 @@ class SearchBudget(msgspec.Struct, frozen=True):
     """The memory that a search may take: of all GPUs in use together, else main memory."""
 
     planned: Budget
-    """As `plan` counts it; of several GPUs their sum."""
+    """The budget of a plan, summed over GPUs."""
     held_bytes: int
-    """What the worker can take, besides its buffers included; at least what is planned."""
+    """What the worker can take in all; at least what is planned."""
     free_bytes: int
-    """Before anything was loaded."""
     worker_limit_bytes: int | None
-    """What the worker is held to, on each GPU; None leaves a GPU as it is. Main memory is always held, or overcommit
-    would lie."""
+    """Limit of the worker on each GPU, None for no limit. Main memory is always limited, since Linux overcommits."""
     worker_reserve_bytes: int = 0
     """What the worker sets aside on each GPU in addition."""
     gpus: tuple[Gpu, ...] = ()
-    """Those in use, as they were before anything was loaded; empty where NVML does not know them."""
+    """GPUs in use as they were before anything was loaded; empty if NVML does not know them."""
     warning: str = ""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it is the memory of GPUs."""
         return self.planned.on_gpu
 
     @property
     def place(self) -> Literal["GPU memory", "main memory", "memory of the devices"]:
-        """For people."""
         if self.planned.devices:
             return "memory of the devices"
         return "GPU memory" if self.on_gpu else "main memory"
@@ -244,11 +222,10 @@ def search_budget(
     reserve_bytes: int | None,
     devices: Sequence[DeviceMemory] = (),
 ) -> SearchBudget:
-    """The budget of a model that was loaded dry, with a dry context of it; None where llama.cpp would not make one.
+    """Return the budget of a model that was loaded dry; `context` is a dry context, None if llama.cpp refused one.
 
     `gpus` are NVML's as they were before the dry worker took some of their memory, `devices` those of a setup with RPC
-    servers. Raises DoesNotFit where nothing is
-    left to take.
+    servers. Raises DoesNotFit if nothing is left to take.
     """
     if devices:
         limit_bytes = setup.memory_limit_bytes
@@ -263,7 +240,7 @@ def search_budget(
         )
     found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
     used = tuple(gpu for gpu in found if gpu is not None)
-    # Of a model that llama.cpp does not load dry, only what NVML reports of the GPUs is known.
+    # If llama.cpp does not load the model dry, only NVML's report of the GPUs is known.
     computes_on_gpu = bool(used) if context is None else context.device_compute_bytes > 0
     limit_bytes = setup.memory_limit_bytes
     if not setup.n_gpu_layers or not computes_on_gpu:
@@ -280,17 +257,16 @@ def search_budget(
 def gpu_budget(
     gpus: Sequence[Gpu], reported_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
 ) -> SearchBudget:
-    """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
+    """Return the lesser of what is free on these GPUs and the limit of each, without the reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes`
-    is what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
+    is what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit if nothing is left.
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
     each_free = known if gpus and len(known) == len(gpus) else tuple(reported_bytes)
     unreported = 0 if limit_bytes is None else limit_bytes + FREE_RESERVE_BYTES
     budgets = [
-        _OF_A_GPU.budget("", True, each or unreported, "free on the GPU", limit_bytes, reserve_bytes)
-        for each in each_free
+        _GPU.budget("", True, each or unreported, "free on the GPU", limit_bytes, reserve_bytes) for each in each_free
     ]
     held = sum(_held_bytes(each, limit_bytes) for each in budgets)
     planned = replace(
@@ -312,10 +288,7 @@ def gpu_budget(
 
 
 def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> SearchBudget:
-    """What is available at this moment or the limit, whichever is less, without the reserve.
-
-    Raises DoesNotFit where nothing is left.
-    """
+    """Return the lesser of free memory and the limit, without the reserve. Raises DoesNotFit if nothing is left."""
     planned, ram = _in_main_memory(limit_bytes, reserve_bytes), describe_ram()
     held = _held_bytes(planned, limit_bytes)
     _check_any_left(held, planned, "main memory")
@@ -329,10 +302,9 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
 
 
 def budget_by_theory(setup: EngineConfig, reserve_bytes: int | None) -> SearchBudget:
-    """What an engine that sizes nothing dry may take: of the first GPU where one is visible and wanted, else of main
-    memory.
+    """Return what an engine without a dry allocator may take, of the first visible GPU or main memory.
 
-    Raises DoesNotFit where nothing is left.
+    Raises DoesNotFit if nothing is left.
     """
     gpus = visible_gpus()[:1] if setup.may_use_gpu else ()
     limit_bytes = setup.memory_limit_bytes
@@ -346,15 +318,15 @@ def budget_by_theory(setup: EngineConfig, reserve_bytes: int | None) -> SearchBu
 
 
 def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
-    """Return the budget with room for a projector, which no worker loads: of several GPUs an equal share on each.
+    """Return the budget less a projector, which no worker loads, with an equal share on each GPU.
 
-    Raises DoesNotFit where nothing is left.
+    Raises DoesNotFit if nothing is left.
     """
     planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
     if held <= 0:
-        taken, place = format_bytes(mmproj_bytes), budget.place
+        taken, memory = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"
-        raise DoesNotFit(f"a projector of {taken} leaves nothing of {format_bytes(budget.held_bytes)} of {place}", hint)
+        raise DoesNotFit(f"a projector of {taken} leaves nothing of {memory}", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
     share = -(-mmproj_bytes // max(1, len(budget.gpus)))
@@ -362,7 +334,7 @@ def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
 
 
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
-    """How much less the GPUs of a budget have free than before; None where NVML does not report each."""
+    """Return how much less the GPUs of a budget have free than before; None if NVML does not report each."""
     free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
     total_bytes = 0
     for before in budget.gpus:
@@ -371,13 +343,12 @@ def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
             return None
         if budget.worker_limit_bytes is not None:
             free_bytes = min(free_bytes, budget.worker_limit_bytes)
-        # The worker's ballast is no part of what it needed.
-        total_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
+        total_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes  # less the worker's ballast
     return total_bytes if total_bytes > 0 else None
 
 
 def _held_bytes(budget: Budget, limit_bytes: int | None) -> int:
-    """What is not kept free: a search may reach into what a plan sets aside for the process."""
+    """Return what is not kept free: a search may use what a plan sets aside for the process."""
     held = max(0, budget.memory_bytes - budget.kept_bytes)
     return held if limit_bytes is None else min(held, limit_bytes)
 

@@ -1,6 +1,4 @@
-"""Machines that compute together by llama.cpp's RPC: their addresses, what each offers over its link, and
-what of a model each holds.
-"""
+"""Machines that compute together by llama.cpp's RPC: their devices, and what each holds of a model."""
 
 from __future__ import annotations
 
@@ -24,40 +22,38 @@ from ggbench.units import counted
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device takes of a step, measured with twins of a few layers that lay on it alone."""
+    """What one device takes of a step, measured with twins of a few layers on it alone."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
     server: str = ""
     """`HOST:PORT` of its RPC server; empty for a device of this machine."""
     layer_ms: float
-    """Of an average layer, without its KV cache."""
+    """Time of an average layer, without its KV cache."""
     kv_ms: float
-    """Of an average layer's KV cache, for each position."""
+    """Time of an average layer's KV cache, per position."""
     output_ms: float
-    """Of what is not in the layers, where it is the last device: the output matrix, and the way to it and back."""
+    """Time of what is not in the layers if it is the last device: the output matrix, and the way to it and back."""
     link_ms: float = 0.0
-    """Of the way to it and back where another device has the output; 0 for a device of this machine."""
+    """Time of the way to it and back if another device has the output; 0 for a device of this machine."""
 
     @property
     def machine(self) -> str:
-        """For people."""
         return self.server or "this machine"
 
     def layers_ms(self, n_layers: int, n: float) -> float:
-        """Of that many layers at position n."""
         return n_layers * (self.layer_ms + self.kv_ms * (n - 1))
 
 
 class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """How many layers each device gets, and the speed that is expected of it."""
+    """How many layers each device gets, and the expected speed."""
 
     n_layers: tuple[int, ...]
-    """By device, the output not counted."""
+    """Layers of each device, without the output."""
     b_ms: float
-    """Of the first token."""
+    """Latency of the first token."""
     at_n_ctx_ms: float
-    """Of a token with the context filled."""
+    """Latency of a token with the context filled."""
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,29 +65,35 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     speeds: tuple[DeviceSpeed, ...]
     """In llama.cpp's order, main memory last."""
     best: ClusterSplit | None
-    """None where the model fits on all of them together in no way."""
+    """None if the model does not fit on all of them together."""
     without: tuple[tuple[str, ClusterSplit | None], ...] = ()
-    """The best split without each machine, by its name; None where the rest is too small."""
+    """The best split without each machine, by its name; None if the rest is too small."""
     tensor_split: tuple[float, ...] = ()
-    """Of the best split, for the servers that it uses."""
+    """Shares of the servers that the best split uses."""
     rpc_servers: tuple[str, ...] = ()
-    """Those that the best split uses."""
+    """Servers that the best split uses."""
     n_gpu_layers: int = -1
     llama_server: str = ""
-    """The line that runs it."""
+    """The command that runs it."""
     command: str = ""
-    """The line that measures it."""
+    """The command that measures it."""
 
 
 def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order.
+    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order; else nothing.
 
-    Empty where the setup has none, whose memory is taken for one. Raises NetworkError for a server that cannot be used,
-    and UsageError for a split into more shares than there are devices.
+    Raises NetworkError for a server that cannot be used, and UsageError for more shares than devices.
     """
     if not setup.rpc_servers or not setup.n_gpu_layers:
         return ()
-    found = [device for server in setup.rpc_servers for device in _of_server(server)]
+    found = []
+    for server in setup.rpc_servers:
+        try:
+            with RpcConnection(server) as connection:
+                devices = connection.devices()
+        except ServerUnusable as error:
+            raise NetworkError(str(error), f"see: ggbench cluster probe {server}") from None
+        found += [DeviceMemory(f"RPC{each.number}[{server}]", server, each.free_bytes) for each in devices]
     for number, gpu in enumerate(visible_gpus()):
         free_bytes = gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
         found.append(DeviceMemory(f"CUDA{number}", "", free_bytes or 0))
@@ -103,29 +105,17 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     return tuple(found)
 
 
-def _of_server(server: str) -> list[DeviceMemory]:
-    try:
-        with RpcConnection(server) as connection:
-            devices = connection.devices()
-    except ServerUnusable as error:
-        raise NetworkError(str(error), f"see: ggbench cluster probe {server}") from None
-    return [DeviceMemory(f"RPC{each.number}[{server}]", server, each.free_bytes) for each in devices]
-
-
 class DeviceSplit:
-    """One model under one setup over these devices."""
+    """One model under one setup over one or more devices."""
 
     def __init__(self, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
-        """The devices have to be at least one."""
         self.devices = tuple(devices)
         self.layers = device_layers(file.n_layer, setup, devices)
         """Device of each layer, the output as the last; None is main memory."""
         self._file, self._setup = file, setup
         self.weight_bytes = self._weights()
-        """Of each device."""
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        """What each device holds with a context, and what is left of it."""
         caches, compute = self._caches(context), dict(context.device_compute)
         return tuple(
             PlannedDevice(
@@ -141,7 +131,7 @@ class DeviceSplit:
         )
 
     def left_bytes(self, context: DryContext) -> int:
-        """What the device with the least has left; negative is what it lacks."""
+        """Return what is left on the device with the least; negative if it lacks memory."""
         return min(device.left_bytes for device in self.planned(context))
 
     def _weights(self) -> tuple[int, ...]:
@@ -159,7 +149,7 @@ class DeviceSplit:
         return tuple(held)
 
     def _caches(self, context: DryContext) -> list[int]:
-        """Of each device, as the theory weighs its layers, or alike where it knows of none."""
+        """Return the cache on each device, its layers weighted by the theory."""
         held = [0.0] * len(self.devices)
         if not self._setup.kv_offload:
             return [0] * len(held)

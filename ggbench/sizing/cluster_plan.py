@@ -1,10 +1,10 @@
-"""The best split of a model over several machines: what each takes is timed, what it holds is counted.
+"""Find the best split of a model over several machines: time each device, and count what it can hold.
 
-A step goes through the devices one after the other: t(n) is the sum of what each takes for its layers, of the way to
-every server but the last, and of the output with the way to the last device. A device is timed with two twins of its
-layers alone: the slope between them is the cost of a layer, and what is left is the output's and the way's. Layers are
-taken as alike, so with the devices chosen the fastest is filled first. Every choice of the fastest devices is tried,
-and the slower ones where those do not hold the model.
+A step goes through the devices one after the other: t(n) is the time of each device's layers, of the way to every
+server but the last, and of the output with the way to the last device. A device is timed with two twins of a few
+layers: the slope between them is the cost of a layer, the rest that of the output and the way. Layers are taken as
+alike, so the fastest of the chosen devices is filled first. Every choice of the fastest devices is tried, with slower
+ones added if those do not hold the model.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.rpc_client import Link
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
@@ -45,17 +44,16 @@ class Cluster(msgspec.Struct, frozen=True):
     devices: tuple[DeviceMemory, ...]
     """In llama.cpp's order."""
     links: Mapping[str, Link]
-    """By server."""
     launch: Callable[[], Engine]
     on_step: Callable[[str], None]
-    """Takes what is being done."""
+    """Called with a text of what is being done."""
 
 
 def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
-    Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,
-    EngineFailed where a device does not compute.
+    Nothing is timed if no split holds the model. Raises Unsupported for a model whose steps cannot be counted,
+    EngineFailed if a device does not compute.
     """
     if variant.file is None:
         raise Unsupported(variant.reason, "name another quant")
@@ -98,7 +96,7 @@ def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> Clust
 
 
 def split_setup(setup: LlamaConfig, speeds: Sequence[DeviceSpeed], split: ClusterSplit) -> LlamaConfig:
-    """Return the setup that makes llama.cpp split a model so: the servers in use, shares in layers, the output one."""
+    """Return the setup that makes llama.cpp split a model so: shares are layers, and the output counts as one."""
     offloading = [
         (speed, count) for speed, count in zip(speeds, split.n_layers, strict=True) if speed.device != MAIN_MEMORY
     ]
@@ -116,7 +114,7 @@ def split_setup(setup: LlamaConfig, speeds: Sequence[DeviceSpeed], split: Cluste
 
 
 class _Room:
-    """By how many layers a split exceeds what each device holds, with the context that was sized dry."""
+    """The room on the devices for layers, with a context that was sized dry."""
 
     def __init__(
         self, model: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], context: DryContext
@@ -129,7 +127,7 @@ class _Room:
         ).planned.usable_bytes
 
     def overflow(self, n_layers: Sequence[int]) -> list[int]:
-        """Of each device, main memory last."""
+        """Return by how many layers a split exceeds each device, main memory last."""
         shares = [float(count) for count in n_layers[:-1]]
         if any(shares):
             shares[max(index for index, share in enumerate(shares) if share)] += 1
@@ -144,7 +142,7 @@ class _Room:
 
 
 def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryContext:
-    """What a context takes over all devices; its compute buffers hardly depend on the split."""
+    """Return what a context takes over all devices; its compute buffers hardly depend on the split."""
     cluster.on_step("llama.cpp's allocator, run dry")
     with (
         tempfile.TemporaryDirectory(prefix="ggbench-") as folder,
@@ -158,7 +156,7 @@ def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryC
 
 
 def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[DeviceSpeed, ...]:
-    """Every device, main memory last, with twins that are removed after."""
+    """Time every device, main memory last, with twins that are removed afterwards."""
     group, costs = cluster_twins(model)
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,54 +168,39 @@ def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[Devi
         cluster.on_step("writing twins of some layers")
         paths = [group.write(number, own) for number in range(len(costs))]
         return tuple(
-            time_device(
-                cluster.launch(),
-                paths,
-                costs,
-                model,
-                setup_alone(setup, cluster.devices, index),
-                place,
-                cluster.links.get(place[1]),
-                cluster.on_step,
-            )
+            _time_device(cluster, place, paths, costs, model, setup_alone(setup, cluster.devices, index))
             for index, place in enumerate(_places(cluster))
         )
 
 
 def _places(cluster: Cluster) -> list[tuple[str, str]]:
-    """Name and server of each device, main memory last."""
+    """Return the name and server of each device, main memory last."""
     return [*((each.device, each.server) for each in cluster.devices), (MAIN_MEMORY, "")]
 
 
 MAIN_MEMORY = "CPU"
 _MOST_CHOSEN = 8
-"""Devices whose every choice is tried, 255 of them; slower ones are added one by one."""
+"""Number of devices whose every choice is tried (255); slower ones are added one by one."""
 
 Room = Callable[[Sequence[int]], Sequence[int]]
-"""How many layers too many each device has in a split by layers; 0 or less is that it fits."""
+"""Returns by how many layers a split exceeds each device; 0 or less if it fits."""
 
 
 def step_ms(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int], n: float) -> float:
-    """Return what a step at position n takes, with that many layers on each device, main memory last."""
+    """Return the time of a step at position n for a split into `n_layers`, main memory last."""
     used = [index for index, count in enumerate(n_layers) if count]
-    last = last_device(speeds, n_layers)
+    # The output is on the last device that is used, in main memory only if no other is.
+    last = ([index for index in used if speeds[index].device != MAIN_MEMORY] or used)[-1]
     links = sum(speeds[index].link_ms for index in used if index != last)
     return links + speeds[last].output_ms + sum(speeds[index].layers_ms(n_layers[index], n) for index in used)
-
-
-def last_device(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int]) -> int:
-    """Return which device has the output: the last that is used, main memory only where no other is."""
-    used = [index for index, count in enumerate(n_layers) if count]
-    offloading = [index for index in used if speeds[index].device != MAIN_MEMORY]
-    return (offloading or used)[-1]
 
 
 def best_split(
     speeds: Sequence[DeviceSpeed], n_layer: int, capacities: Sequence[int], n_ctx: int, overflow: Room
 ) -> ClusterSplit | None:
-    """Return the fastest split for a context that fills evenly up to `n_ctx`; None where none fits.
+    """Return the fastest split for a context that fills evenly up to `n_ctx`; None if none fits.
 
-    `capacities` are layers that each device may hold at most; `overflow` looks closer.
+    `capacities` are upper bounds on the layers of each device; `overflow` checks a split exactly.
     """
     usable = [index for index, capacity in enumerate(capacities) if capacity > 0]
     by_speed = sorted(usable, key=lambda index: speeds[index].layers_ms(1, n_ctx / 2))
@@ -235,7 +218,7 @@ def best_split(
 def _filled(
     used: Sequence[int], n_devices: int, n_layer: int, capacities: Sequence[int], overflow: Room
 ) -> tuple[int, ...] | None:
-    """All layers on these devices, each with one at least, the first filled first; None where they do not fit."""
+    """Put all layers on these devices, at least one on each, filling the first first; None if they do not fit."""
     room = [min(capacities[index], n_layer) for index in used]
     while min(room) >= 1 and sum(room) >= n_layer and len(used) <= n_layer:
         split, left = [0] * n_devices, n_layer - len(used)
@@ -254,12 +237,12 @@ def _filled(
 
 
 N_DEPTH = 1025
-"""Cells in use where the cost of the KV cache is timed."""
+"""Cells in use when the cost of the KV cache is timed."""
 _ROUNDS, _N_GEN, _NEAR = 3, 8, 1
 
 
 def cluster_twins(model: ModelFile) -> tuple[TwinGroup, tuple[StepCost, ...]]:
-    """Plan two twins that differ in their number of layers: of a small model all layers and half of them."""
+    """Plan two twins with different numbers of layers: for a small model all layers and half of them."""
     layers = twin_layers(model, None)
     if len(layers) == 1:
         layers = (layers[0][::2], layers[0])
@@ -268,7 +251,7 @@ def cluster_twins(model: ModelFile) -> tuple[TwinGroup, tuple[StepCost, ...]]:
 
 
 def setup_alone(setup: LlamaConfig, devices: Sequence[DeviceMemory], index: int) -> LlamaConfig:
-    """Return how to load a model on one of the devices; the index behind the last is main memory."""
+    """Return how to load a model on one of the devices; the index after the last is main memory."""
     alone = replace(setup, rpc_servers=(), tensor_split=(), n_gpu_layers=-1, n_ctx=None, memory_limit_bytes=None)
     if index == len(devices):
         return replace(alone, n_gpu_layers=0)
@@ -280,46 +263,30 @@ def setup_alone(setup: LlamaConfig, devices: Sequence[DeviceMemory], index: int)
     return replace(alone, rpc_servers=(server,), tensor_split=split)
 
 
-def time_device(
-    engine: Engine,
+def _time_device(
+    cluster: Cluster,
+    device: tuple[str, str],
     paths: Sequence[Path],
     costs: Sequence[StepCost],
     model: ModelFile,
     setup: LlamaConfig,
-    device: tuple[str, str],
-    link: Link | None,
-    on_step: Callable[[str], None],
 ) -> DeviceSpeed:
-    """Time both twins on one device, named with its server; ends the engine. Raises EngineFailed.
+    """Time both twins on one device, given by name and server. Raises EngineFailed.
 
-    `link` is what a probe measured of the way to the server; None for a device of this machine.
+    The last device has the output and sends the logits; others send only the activations, whose way takes as long as
+    that of the logits less the time of the additional bytes.
     """
     name, server = device
-    near_ms, far_ms = [], 0.0
+    engine, near_ms, link = cluster.launch(), list[float](), cluster.links.get(server)
+    setup = replace(setup, n_ctx=whole_steps(N_DEPTH + _N_GEN + 2))
     try:
         for number, path in enumerate(paths):
-            on_step(f"{server or 'this machine'} {name}: {costs[number].n_layer} layers")
-            _completed(engine.open(Source(path), _with_n_ctx(setup)))
+            cluster.on_step(f"{server or 'this machine'} {name}: {costs[number].n_layer} layers")
+            _completed(engine.open(Source(path), setup))
             near_ms.append(_step_ms(engine, _NEAR))
         far_ms = _step_ms(engine, N_DEPTH)
     finally:
         engine.close()
-    return device_speed(device, model, costs, near_ms, far_ms, link)
-
-
-def device_speed(
-    device: tuple[str, str],
-    model: ModelFile,
-    costs: Sequence[StepCost],
-    near_ms: Sequence[float],
-    far_ms: float,
-    link: Link | None,
-) -> DeviceSpeed:
-    """Return what the steps of two twins say of a device, the larger one's also at a depth of `N_DEPTH`.
-
-    As the last device it has the output and sends the logits; before it sends the activations alone, whose way is that
-    of the logits less what they are longer.
-    """
     fewer, more = costs
     layer_ms = max(0.0, near_ms[1] - near_ms[0]) / (more.n_layer - fewer.n_layer)
     output_ms = max(0.0, near_ms[1] - more.n_layer * layer_ms)
@@ -333,16 +300,11 @@ def device_speed(
         rate = link.down_bytes_per_s
         logits_ms = longer / rate.p50 * 1e3 if rate is not None else 0.0
         link_ms = max(link.round_trip_ns.p50 / 1e6, output_ms - matrix_ms - logits_ms)
-    name, server = device
     return DeviceSpeed(device=name, server=server, layer_ms=layer_ms, kv_ms=kv_ms, output_ms=output_ms, link_ms=link_ms)
 
 
-def _with_n_ctx(setup: LlamaConfig) -> LlamaConfig:
-    return replace(setup, n_ctx=whole_steps(N_DEPTH + _N_GEN + 2))
-
-
 def _step_ms(engine: Engine, n_depth: int) -> float:
-    """The median of all steps, the first round left out."""
+    """Return the median of all steps but those of the first round."""
     taken: list[int] = []
     for number in range(_ROUNDS + 1):
         for event in _completed(engine.run(DecodeAtDepth(n_depth, _N_GEN))):
@@ -352,7 +314,6 @@ def _step_ms(engine: Engine, n_depth: int) -> float:
 
 
 def _completed(events: Iterator[object]) -> list[object]:
-    """All events of a request. Raises EngineFailed where it did not complete."""
     found = list(events)
     ending = found[-1]
     if isinstance(ending, Ending) and not isinstance(ending, Completed):

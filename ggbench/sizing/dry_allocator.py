@@ -1,7 +1,7 @@
-"""llama.cpp's own allocator, run dry: what a context of any length would take, in milliseconds and no memory.
+"""Run llama.cpp's own allocator dry: what a context of any length would take, in milliseconds and without memory.
 
-The cache and the compute buffers depend on a model's graph and not on the types of its weights, so quants of one shape
-share what was asked; their headers are loaded all the same, since llama.cpp may refuse one and take another.
+The cache and the compute buffers depend on a model's graph, not on the types of its weights, so quants of one shape
+share the answers. Each header is still loaded, since llama.cpp may refuse one and accept another.
 """
 
 from __future__ import annotations
@@ -23,28 +23,23 @@ from ggbench.sizing.theory.offload import device_layers
 
 
 class DryContext(msgspec.Struct, frozen=True):
-    """What one context would take."""
-
     n_ctx: int
-    """As llama.cpp rounded it."""
     cache_bytes: int
-    """KV cache, or what stands in its place, over all devices; the states of recurrent layers are within 5 KiB."""
+    """KV cache, or what replaces it, over all devices; the states of recurrent layers are within 5 KiB."""
     device_compute_bytes: int
-    """Compute buffers that are not in main memory; 0 where llama.cpp uses no GPU."""
+    """Compute buffers that are not in main memory; 0 if llama.cpp uses no GPU."""
     host_compute_bytes: int
-    """Compute buffers in main memory."""
     output_bytes: int
-    """Of the logits, in main memory."""
     flash_attn: bool | None
-    """What `auto` became; None when the log does not say."""
+    """What `auto` became; None if the log does not say."""
     device_compute: tuple[tuple[str, int], ...] = ()
-    """The compute buffer of each device that is not main memory, by llama.cpp's name of it."""
+    """The compute buffer of each device that is not main memory, by llama.cpp's name."""
     swa_cells: int | None = None
-    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
+    """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
 
 
 def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
-    """How the allocator of a plan loads its headers: for one GPU, or for main memory with no layer on any."""
+    """Return how the allocator of a plan loads headers: for one GPU, or for main memory without offloaded layers."""
     if not budget.on_gpu:
         return replace(setup, n_gpu_layers=0)
     if budget.devices:
@@ -53,10 +48,10 @@ def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
 
 
 class DryAllocator:
-    """One worker that loads headers and makes contexts of them, dry. A context manager; leaving it ends the worker."""
+    """A worker that loads headers and makes contexts of them, dry. A context manager that ends the worker."""
 
     def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
-        """`setup.n_ctx` is not looked at; its threads have to be given. `devices` are those of a budget for several."""
+        """`setup.n_ctx` is ignored; its threads have to be given. `devices` are those of a budget of several."""
         self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
@@ -64,16 +59,16 @@ class DryAllocator:
         self._shape: object = None
         self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
-        """As the engine reports them; None before the first load."""
+        """Versions that the engine reports; None before the first load."""
         self.compute_devices: tuple[str, ...] = ()
         """Names of the buffers that the last context would compute in."""
         self.has_gpu = False
         """Whether one of them is not in main memory."""
         self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
-        """llama.cpp's names of the GPUs that the last load would use, each with its PCI bus id or UUID; of a load that
-        was refused those with an id."""
+        """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; those with an id if the
+        load was refused."""
         self.free_bytes: int = 0
-        """What llama.cpp finds free on all of them, each taken for the fullest; 0 where it uses none."""
+        """What llama.cpp finds free on all of them, each counted as the fullest; 0 without GPUs."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,10 +77,7 @@ class DryAllocator:
         self._engine.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load the header at `path`, that of `file`; the names of the buffers that its weights would lie in.
-
-        Raises EngineEnded.
-        """
+        """Load the header of `file` at `path` and return the names of its weights' buffers. Raises EngineEnded."""
         self._shape, self._source = None, Source(path)
         allocated, loaded, _ = self._open(self._setup)
         self._file, self._shape = file, _shape(file)
@@ -94,14 +86,12 @@ class DryAllocator:
         return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """What a context of `n_ctx` tokens would take with the loaded model.
+        """Return what a context of `n_ctx` tokens would take with the loaded model. Raises EngineEnded.
 
-        `setup` is another way to load it than the allocator's own: its cache, its batch, its sequences, where it puts
-        layers and tensors. Raises EngineEnded.
+        `setup` replaces the allocator's own but for the device, the split and the threads.
         """
         wanted = self._setup
         if setup is not None:
-            # What the budget decides stays: for which card, and whether for any.
             n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0
             kept = {name: getattr(self._setup, name) for name in ("main_gpu", "tensor_split", "threads")}
             wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, **kept)
@@ -133,10 +123,10 @@ class DryAllocator:
     def _without_copied_norms(
         self, buffers: Sequence[DeviceBuffers], setup: LlamaConfig, n_ctx: int, n_copies: int
     ) -> tuple[DeviceBuffers, ...]:
-        """The buffers less what only a dry run counts on each device with layers but the first.
+        """Return the buffers less what only a dry run counts, on each device with layers except the first.
 
         llama.cpp assigns a layer's norms to the layer's device. `ggml_backend_sched_reserve_size`, which sizes a dry
-        graph, begins with a reset that forgets it; so the device before computes the first norm and sends it beside
+        graph, begins with a reset that forgets it; so the previous device computes the first norm and sends it with
         the layer's input, with room for every copy. Models whose layers begin otherwise have no such norm.
         """
         file = self._file
@@ -155,7 +145,7 @@ class DryAllocator:
         )
 
     def _open(self, setup: LlamaConfig) -> tuple[Allocated, Loaded | None, Opened | None]:
-        """What llama.cpp reports of the load, and of a context where there is an n_ctx. Raises EngineEnded."""
+        """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
         for event in self._engine.estimate_memory(self._source, setup):
@@ -176,7 +166,7 @@ class DryAllocator:
 
 
 def _shape(file: ModelFile) -> object:
-    """Equal for models whose graphs are: metadata but for names, tokens and quantization, and the tensors' shapes."""
+    """Return a key of the model's graph: metadata except names, tokens and quantization, and the tensors' shapes."""
     graph = {
         key: repr(value)
         for key, value in file.metadata.items()

@@ -1,7 +1,6 @@
-"""Choose the layers of a model that a forecast measures, few but more than the CPU's cache holds, and where they lie.
+"""Choose the layers of a model that a forecast measures, few but more than the CPU's cache holds, and their placements.
 
-A twin of a few layers is timed once with all of them placed in each way; how many layers of the model are placed so
-says what they cost together.
+A twin of a few layers is timed once for each placement; the number of the model's layers placed so gives their cost.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from ggbench.units import counted
 WHOLE_BYTES = 10**9
 """A model of up to this size is measured whole, as a twin of all its layers."""
 LARGER_BYTES = 7 * 10**8
-"""That the larger twin has of layers, where those of the smaller and a few more are less: the further the twins are
-apart, the less their noise counts. A 7B in Q4_K_M then takes less than 2 GB of disk."""
+"""Layers of the larger twin, unless the smaller needs nearly as much: the more the twins differ, the less their noise
+counts. Both of a 7B in Q4_K_M take less than 2 GB of disk."""
 _MORE_LAYERS = 4
-"""That the larger twin has beyond the smaller at least."""
+"""The larger twin has at least this many layers more than the smaller."""
 _CACHE_FACTOR = 1.25
 """A step of the smaller twin reads more than the CPU's last-level cache by this factor, as the model's steps do."""
 
@@ -34,14 +33,13 @@ class _Group(msgspec.Struct, frozen=True):
     """Layers with the same tensors and shapes, whatever their types and windows."""
 
     layers: tuple[int, ...]
-    """Those that keep only a window first, then by rising size: even steps through them are a fair sample."""
+    """Layers with a window first, then by rising size: even steps through them are a fair sample."""
 
 
 def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each twin to measure, by rising number: two samples, or one of every layer.
+    """Return the layers of each twin to measure: two samples, the smaller first, or one of every layer.
 
-    `cache_bytes` is the last-level cache of a CPU that reads the weights, None where a GPU does. Raises UsageError for
-    a model without layers.
+    `cache_bytes` is the last-level cache of a CPU that reads the weights, None for a GPU.
     """
     everything = tuple(range(model.n_layer - model.n_layer_nextn))
     if (model.weight_bytes or 0) <= WHOLE_BYTES:
@@ -63,7 +61,7 @@ def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, .
 
 
 def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type_v: str = "f16") -> StepCost:
-    """Return what a step of these layers reads. Raises Unsupported where what is kept of a sequence is not known."""
+    """Return what a step of these layers reads. Raises Unsupported if the state of a sequence is not known."""
     model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
     full = windowed = 0
@@ -83,7 +81,7 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
 
 
 def _groups(model: ModelFile) -> list[_Group]:
-    """Largest first."""
+    """Return the groups of alike layers, largest first."""
     alike: dict[object, list[LayerKind]] = {}
     for kind in layer_kinds(model):
         alike.setdefault(frozenset((name, shape) for name, shape, _ in kind.tensors), []).append(kind)
@@ -95,7 +93,7 @@ def _groups(model: ModelFile) -> list[_Group]:
 
 
 def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
-    """Some of every group, in proportion, in the order of the model."""
+    """Return layers of every group, in proportion, in the order of the model."""
     n_all = sum(len(group.layers) for group in groups)
     counts = [max(1, round(n_layers * len(group.layers) / n_all)) for group in groups]
     counts[0] = max(1, n_layers - sum(counts[1:]))
@@ -107,31 +105,28 @@ def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
 
 
 class StepCost(msgspec.Struct, frozen=True):
-    """What decides the time of a step: bytes that it reads, of a model or of a twin of it."""
+    """The bytes that a step of a model or its twin reads, which decide its time."""
 
     n_layer: int
     layer_bytes: float
-    """Of all layers for one token: without the experts that it is not routed to."""
+    """Weights of all layers for one token, without the experts that it is not routed to."""
     full_kv_bytes: int
-    """That each position adds for layers without a window."""
+    """Added by each position, in layers without a window."""
     windowed_kv_bytes: int
-    """As above, for layers with one."""
+    """Added by each position, in layers with a window."""
     window: int | None = None
 
     def kv_bytes(self, n: float) -> float:
-        """Return the bytes of KV that the n-th token reads."""
         return self.full_kv_bytes * n + self.windowed_kv_bytes * min(n, self.window or n)
 
 
 class LayerPlacement(msgspec.Struct, frozen=True):
-    """Layers that are placed alike."""
-
     layers: tuple[int, ...]
-    """Of the model; none where only the output is placed so."""
+    """Layers of the model; empty if only the output is placed so."""
     setup: LlamaConfig
-    """That places all layers of a twin so."""
+    """A setup that places all layers of a twin so."""
     name: str = ""
-    """For people: `30 on the GPU`; empty where all layers are placed as llama.cpp does by itself."""
+    """E.g. `30 on the GPU`; empty for llama.cpp's default placement."""
 
 
 def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlacement, ...]:
@@ -161,13 +156,13 @@ def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlaceme
 
 
 def without_gpu(model: ModelFile, setup: LlamaConfig) -> LayerPlacement:
-    """Return where all layers are if llama.cpp has no GPU."""
+    """Return the placement of all layers if llama.cpp has no GPU."""
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
     return LayerPlacement(layers, setup, "all in main memory, as llama.cpp uses no GPU here")
 
 
 def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, list[str]]]:
-    """Overrides of tensors outside the layers, and the names of those that each layer keeps in main memory."""
+    """Return the overrides of tensors outside the layers, and the names of each layer's tensors in main memory."""
     outside, kept = [], dict[int, list[str]]()
     for tensor in model.tensors:
         device = next((device for pattern, device in setup.tensor_overrides if re.search(pattern, tensor.name)), "CPU")
@@ -187,7 +182,7 @@ def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, li
 
 
 def _pattern(name: str) -> str:
-    """A regular expression, of llama.cpp's grammar too, that only this name matches."""
+    """Return a regular expression, valid for llama.cpp too, that only this name matches."""
     return name.replace(".", r"\.")
 
 

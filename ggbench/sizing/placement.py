@@ -1,9 +1,8 @@
-"""Where a model's weights and its context lie: in the memory that is planned for, or in main memory beside it; what
-llama.cpp's process takes besides its buffers; how fast all that could be at best.
+"""Count what a model takes of the planned memory, how fast it could be at best, and the longest context that fits.
 
-A plan and the search for the largest context count alike, also where only some of the layers are on a GPU.
-No log reports what the process takes: it was measured with llama.cpp 0.5.0 on a 64-bit machine, under limits of the
-address space.
+A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
+llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
+under limits of the address space.
 """
 
 from __future__ import annotations
@@ -38,24 +37,23 @@ class Placement:
     def __init__(
         self, file: ModelFile, setup: LlamaConfig, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
     ) -> None:
-        """`devices` are those that a GPU's memory stands for, where it is that of several machines."""
+        """`devices` are given if the planned memory is that of several machines."""
         self.on_gpu = on_gpu
         self.split = DeviceSplit(file, setup, devices) if devices else None
-        """Which device holds what; None where the planned memory is one."""
+        """Which device holds what; None if the planned memory is one."""
         self._file = file
         self._setup = setup
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
-        """Whether some of what could be offloaded lies in main memory."""
+        """Whether some of what could be offloaded is in main memory."""
         self.has_two_speeds = self.is_split or bool(devices) or (on_gpu and not setup.kv_offload)
-        """Whether a token reads from a GPU's memory and from main memory, or from several machines'."""
+        """Whether a token reads from a GPU's memory and from main memory, or from several machines."""
         is_known = not file.unknown_types
         self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
-        """In the planned memory; None where a tensor's type, and so its size, is unknown."""
+        """Weights in the planned memory; None if a tensor's type, and so its size, is unknown."""
         self.host_weight_bytes = (self.offload.host_weight_bytes if on_gpu else 0) if is_known else None
-        """Outside it."""
         self.theory: KvCache | None = None
-        """The whole cache by formula; None where the theory has none, for which `no_theory_reason` says why."""
+        """The whole cache by formula; None if the theory has none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
         self._device_theory: KvCache | None = None
         try:
@@ -73,7 +71,7 @@ class Placement:
             self._layers_share = 1 - self.offload.first_gpu_layer / file.n_layer if file.n_layer else 0.0
 
     def cache_bytes(self, context: DryContext) -> int:
-        """What of the cache lies in the planned memory: that of the layers there, as the theory weighs them."""
+        """Return the cache of the layers in the planned memory, weighted by the theory."""
         if not self._cache_on_device:
             return 0
         if not self.is_split:
@@ -85,18 +83,18 @@ class Placement:
         return round(context.cache_bytes * share)
 
     def compute_bytes(self, context: DryContext) -> int:
-        """Compute buffers there; those of the CPU stand for a GPU's where llama.cpp has none here."""
+        """Return the compute buffers there; without a GPU here, those of the CPU stand for a GPU's."""
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes
         return context.device_compute_bytes + context.host_compute_bytes
 
     def context_bytes(self, context: DryContext) -> int:
-        """All that a context takes there; the logits lie in main memory."""
+        """Return all that a context takes there; the logits are in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
-        """All that model and context need of a budget; over several devices more than the budget where one lacks any.
+        """Return what model and context need of a budget: more than all of it if one of several devices lacks memory.
 
         The size of the weights has to be known.
         """
@@ -105,18 +103,25 @@ class Placement:
         return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
-        """What the process takes of main memory besides buffers, beyond what a budget reserves for that."""
-        return 0 if self.on_gpu else beyond_reserve(self._file, context.n_ctx, context.cache_bytes)
+        """Return what decoding to the end of a context takes of main memory besides buffers, beyond the reserve."""
+        if self.on_gpu:
+            return 0
+        metadata = self._file.metadata
+        entries = (metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
+        vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
+        n_cells = min(context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES)  # a recurrent state has no cells
+        taken = vocabulary + context_overhead(self._file, n_cells) + decode_overhead(n_cells)
+        return max(0, taken - BESIDE_BUFFERS_BYTES)
 
     def theory_bytes(self, context: DryContext) -> int | None:
-        """The whole cache by the theory's formula, with as many cells for windowed layers as llama.cpp takes."""
+        """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
         theory = replace(self.theory, window=context.swa_cells or self.theory.window)
         return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Tokens that the bytes beside the weights hold by the theory's formula; None where not one, or it has none."""
+        """Return how many tokens fit beside the weights by the theory's formula; None for none, or without formula."""
         if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
             return None
         if not self._device_theory.bytes_per_token:
@@ -125,23 +130,19 @@ class Placement:
         return in_cells.n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
-        """What to say where the formula and the allocator differ by more than the log's rounding."""
-        counted = self.theory_bytes(context)
-        if counted is None:
+        """Return a note if the formula and the allocator differ by more than the log's rounding."""
+        counted, cached = self.theory_bytes(context), context.cache_bytes
+        if counted is None or abs(counted - cached) <= max(_AGREE_BYTES, _AGREE_SHARE * cached):
             return []
-        if abs(counted - context.cache_bytes) <= max(_AGREE_BYTES, _AGREE_SHARE * context.cache_bytes):
-            return []
-        return [
-            f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(context.cache_bytes)}"
-        ]
+        return [f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(cached)}"]
 
 
 def speed_bounds(
     file: ModelFile, setup: LlamaConfig, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
+    """Return the bandwidth's bound, and the speeds at the fixed positions and at `n_ctx`; nothing if it is unknown.
 
-    `longest` is the longest context that fits. None where weights lie in memories of two speeds.
+    `longest` is the longest context that fits.
     """
     bandwidth = budget.bandwidth
     if bandwidth is None or placement.has_two_speeds:
@@ -159,41 +160,29 @@ def speed_bounds(
     )
 
 
-_OF_A_CONTEXT_BYTES, _OF_A_TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
+_CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
 """Nearly all of it the scheduler's: ggml reserves 60 copies of each node for the inputs of its splits, and llama.cpp
-8 nodes for each tensor, 1024 at least. Measured: 43 MiB with 272 tensors, 37 with 236."""
-_OF_A_VOCABULARY_ENTRY_BYTES = 170
-"""Of each token and each merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
-_OF_A_MADE_CELL_BYTES = 50
-"""Of the table of cells, before any is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
-_OF_A_DECODE_BYTES, _OF_A_USED_CELL_BYTES = 5 * MIB, 100
-"""What the first decodes take that making the context did not, and what llama.cpp keeps of each cell in use besides K
-and V: measured 4.6 MiB and 90 bytes."""
+8 nodes per tensor, at least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
+_VOCABULARY_ENTRY_BYTES = 170
+"""Per token and merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
+_MADE_CELL_BYTES = 50
+"""Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
+_DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
+"""What the first decodes take in addition, and each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
-"""Of K and V together, in one layer."""
+"""K and V together, in one layer."""
 
 
 def context_overhead(file: ModelFile | None, n_cells: int) -> int:
     """Return the bytes that making a context takes besides its buffers."""
     n_tensors = 0 if file is None else len(file.tensors)
-    return _OF_A_CONTEXT_BYTES + _OF_A_TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _OF_A_MADE_CELL_BYTES * n_cells
+    return _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _MADE_CELL_BYTES * n_cells
 
 
 def decode_overhead(n_cells: int) -> int:
     """Return the bytes that decoding takes in addition, with that many cells in use."""
-    return _OF_A_DECODE_BYTES + _OF_A_USED_CELL_BYTES * n_cells
-
-
-def beyond_reserve(file: ModelFile, n_ctx: int, cache_bytes: int) -> int:
-    """Return the bytes besides buffers that decoding to the end of a context takes, less those that a budget reserves.
-
-    `cache_bytes` is the whole cache, since a state that is the same at any length has no cells.
-    """
-    entries = (file.metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
-    vocabulary = _OF_A_VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
-    n_cells = min(n_ctx, cache_bytes // _SMALLEST_CELL_BYTES)
-    return max(0, vocabulary + context_overhead(file, n_cells) + decode_overhead(n_cells) - BESIDE_BUFFERS_BYTES)
+    return _DECODE_BYTES + _USED_CELL_BYTES * n_cells
 
 
 _TRUSTED_QUESTIONS = 6
@@ -201,10 +190,14 @@ _TRUSTED_QUESTIONS = 6
 
 
 class Bracket:
-    """What is known of the edge: the largest n_ctx that passed and the smallest that failed, multiples of 256."""
+    """The largest n_ctx that passed and the smallest that failed, multiples of 256: a search with few real contexts.
+
+    A real context allocates gigabytes, so the next one is tried where the caller expects the edge. If that is wrong,
+    steps away from it double; between two known ends a misleading expectation gives way to halving.
+    """
 
     def __init__(self, ceiling: int, failed: int | None = None) -> None:
-        """`ceiling` is the largest that is asked for, rounded down; `failed` is known to fail before any question."""
+        """`ceiling` is the largest to try, rounded down; `failed` is known to fail beforehand."""
         self.passed: int | None = None
         self.failed = failed
         self._ceiling = ceiling // KV_CELLS
@@ -225,9 +218,9 @@ class Bracket:
         return min(self._ceiling, self._ceiling if self.failed is None else self.failed // KV_CELLS - 1)
 
     def next(self, expected: int) -> int:
-        """The n_ctx to ask for, where the caller expects `expected` to be the largest that works.
+        """Return the n_ctx to try if the caller expects `expected` to be the largest that works.
 
-        What it expects may have passed already: then the length above is asked for, to see it fail.
+        If that has passed already, the next length is tried, to see it fail.
         """
         low, high = self._low, self._high
         guess = expected // KV_CELLS
@@ -244,13 +237,12 @@ class Bracket:
 
     @property
     def middle(self) -> int:
-        """Of what is open; a quarter away from the only end that is known."""
+        """The middle of what is open; a quarter away if only one end is known."""
         if self.passed is not None and self.failed is not None:
             return (self.passed + self.failed) // 2
         return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
 
     def record(self, n_ctx: int, *, passed: bool) -> None:
-        """Take in the answer for `n_ctx`."""
         if passed:
             self.passed = max(n_ctx, self.passed or 0)
         else:
@@ -260,12 +252,11 @@ class Bracket:
 def largest_n_ctx(
     need: Callable[[int], int], budget_bytes: int, ceiling: int, first_guess: int, bytes_per_token: float
 ) -> int:
-    """The largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 where not even 256 are.
+    """Return the largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 for none.
 
-    `need` gives the bytes of a length and grows with it. It is asked for the answer and, below the ceiling, for the
-    length right above, so what holds is verified on both sides. From `first_guess` the search goes as far as
-    `bytes_per_token` lead, then by the line through the closest lengths known on either side of the budget; every
-    fourth question halves what is left instead, against a curve that would lead on for long.
+    `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
+    next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
+    then follows the line through the closest known lengths; every fourth step halves the rest instead.
     """
     known: dict[int, int] = {}
     inside, outside = 0, ceiling // KV_CELLS + 1
@@ -289,30 +280,29 @@ def largest_n_ctx(
 
 
 CEILING = 1 << 20
-"""No longer context is planned, unless the model was trained for one."""
+"""The longest context that is planned, unless the model was trained for a longer one."""
 LONGEST = 1 << 24
-"""Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
+"""The longest context of all: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 
 _TOO_MUCH = 1 << 62
-"""For a context that llama.cpp refuses even to size."""
+"""Bytes of a context that llama.cpp refuses to size."""
 
 
 def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
-    """The longest context that is looked for, at least `n_ctx`; a multiple of 256."""
+    """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
     return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
 
 
 def longest_n_ctx(
     placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
 ) -> int:
-    """The longest context that the bytes hold with its weights and process, looked for from `first`; 0 where none is.
+    """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
 
-    `size` makes a dry context, and the placement has to know the size of the weights. Raises EngineEnded where the
-    worker ends, but not where llama.cpp refuses a context.
+    `size` makes a dry context; the placement has to know the size of the weights. Raises EngineEnded if the worker
+    ends, but not if llama.cpp refuses a context.
     """
-    weight_bytes = placement.weight_bytes
-    assert weight_bytes is not None
-    if weight_bytes > usable_bytes:
+    assert placement.weight_bytes is not None
+    if placement.weight_bytes > usable_bytes:
         return 0
 
     def need(n_ctx: int) -> int:

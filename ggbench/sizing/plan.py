@@ -1,6 +1,6 @@
-"""What each quant needs before it is downloaded: weights from the tensor table, cache and compute from a dry allocator.
+"""Plan what each quant needs before it is downloaded: weights from the tensor table, the rest from a dry allocator.
 
-No tensor is read or allocated. Figures of llama.cpp stand beside the theory's, and a disagreement is part of the row.
+No tensor is read or allocated. A row has llama.cpp's figures and the theory's, and notes a disagreement.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
-"""Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
+"""Default n_ctx of a plan, unless the model's training context is shorter."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """For what the variants are planned. Raises UsageError for a context of no use."""
+    """What the variants are planned for. Raises UsageError for an impossible context."""
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
-    """`n_ctx` None takes `DEFAULT_N_CTX`."""
+    """If its n_ctx is None, `DEFAULT_N_CTX` is planned."""
     options: tuple[tuple[str, str], ...] = ()
-    """Options of the command line besides those of `setup`, for the line that reproduces a row."""
+    """Other options of the command line, for the command that reproduces a row."""
 
     def __post_init__(self) -> None:
         self.setup.check()
@@ -50,7 +50,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
 
 def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """One row for each variant, in their order; one that cannot be planned is a row with its reason."""
+    """Yield a row for each variant; one that cannot be planned has a reason, or raises if it is the only one."""
     for variant in variants:
         try:
             yield from plan_variant(variant, request, allocator)
@@ -63,10 +63,10 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
 def plan_variant(
     variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
-    """One row for each of `caches`, for which the variant is loaded once; without any, one for that of the setup, with
-    what would help where it does not fit.
+    """Yield a row for each of `caches`; without any, one for the setup, with what would help if it does not fit.
 
-    What llama.cpp does not load is one row with its reason. Raises GgbenchError for what cannot be planned.
+    A variant that llama.cpp does not load is one row with its reason. Raises GgbenchError for one that cannot be
+    planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
@@ -93,17 +93,13 @@ def plan_variant(
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
-    """The setup with another KV cache, and another n_ctx where one is given."""
+    """Return the setup with another KV cache, and another n_ctx if one is given."""
     types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
     return types if n_ctx is None else replace(types, n_ctx=n_ctx)
 
 
 def _planned(
-    row: PlanRow,
-    file: ModelFile,
-    request: PlanRequest,
-    allocator: DryAllocator,
-    weight_buffers: Sequence[str],
+    row: PlanRow, file: ModelFile, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices)
@@ -119,9 +115,7 @@ def _planned(
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
-        notes.append(
-            f"besides its buffers llama.cpp takes {format_bytes(unreserved)} more than the reserve at this n_ctx"
-        )
+        notes.append(f"at this n_ctx llama.cpp's process takes {format_bytes(unreserved)} more than the reserve")
     limit, decode = speed_bounds(file, setup, budget, placement, longest, asked.n_ctx)
     return replace(
         row,
@@ -150,7 +144,6 @@ def _planned(
 
 
 def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
-    """The row with what is known without the allocator."""
     named = PlanRow(
         model=variant.model,
         quant=variant.quant,

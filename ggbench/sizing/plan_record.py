@@ -25,7 +25,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """`HOST:PORT` of its RPC server; empty for a device of this machine."""
     free_bytes: int
     reserve_bytes: int = 0
-    """Of what is free, not for the model."""
+    """Free memory that is not for the model."""
 
     @property
     def usable_bytes(self) -> int:
@@ -34,13 +34,10 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class PlannedDevice(msgspec.Struct, frozen=True):
-    """What one of several devices would hold."""
-
     device: str
-    """As in `DeviceMemory`."""
     server: str
     n_layers: int
-    """The output is one."""
+    """Layers including the output."""
     weight_bytes: int
     kv_bytes: int
     compute_bytes: int
@@ -48,42 +45,40 @@ class PlannedDevice(msgspec.Struct, frozen=True):
 
     @property
     def needed_bytes(self) -> int:
-        """All three together."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
     @property
     def left_bytes(self) -> int:
-        """Negative is what is missing."""
         return self.usable_bytes - self.needed_bytes
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """One memory, with what of it is not for the model."""
+    """A memory to keep within."""
 
     device: str
     on_gpu: bool
-    """Whether it is a GPU's, so that the input embedding lies elsewhere."""
+    """Whether it is a GPU's, so that the input embedding is elsewhere."""
     memory_bytes: int
     memory_source: str
     reserve_bytes: int
-    """For the driver, the runtime and whatever else is not in llama.cpp's buffers."""
+    """Memory for the driver, the runtime and all else that is not in llama.cpp's buffers."""
     reserve_source: str
     bandwidth: Bandwidth | None = None
-    """None where it is unknown, so that there are no limits."""
+    """None if it is unknown, so that there are no limits."""
     process_bytes: int = 0
-    """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+    """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
     mmproj: str = ""
     """Path of a projector; empty for none."""
     mmproj_bytes: int = 0
-    """Of a projector that is loaded there beside the model, without its compute buffer."""
+    """A projector in this memory, without its compute buffer."""
     devices: tuple[DeviceMemory, ...] = ()
-    """The devices that it is made of, in llama.cpp's order, where any is another machine's; else it is one memory."""
+    """Its devices in llama.cpp's order, if any is another machine's; else it is one memory."""
     is_here: bool = True
-    """Whether it is this machine's, so that what was measured here is known of it."""
+    """Whether it is this machine's, so that measurements here apply."""
 
     @property
     def kept_bytes(self) -> int:
-        """What is left free, also by a search, which may reach into `process_bytes`."""
+        """What a search leaves free, too."""
         return self.reserve_bytes - self.process_bytes
 
     @property
@@ -99,11 +94,11 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     latency_ms: float
     tok_s: float
     fits: bool | None
-    """Whether a context of n tokens does; None where that is unknown."""
+    """Whether a context of n tokens fits; None if that is unknown."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The speed that is expected with the context filled, from what this machine has measured."""
+    """The expected speed with the context filled, from measurements on this machine."""
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
@@ -112,11 +107,11 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     speed_basis: SpeedBasis
     """Never the bound alone."""
     is_steady: bool = True
-    """Whether the machine was while that was measured."""
+    """Whether the machine was steady during those measurements."""
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
-    """The options that decide how large a KV cache is at a given n_ctx, by llama.cpp's names."""
+    """The options that decide the size of a KV cache at a given n_ctx, by llama.cpp's names."""
 
     type_k: str
     type_v: str
@@ -129,82 +124,81 @@ class PlanRow(msgspec.Struct, frozen=True):
     model: str
     quant: str
     provenance: str
-    """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    """`file`, `twin`, `hub`, or `catalog`: a header made from the catalog's hyperparameters."""
     engine: str = "llama"
-    """What would run it, as in `EngineConfig.engine`."""
+    """The engine that would run it."""
     type_k: str = "f16"
-    """Of the KV cache that is planned."""
+    """Type of K in the planned KV cache."""
     type_v: str = "f16"
     file: str = ""
-    """Path of the file or its first shard; empty where there is none."""
+    """Path of the file or its first shard; empty if there is none."""
     file_bytes: int | None = None
     n_params: int | None = None
     bpw: float | None = None
     weight_bytes: int | None = None
     """All tensors, each once."""
     device_weight_bytes: int | None = None
-    """What of them lies in the planned memory."""
+    """Weights in the planned memory."""
     host_weight_bytes: int | None = None
-    """What stays in main memory where the plan is for a GPU."""
+    """Weights that stay in main memory if the plan is for a GPU."""
     n_gpu_layers: int | None = None
-    """Layers on the GPU as llama.cpp counts them, the output one of them; None without a GPU."""
+    """Layers on the GPU including the output; None without a GPU."""
     n_ctx: int | None = None
     n_ctx_train: int | None = None
     kv_bytes: int | None = None
-    """The whole cache at `n_ctx`, as llama.cpp's allocator has it."""
+    """The whole cache at `n_ctx`, by llama.cpp's allocator."""
     device_kv_bytes: int | None = None
     theory_kv_bytes: int | None = None
-    """The same cache from the theory's formula."""
+    """The same cache by the theory's formula."""
     kv_bytes_per_token: int | None = None
     compute_bytes: int | None = None
     """Compute buffers at `n_ctx` in the planned memory."""
     host_compute_bytes: int | None = None
-    """Compute buffers in main memory where the plan is for a GPU; None where llama.cpp has no GPU here."""
+    """Compute buffers in main memory if the plan is for a GPU; None if llama.cpp has no GPU here."""
     output_bytes: int | None = None
-    """Of the logits, always in main memory."""
+    """Logits, always in main memory."""
     budget_bytes: int | None = None
     needed_bytes: int | None = None
     """Weights, cache and compute buffers in the planned memory at `n_ctx`."""
     left_bytes: int | None = None
-    """Of the budget at `n_ctx`; negative is what is missing."""
+    """What is left of the budget at `n_ctx`; negative if memory is missing."""
     fits: bool | None = None
     changes: tuple[Change, ...] = ()
-    """What would help where it does not fit, the best first."""
+    """What would help if it does not fit, the best first."""
     planned_n_ctx: int | None = None
-    """The longest context within the budget; None where not even 256 tokens are."""
+    """The longest context within the budget; None if not even 256 tokens fit."""
     reached_ceiling: bool = False
-    """Whether longer ones than `planned_n_ctx` were not looked for."""
+    """Whether contexts longer than `planned_n_ctx` were not tried."""
     theory_n_ctx: int | None = None
-    """What the theory would fit, which knows of no compute buffers."""
+    """The longest context by the theory, which ignores compute buffers."""
     limit: DecodeLimit | None = None
     decode: tuple[PlannedSpeed, ...] = ()
-    """At a few fixed positions, the same in every plan."""
+    """Speeds at a few fixed positions, the same in every plan."""
     at_n_ctx: PlannedSpeed | None = None
-    """With the context filled to `n_ctx`."""
+    """Speed with the context filled to `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
-    """What each of several devices would hold at `n_ctx`; empty where the budget is one memory."""
+    """What each of several devices would hold at `n_ctx`; empty if the budget is one memory."""
     expected: PlannedForecast | None = None
-    """At `n_ctx`; None where nothing is known but the bound."""
+    """Speed at `n_ctx`; None if only the bound is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
-    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
+    """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     """Why llama.cpp would not size it."""
     notes: tuple[str, ...] = ()
-    """What to know before trusting the row, a line each."""
+    """What to know before trusting the row."""
     command: str = ""
 
     @property
     def subject(self) -> Subject:
-        """What the row is about."""
         return Subject(
             model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params
         )
 
     @property
     def fits_with(self) -> KvCacheTypes | None:
-        """The largest cache with which it would fit at `n_ctx`; None where it fits as it is, or with none."""
+        """The largest other cache with which it would fit at `n_ctx`; None for none."""
         caches = ("flash attention", "KV q8_0", "KV q4_0")
         setups = {change.kind: change.setup for change in self.changes if change.setup is not None and change.fits}
         setup = next((setups[kind] for kind in caches if kind in setups), None)
@@ -219,44 +213,42 @@ class PlanRow(msgspec.Struct, frozen=True):
 ChangeKind = Literal[
     "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
 ]
-"""In the order of what they cost: nothing; slower prompts; at most a trace of quality; experts read from main memory;
-quality; context; quality at long contexts; whole layers computed by the CPU. Where less than half of the context would
-be left, that costs most."""
+"""In the order of their cost: nothing; slower prompts; at most a trace of quality; experts read from main memory;
+quality; context; quality at long contexts;
+whole layers computed by the CPU. Losing more than half of the context costs most."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A single change to a plan that does not fit, sized as the plan is."""
+    """A single change to a plan that does not fit, sized like the plan."""
 
     kind: ChangeKind
     setup: LlamaConfig | None
-    """The load with the change; None where the load stays as it is."""
+    """The load with the change; None if the load does not change."""
     needed_bytes: int
-    """In the planned memory, at the setup's n_ctx."""
+    """Bytes in the planned memory, at the setup's n_ctx."""
     left_bytes: int
-    """Of the budget; negative is what is still missing."""
+    """What is left of the budget; negative if memory is still missing."""
     planned_n_ctx: int | None
-    """The longest context with the change; None where none fits, or it was not looked for."""
+    """The longest context with the change; None if none fits, or if it is unknown."""
     tok_s: float | None
-    """The bound of the memory's bandwidth with the context filled; None where it is unknown."""
+    """The bandwidth's bound with the context filled; None if it is unknown."""
     quant: str = ""
-    """Of another quant its name."""
+    """Name of the other quant."""
     programs: tuple[Program, ...] = ()
-    """What to close, the largest first."""
+    """Programs to close, the largest first."""
 
     @property
     def fits(self) -> bool:
-        """Whether the change alone is enough."""
         return self.left_bytes >= 0
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """What the module `plan` of an engine's folder plans of its own models, by its function `plan_model`."""
+    """What an engine's own `plan_model` returns, in the module `plan` of its folder."""
 
     budget: Budget
     rows: tuple[PlanRow, ...]
     sources: Mapping[str, str]
-    """Where each kind of figure comes from."""
     listing: RepoListing | None
-    """Of the repo; None where the Hub was not asked."""
+    """The repo's files; None if the Hub was not asked."""
     moved_bytes: int = 0
-    """Received over the network."""
+    """Bytes received over the network."""

@@ -1,6 +1,6 @@
-"""What would help where a quant does not fit: single changes to the load, sized by the allocator as the plan is.
+"""Find what would help if a quant does not fit: single changes to the load, sized by the dry allocator like the plan.
 
-Each is the least of its kind that is enough; where none is, the one that saves most. What saves nothing is left out.
+Each is the least of its kind that is enough, else the one that saves most. What saves nothing is left out.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 def what_helps(
     file: ModelFile, setup: LlamaConfig, budget: Budget, allocator: DryAllocator, row: PlanRow
 ) -> tuple[Change, ...]:
-    """Return the changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
+    """Return changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
 
-    Raises EngineEnded where the worker ends, but not where llama.cpp refuses a change.
+    Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
     changes = [*_of_context(sizes, row), *_of_placement(sizes)]
@@ -48,7 +48,7 @@ def what_helps(
 
 
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
-    """Return the rows, those that do not fit with the largest smaller quant that does: of them, or of the others."""
+    """Return the rows; those that do not fit with the largest smaller quant among all that does."""
     fitting = [row for row in (*rows, *others) if row.fits]
 
     def changed(row: PlanRow) -> PlanRow:
@@ -71,7 +71,7 @@ def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -
 
 
 def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
-    """Return the rows, those that do not fit with the fewest programs whose memory is enough, the largest first."""
+    """Return the rows; those that do not fit with the fewest programs whose memory is enough, given largest first."""
 
     def changed(row: PlanRow) -> PlanRow:
         missing = -(row.left_bytes or 0)
@@ -94,11 +94,9 @@ def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[
 
 
 class _Sizes(msgspec.Struct, frozen=True):
-    """Sizes changed loads of one file."""
-
     file: ModelFile
     setup: LlamaConfig
-    """As planned, with its n_ctx."""
+    """The planned one, with its n_ctx."""
     budget: Budget
     allocator: DryAllocator
 
@@ -144,7 +142,7 @@ class _Sizes(msgspec.Struct, frozen=True):
 
 
 def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
-    """A smaller physical batch, flash attention, smaller caches, a shorter context."""
+    """Yield a smaller physical batch, flash attention, smaller caches, a shorter context."""
     setup = sizes.setup
     batches = [size for size in _SMALLER_UBATCHES if size < min(setup.n_ubatch, setup.n_batch)]
     smaller = [replace(setup, n_ubatch=size) for size in batches]
@@ -161,7 +159,7 @@ def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
 
 
 def _of_placement(sizes: _Sizes) -> Iterator[Change]:
-    """On a GPU experts, else whole layers, in main memory: as few as are enough."""
+    """Yield, for a GPU, as few experts or whole layers in main memory as are enough."""
     if not sizes.budget.on_gpu:
         return
     setup, n_layer = sizes.setup, sizes.file.n_layer
@@ -174,7 +172,7 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
 
 
 def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
-    """The first setup of those that save ever more with which the context as it is fits; else the last."""
+    """Return the first of setups that save ever more with which the same context fits, else the last."""
     assert sizes.setup.n_ctx is not None
     context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
 
@@ -188,7 +186,7 @@ def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], Llama
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
-    """Those that are enough first, the cheapest before the others; then by what is still missing."""
+    """Sort those that are enough first, by cost; then the others by what is still missing."""
 
     def cost(change: Change) -> int:
         is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
@@ -198,10 +196,9 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
 
 
 def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
-    """The largest smaller quant whose weights those bytes hold, else that there is none.
+    """Return advice: the largest smaller quant whose weights fit into `room_bytes`, or that there is none.
 
-    `in_budget` is the share of the weights that lies in the memory that is too small: that of the target's own, since
-    the others keep as many layers elsewhere.
+    `in_budget` is the share of the target's weights in the memory that is too small; the others have the same.
     """
     sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
     most_bytes = min(room_bytes, sizes.get(target.quant, room_bytes + 1) - 1)
@@ -213,12 +210,11 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
     smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
     if smallest == target.quant:
         return "there is no smaller quant here; take a smaller model, or allow it more memory"
-    taken = f"{about}{format_bytes(sizes[smallest])}"
-    return f"not even {smallest} would fit, with weights of {taken}; take a smaller model"
+    return f"not even {smallest} would fit, with {about}{format_bytes(sizes[smallest])}; take a smaller model"
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Bytes of the weights of every available quant: by the source, else of the files in the same folder."""
+    """Return the bytes of the weights of every available quant of the source, else of the same folder."""
     source = target.own or target.source
     if source is not None:
         return source.sizes()
@@ -228,17 +224,13 @@ def _sizes(target: Target) -> dict[str, int]:
         variants = local_variants(Path(target.path).parent)
     except GgbenchError:
         return {}
-    return {
-        variant.quant: variant.file_bytes
-        for variant in variants
-        if variant.quant
-        and not variant.missing
-        and name_without_quant(variant.paths[0].name).lower() == name_without_quant(target.path.name).lower()
-    }
+    name, whole = name_without_quant(target.path.name).lower(), [each for each in variants if not each.missing]
+    alike = [each for each in whole if name_without_quant(each.paths[0].name).lower() == name]
+    return {each.quant: each.file_bytes for each in alike if each.quant}
 
 
 Placed = Mapping[str, Any]
-"""Fields of a setup that say where tensors lie, with their values."""
+"""Fields of a setup that place tensors, with their values."""
 
 
 _FFN = r"blk\.({})\.ffn_(up|down|gate)\.weight=CPU"
@@ -248,30 +240,33 @@ class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""
-    """Why it cannot be tried, in one line; empty where it fits as far as is known."""
+    """Why it cannot be tried; empty if it fits as far as is known."""
     context: DryContext | None = None
-    """What it would take; None where llama.cpp does not size it."""
+    """What it would take; None if llama.cpp does not size it."""
 
 
 class SetupSizes:
-    """Sizes setups of one file within what was free at first; every question starts a dry worker, and ends it."""
+    """Sizes setups of one file within what was free at first, with a dry worker for each call.
+
+    Linux overcommits, so a real context would not show that it does not fit.
+    """
 
     def __init__(self, launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> None:
-        """`setup` has its n_ctx and its threads."""
+        """`setup` needs its n_ctx and its threads."""
         self._launch, self._file, self._setup = launch, file, setup
         self._budget: SearchBudget | None = None
 
     @property
     def n_devices(self) -> int:
-        """How many devices of this and other machines hold layers; 0 for main memory alone, or where it is unknown."""
+        """Number of devices with layers on all machines; 0 for main memory alone, or if it is unknown."""
         if self._budget is None or not self._budget.on_gpu:
             return 0
         return len(self._budget.planned.devices) or len(list_gpus())
 
     def of(self, setups: Sequence[LlamaConfig]) -> list[SetupSize]:
-        """Return the size of each; empty of a model that llama.cpp does not load dry, as the real load will say why.
+        """Return the size of each; empty if llama.cpp does not load the model dry, since the real load will say why.
 
-        Raises DoesNotFit where no memory is free at all.
+        Raises DoesNotFit if no memory is free at all.
         """
         with self._dry() as dry:
             if self._budget is None:
@@ -281,8 +276,8 @@ class SetupSizes:
     def placements(self) -> tuple[Placed, ...]:
         """Return the ways to keep just enough of the model out of GPU memory for the context to fit, the best first.
 
-        Experts of the first layers, else whole layers as llama.cpp's own `--fit` does, then the feed-forward tensors of
-        the first layers. None where everything fits, where no GPU is used, and where nothing is enough.
+        These are experts of the first layers, whole layers like llama.cpp's own `--fit`, and without experts the
+        feed-forward tensors of the first layers. Empty if everything fits, no GPU is used, or nothing is enough.
         """
         with self._dry() as dry:
             if self._budget is None or not self._budget.on_gpu or not self._size(dry, self._setup).obstacle:
@@ -301,7 +296,7 @@ class SetupSizes:
             return tuple(each for each in found if each is not None)
 
     def _least(self, dry: DryAllocator, ways: Sequence[Placed]) -> Placed | None:
-        """The first of ever smaller loads that fits; None where none does."""
+        """Return the first of ever smaller loads that fits."""
 
         def fits(way: Placed) -> bool:
             return not self._size(dry, replace(self._setup, **way)).obstacle
@@ -317,7 +312,7 @@ class SetupSizes:
             found = dry.context(setup.n_ctx, setup)
         except EngineEnded as end:
             return SetupSize(f"llama.cpp refuses it: {end.ending.reason}")
-        # What a plan reserves of a GPU for its driver is not needed where the allocation is real.
+        # A real allocation on a GPU needs no reserve for the driver.
         usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
         if placement.weight_bytes is None or (needed := placement.needed_bytes(found, usable)) <= usable:
             return SetupSize(context=found)
@@ -328,7 +323,7 @@ class SetupSizes:
         return SetupSize(text, found)
 
     def _dry(self) -> DryAllocator:
-        """An allocator with the header loaded, and the budget known where llama.cpp loads it."""
+        """Return an allocator with the header loaded; set the budget if llama.cpp loads it."""
         gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
         devices = self._budget.planned.devices if self._budget else device_memories(self._setup)
         dry = DryAllocator(self._launch(), self._setup, devices)

@@ -106,7 +106,7 @@ class DecodeWindow(msgspec.Struct, frozen=True):
     n_gen: int
     elapsed_ns: float
     repeat: int | None = 1
-    """Repetitions that it is the mean of; None where the tool does not say."""
+    """Repetitions that it is the mean of; None if unknown."""
 
     @property
     def mean_position(self) -> float:
@@ -155,7 +155,7 @@ class ServerFound(msgspec.Struct, frozen=True):
     n_ctx: int | None = None
     """Tokens that one request may have."""
     n_slots: int | None = None
-    """Requests that it computes at once; None where it does not say, or has no such number."""
+    """Requests that it computes at once; None if unknown, or without such a number."""
     round_trip_ns: tuple[int, ...] = ()
     """From sending a request that needs no model to the first byte of its answer, each time."""
 
@@ -172,7 +172,7 @@ class TokenChunks(msgspec.Struct, frozen=True):
     elapsed_ns: tuple[int, ...]
     """Since the token before the chunk."""
     series: str = ""
-    """Name of the series of steps between which these lie."""
+    """Name of the series of steps to which these belong."""
 
 
 class RequestTiming(msgspec.Struct, frozen=True):
@@ -194,9 +194,9 @@ class RequestTiming(msgspec.Struct, frozen=True):
     first_token_ns: int | None = None
     last_token_ns: int | None = None
     n_prompt_counted: int | None = None
-    """The server's own count; None where it does not say."""
+    """The server's own count; None if it does not report it."""
     n_cached: int | None = None
-    """Prompt tokens that the server had from earlier requests; None where it does not say."""
+    """Prompt tokens that the server had from earlier requests; None if it does not report it."""
     n_tokens: int = 0
     """Tokens received."""
     n_tokens_together: int = 0
@@ -207,7 +207,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
     jitter_ns: float | None = None
     """Standard deviation of what arrival adds to a step of the server's own clock; None without such a clock."""
     n_drafted: int | None = None
-    """Tokens that a draft proposed; None where the server does not say, or does not speculate."""
+    """Tokens that a draft proposed; None if the server does not report it, or does not speculate."""
     n_accepted: int | None = None
     """Drafted tokens that the model agreed with."""
     is_exact: bool = True

@@ -261,7 +261,7 @@ FEWEST = 3
 
 
 def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
-    """Fit latency(n) = (n - 1) / W + B by least squares; None for fewer than 3 timings, or one depth alone.
+    """Fit latency(n) = (n - 1) / W + B by least squares; None for fewer than 3 timings, or a single depth.
 
     The 95 % intervals are the textbook's, of independent timings about a straight line, Student's t with two degrees of
     freedom fewer than timings: what the stairs of 256 cells and a drift add is unknown. As in `fit_line`, W is None

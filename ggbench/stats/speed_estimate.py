@@ -25,7 +25,6 @@ Known = tuple[tuple[int, Expected], ...]
 
 
 def step_ms_at(known: SpeedEstimate, n: int) -> Expected:
-    """Return the latency [ms] of the n-th token."""
     return interpolated(known.step_ms, n)
 
 

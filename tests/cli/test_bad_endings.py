@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, Request
 from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import Decode
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeWorker, obey
 
@@ -31,7 +30,6 @@ def fail_on_cuda(_request: Request) -> Iterator[protocol.Message | Ending]:
 
 
 def refuse(message: str) -> Answer:
-    """A worker whose llama.cpp makes no context, for this reason."""
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, MakeContext):
@@ -43,7 +41,6 @@ def refuse(message: str) -> Answer:
 
 
 def refuse_v_cache(_request: Request) -> Iterator[protocol.Message | Ending]:
-    """As where `auto` finds that flash attention does not work."""
     yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
 
 

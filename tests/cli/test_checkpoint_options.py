@@ -64,7 +64,7 @@ def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: P
 
 @pytest.mark.parametrize("command", ["quality", "tune"])
 def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
-    """One line with the reason, and one with the commands that take a checkpoint, as the README has them."""
+    """The hint lists the commands that take a checkpoint, as the README does."""
     ran = ggbench(command, f"transformers:{folder}", "bf16")
     assert ran.code == ExitCode.USAGE
     assert f"{command} needs a GGUF" in ran.err

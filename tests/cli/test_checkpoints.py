@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+from tests.fakes.hub import TestHub
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 
@@ -77,11 +79,11 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     [
         (["plan", "transformers-twin:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
         (["plan", "transformers-twin:nope"], 2, "no model named 'nope'", "ggbench models"),
-        (["plan", "transformers-twin:mixtral-8x7b"], 5, "is a mixture of experts", "twin:mixtral-8x7b"),
+        (["plan", "transformers-twin:mixtral-8x7b"], 5, "of this mixture of experts", "twin:mixtral-8x7b"),
         (["plan", "transformers-twin:qwen1.5-7b", "--type-k", "q8_0"], 2, "--type-k is llama.cpp's", "omit it"),
         (["plan", "transformers-twin:qwen1.5-7b", "--n-cpu-moe", "4"], 2, "--n-cpu-moe is llama.cpp's", "omit it"),
-        (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
-        (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
+        (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
+        (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
         (["inspect", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
         (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this command needs a GGUF file", "transformers:"),
@@ -118,7 +120,7 @@ def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: 
 
 
 def test_limits_count_a_checkpoint(ggbench: Run) -> None:
-    """The embedding lies on the GPU, so less context fits than of a GGUF of the same bits."""
+    """The embedding is on the GPU, so less context fits than with a GGUF of the same bits."""
     words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
     [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
     [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]
@@ -136,7 +138,58 @@ def test_published_sizes_stand_below(ggbench: Run) -> None:
     assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
     assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
     text = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
-    assert "Beside published sizes" in text
+    assert "Published sizes" in text
     assert "article 6.3.1" in text
     none = ggbench("plan", "transformers-twin:qwen3-8b", "bf16", *CARD, "--against", "published").out
     assert "No published row states a size of these quants." in none
+
+
+NAMES = ["config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+NAMES += ["model.safetensors.index.json"]
+
+
+@pytest.fixture
+def repo(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("ggbench.engines.transformers.engine.check_packages", lambda method: None)
+    folder = write_checkpoint(tmp_path / "made", QWEN2_TINY, n_shards=2)
+    hub.add_repo("org/tiny", {**{path.name: path for path in folder.iterdir()}, "README.md": b"words"})
+    return "transformers:org/tiny"
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_repo_is_planned_pulled_and_measured(ggbench: Run, hub: TestHub, repo: str) -> None:
+    plan = ggbench("plan", repo, "bf16", "--vram", "24GiB", "--json").json["rows"][0]
+    assert hub.sent_bytes("*.safetensors") == 0
+    pulled = ggbench("pull", repo)
+    assert pulled.code == 0
+    paths = [Path(line) for line in pulled.out.splitlines()]
+    assert [path.name for path in paths] == NAMES
+    assert "[1/1] org/tiny checkpoint: " in pulled.err and "sha256 verified" in pulled.err
+    hub.forget_requests()
+    run = ggbench("decode", repo, "-n", "300", "--json").json
+    assert not hub.requests
+    assert (run["model"], run["quant"], run["outcome"]) == (repo, "bf16", Outcome.COMPLETED)
+    assert (run["file"], run["weight_bytes"]) == (str(paths[0].parent), plan["weight_bytes"])
+    assert "already on this disk" in ggbench("pull", repo, "--offline").err
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str) -> None:
+    refused = ggbench("decode", repo, "-n", "300", "--no-download")
+    assert refused.code != 0 and "Traceback" not in refused.err
+    assert ggbench("decode", repo, "nf4", "-n", "300", "--json").json["quant"] == "nf4"
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["transformers:org/tiny", "nf4"], "a checkpoint is downloaded as it is stored"),
+        (["transformers:org/tiny:nf4"], "Hint: omit nf4"),
+        (["transformers:."], "transformers:. is a path"),
+        (["transformers-twin:qwen1.5-0.5b"], "transformers-twin:qwen1.5-0.5b is a twin"),
+    ],
+)
+def test_what_pull_does_not_take_is_named(ggbench: Run, words: list[str], what: str) -> None:
+    ran = ggbench("pull", *words)
+    assert ran.code == 2
+    assert what in ran.err

@@ -33,7 +33,6 @@ with_rpc = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def serving(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A `cluster serve` that answers; its standard output is the document that it prints."""
     command = [sys.executable, "-P", "-m", "ggbench", "cluster", "serve", "--port", str(port), "-t", "1", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
@@ -58,7 +57,7 @@ def measured(ran: Ran) -> dict[str, Any]:
 
 
 def ends(pid_fd: int) -> bool:
-    """Whether a process ends; waits for it, and not by the clock."""
+    """Wait for a process and return whether it has ended."""
     return bool(select.select([pid_fd], [], [], 30)[0])
 
 
@@ -84,8 +83,8 @@ def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
         (("cluster", "probe", "a:b"), "'a:b' is not the address of an RPC server"),
         (("decode", "m", "--rpc", "a,A:50052"), "the RPC server a:50052 is named twice"),
         (("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))), "17 RPC servers, and llama.cpp takes 16"),
-        (("cluster", "plan", "m"), "there are no machines to plan for"),
-        (("cluster", "plan", "m", "--rpc", "a", "-ts", "1,2"), "the split is the answer of this command"),
+        (("cluster", "plan", "m"), "no servers were given"),
+        (("cluster", "plan", "m", "--rpc", "a", "-ts", "1,2"), "this command finds the split itself"),
     ],
 )
 def test_bad_input_is_one_line(ggbench: Run, args: tuple[str, ...], what: str) -> None:
@@ -136,7 +135,7 @@ def test_a_server_exposes_no_more_than_it_says_and_takes_back_what_a_client_leav
 @with_rpc
 @pytest.mark.llama
 def test_a_server_survives_more_bad_clients_than_a_pipe_holds_messages() -> None:
-    """llama.cpp writes an error for each, and would stop at the first that does not fit into the pipe."""
+    """llama.cpp writes an error for each, and would block once the pipe is full."""
     request = ServeRequest(host="127.0.0.1", port=free_port(), threads=1, memory_bytes=64 << 20)
     with ThreadPoolExecutor(1) as pool, RpcServerProcess(request) as server:
         serving = server.wait_until_ready()
@@ -237,5 +236,5 @@ def test_a_plan_keeps_within_the_limit_of_each_machine(ggbench: Run, tmp_path: P
     assert ran.code == 0
     assert none.code == 3
     assert "it does not fit" in none.out
-    assert "Error: no split over these machines holds it" in none.err
+    assert "Error: no split over these machines fits" in none.err
     assert "layers" not in none.err

@@ -1,5 +1,7 @@
-"""compare, and stored runs as files."""
+"""compare: runs of any kind, files, models, published figures, repeats, and limits that fail."""
 
+import json
+import math
 import os
 from pathlib import Path
 
@@ -8,7 +10,13 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.runs.run import Run as RunRecord
+from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from tests.cli.conftest import Run
 from tests.fakes.measured import fill, put_failed, put_run, start
 
@@ -92,3 +100,203 @@ def test_two_files_of_one_name_and_quant_have_two_names(
     document = ggbench("compare", "1", "2", "--json").json
     assert [row["name"] for row in document["rows"]] == names
     assert document["warnings"] == []
+
+
+PEERS = Path(__file__).parents[1] / "data" / "peers"
+TEXT = TextSource("topics", "ab" * 32, 1000)
+
+
+@pytest.fixture
+def store_file() -> Path:
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def put_decodes(path: Path, b_ms: dict[str, tuple[float, ...]]) -> None:
+    with Store.open(path) as store:
+        for hour, values in enumerate(zip(*b_ms.values(), strict=True)):
+            for quant, value in zip(b_ms, values, strict=True):
+                head = replace(start(quant=quant), started_at=f"2026-11-20T{hour:02}:00:00+00:00")
+                put_run(store, head, b_ms=value)
+
+
+def put_result(path: Path, head: RunHead, result: PrefillResult | QualityResult) -> int:
+    with Store.open(path) as store:
+        return store.add(RunRecord(head=head, outcome=Outcome.COMPLETED, result=result))
+
+
+def quality(nll: tuple[float, ...], quant: str = "q4_k_m") -> tuple[RunHead, QualityResult]:
+    head = replace(start(quant=quant), kind="quality", settings=QualitySettings(TEXT))
+    scored = ScoredText(10_000, len(nll), 1000, "cd" * 32)
+    ppl = math.exp(sum(nll) / len(nll))
+    result = QualityResult(TEXT, 512, scored, len(nll), 255 * len(nll), Estimate(ppl, 0.4), nll)
+    return head, result
+
+
+STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)
+
+
+def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
+    same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
+    assert "Same file\nSame configuration\nSame environment" in same.out
+    assert "show no difference in speed, W, B" in " ".join(same.out.split())
+    assert "from up to 5 stored repeats" in " ".join(same.out.split())
+    speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
+    assert (speed["better"], speed["n_repeats"]) == ([1], 5)
+    (versus,) = speed["versus"]
+    assert versus["is_different"]
+    low, high = versus["ratio_ci95"]
+    assert low < versus["ratio"] < high < 1
+    assert versus["difference_ci95"][0] < versus["difference"] < versus["difference_ci95"][1] < 0
+
+
+def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
+    ran = ggbench("compare", "1", "5", "--json").json
+    speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
+    assert speed["verdict"] == "b far from its repeats: measure again"
+    assert (speed["better"], speed["versus"]) == ([], [])
+
+
+def test_kinds_are_mixed_and_what_only_one_has_is_said(ggbench: Run, store_file: Path) -> None:
+    """Of a decode and a quality run only memory could be compared, and here not even that."""
+    put_decodes(store_file, {"q4_k_m": STEADY[:1]})
+    put_result(store_file, *quality((2.5, 2.4, 2.6, 2.5)))
+    ran = ggbench("compare", "1", "2")
+    assert (ran.code, ran.out) == (2, "")
+    assert "only a has speed, W, B" in ran.err
+    assert "only b has PPL" in ran.err
+
+
+def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY[:2], "q8_0": (17.0, 17.1)})
+    for quant, tok_s in (("q4_k_m", 500.0), ("q8_0", 300.0)):
+        head = replace(start(quant=quant), kind="prefill", settings=PrefillSettings((512,)))
+        put_result(store_file, head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
+    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
+    metrics = {metric["metric"]: metric for metric in ran.json["metrics"]}
+    assert [row["name"] for row in ran.json["rows"]] == ["q4_k_m", "q8_0"]
+    assert metrics["tok_s"]["compared"] == metrics["prefill_512"]["compared"] == [3, 4]
+    assert metrics["prefill_512"]["better"] == [3]
+    assert [depth["n_depth"] for depth in ran.json["depths"]] == [0, 4096]
+    assert ran.json["depths"][1]["extrapolated"] == ["a", "b"]
+    assert "left out: 2, as run 4 is newer; 1, as run 3 is newer" in ran.err
+    assert ggbench("compare", "--model", "nothing").code == 2
+    assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
+
+
+def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
+    one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13), "--average", "--json").json
+    assert "is faster" not in one.out
+    assert [row["run_id"] for row in six["rows"]] == [1, 2]
+    assert next(metric for metric in six["metrics"] if metric["metric"] == "tok_s")["better"] == [1]
+
+
+def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+    exported = tmp_path / "base.json"
+    assert ggbench("export", "1", "--format", "json", "-o", exported).code == 0
+    for arguments in (("2", "--against", exported), (exported, "2")):
+        ran = ggbench("compare", *arguments)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("a q4_k_m\nb q8_0\n")
+    assert len(ggbench("results", "--json").json["rows"]) == 2
+    rows = ggbench("compare", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl", "--json").json["rows"]
+    assert {row["provenance"] for row in rows} == {"imported"}
+
+
+def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+    one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
+    assert "against published rows" in one.out
+    assert two.out.index("q4_k_m is faster") < two.out.index("against published rows")
+    document = ggbench("compare", "1", "--against", "published", "--json").json
+    assert document["published"][0]["against"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (
+            ("1", "2", "--fail-if-slower", "5%"),
+            1,
+            "slower than --fail-if-slower 5.0 %: speed of q8_0 against q4_k_m ",
+        ),
+        (("2", "1", "--fail-if-slower", "5%"), 0, "within --fail-if-slower 5.0 %: "),
+        (("1", "3", "--fail-if-slower", "40%"), 0, "within --fail-if-slower 40 %: "),
+        (("1", "3", "--fail-if-slower", "1%"), 0, "undecided by --fail-if-slower 1.0 %: "),
+        (("1", "2", "--fail-if-larger", "2%"), 1, "larger than --fail-if-larger 2.0 %: memory of q8_0 against "),
+        (("1", "3", "--fail-if-larger", "0%"), 0, "within --fail-if-larger 0 %: "),
+    ],
+)
+def test_a_limit_fails_only_where_the_interval_is_beyond_it(
+    ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, line: str
+) -> None:
+    put_decodes(store_file, {"q4_k_m": (10.0, 10.2), "q8_0": (17.0, 17.2)})
+    ran = ggbench("compare", *arguments)
+    assert ran.code == code
+    assert len(ran.err.splitlines()) == 1
+    assert ran.err.startswith(line)
+    assert ("decide it" in ran.err) is line.startswith("undecided")
+    checks = ggbench("compare", *arguments, "--json").json["checks"]
+    assert checks[0]["state"] == {"w": "kept", "u": "undecided"}.get(line[0], "exceeded")
+
+
+def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: Path) -> None:
+    """Chunks vary far more than the runs differ; an undecided limit says how many more chunks would decide it."""
+    nll = tuple(2.0 + 0.3 * (n % 5) for n in range(40))
+    put_result(store_file, *quality(nll))
+    put_result(store_file, *quality(tuple(each + 0.03 + 0.001 * (n % 3) for n, each in enumerate(nll)), "q2_k"))
+    put_result(store_file, *quality(tuple(each + 0.02 * (n % 3 - 0.5) for n, each in enumerate(nll)), "q3_k_m"))
+    worse = ggbench("compare", "1", "2", "--fail-if-worse", "1%")
+    assert worse.err.startswith("worse than --fail-if-worse 1.0 %: PPL of q2_k")
+    assert worse.code == 1
+    assert ggbench("compare", "1", "2", "--fail-if-worse", "5%").code == 0
+    open_one = ggbench("compare", "1", "3", "--fail-if-worse", "1.2%")
+    assert (open_one.code, "times as many chunks would decide it" in open_one.err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (("1", "2", "--fail-if-slower", "5"), 2, "--fail-if-slower: '5' is not a percentage", "did you mean 5%?"),
+        (("1", "2", "--fail-if-slower", "-3%"), 2, "--fail-if-slower: '-3%' is not a percentage", "such as 5%"),
+        (("1", "2", "--fail-if-worse", "abc"), 2, "--fail-if-worse: 'abc' is not a percentage", "such as 5%"),
+        (("1", "2", "--fail-if-larger", "5000%"), 2, "'5000%' is out of range", "write 0% to 1000%"),
+        (("1", "2", "--fail-if-worse", "1%"), 2, "nothing decides --fail-if-worse: ", "ggbench quality"),
+        (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs two runs", "ggbench results"),
+        ((), 2, "comparing needs two runs or more", "ggbench results"),
+        (("1", "gone.json"), 5, "there is no file gone.json", "spelling"),
+        (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
+    ],
+)
+def test_what_a_limit_cannot_be_is_said_in_two_lines(
+    ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, message: str, hint: str
+) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+    ran = ggbench("compare", *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err.splitlines()[0]
+    assert hint in ran.err.splitlines()[1]
+
+
+def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY[:1]})
+    broken, other, large = (tmp_path / name for name in ("broken.json", "other.json", "large.json"))
+    broken.write_text('{"schema": "ggbench.runs/1", ')
+    other.write_text(json.dumps({"schema": "somebody.else/7"}))
+    with large.open("wb") as file:
+        file.truncate(1 << 30)
+    for path, message in (
+        (broken, "not a complete JSON"),
+        (other, "other.json, line 1: there is no n_prompt"),
+        (large, "larger than 64.0 MiB"),
+    ):
+        ran = ggbench("compare", "1", "--against", path)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (5, "", 2)
+        assert message in ran.err
+    nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
+    assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)

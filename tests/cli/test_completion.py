@@ -52,7 +52,7 @@ def test_commands_options_and_choices_are_offered(complete: Complete, shell: str
 def test_models_are_offered_by_id_twin_server_and_download(
     complete: Complete, shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The part before a colon is what bash keeps of a word, so it gets the rest alone."""
+    """Bash keeps the part of a word before a colon, so it gets only the rest."""
     add_server("http://127.0.0.1:8080")
     snapshot = tmp_path / "hub/models--org--tiny-GGUF/snapshots/abc"
     snapshot.mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_runs_are_offered_newest_first_and_the_results_file_stays_as_it_is(compl
 
 @pytest.mark.parametrize("words", [("decode", "x::y", ""), ("plan", "nothing", "")])
 def test_what_cannot_be_known_offers_nothing_and_says_nothing(complete: Complete, words: tuple[str, ...]) -> None:
-    """A message would stand in the middle of the line that is typed."""
+    """A message would appear in the middle of the line being typed."""
     assert set(complete(*words)) <= {""}
 
 

@@ -60,7 +60,6 @@ def test_each_folder_that_cannot_be_written_has_its_variable(ggbench: Run, monke
 
 
 def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
-    """Any other command would move it aside."""
     results_file().parent.mkdir(parents=True)
     results_file().write_bytes(b"garbage" * 100)
 

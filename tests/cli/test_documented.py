@@ -17,7 +17,7 @@ _WIDTH = 80
 
 
 def _with_subcommands(name: str) -> Iterator[tuple[str, click.Command]]:
-    """A command, and those below it, by the words that call them."""
+    """Yield a command and its subcommands, with their words."""
     found = cli.get_command(click.Context(cli), name)
     assert found is not None
     yield name, found
@@ -37,7 +37,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
 
 
 def _examples(command: click.Command) -> list[str]:
-    """Command lines, those that go on put together; the TUI, which may not know of the command line, has an epilog."""
+    """Return the examples, continued lines joined; the TUI's command, which must not import commands, has an epilog."""
     if isinstance(command, DocumentedCommand):
         return command.examples.replace("\\\n", " ").splitlines()
     assert command.epilog is not None, command.name

@@ -127,7 +127,7 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
     beside = ggbench("export", "1", "2", "--format", "llama-bench-csv")
 
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
-    assert "run 1 (quality) has nothing that llama-bench measures" in beside.err
+    assert "run 1 (quality) has no measurement of llama-bench" in beside.err
     assert len(beside.out.splitlines()) == 4
 
 

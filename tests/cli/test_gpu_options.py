@@ -81,7 +81,7 @@ def test_one_notice_however_many_are_measured(
 def test_a_gpu_that_is_not_there_is_a_usage_error(
     ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    """Where NVML counts them, before anything is loaded; llama.cpp itself would fail to load the model."""
+    """It is refused before anything is loaded; llama.cpp would fail while loading the model."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
     monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
     ran = ggbench(*words, tiny_twin, "-mg", "3")

@@ -23,7 +23,6 @@ def test_help_lists_every_command(ggbench: Run) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`ggbench --help` starts quickly because of what it leaves alone."""
     script = (
         "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
@@ -52,9 +51,9 @@ def test_help_imports_nothing_heavy() -> None:
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
         (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' is a number of bits", "write 100GB/s"),
-        (["inspect", "twin:qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan twin:qwen1.5-7b"),
-        (["inspect", "qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan qwen1.5-7b"),
-        (["inspect", "org/name"], "names a model, and inspect reads a file", "ggbench plan org/name"),
+        (["inspect", "twin:qwen1.5-7b"], "is a MODEL, and inspect reads a file", "ggbench plan twin:qwen1.5-7b"),
+        (["inspect", "qwen1.5-7b"], "is a MODEL, and inspect reads a file", "ggbench plan qwen1.5-7b"),
+        (["inspect", "org/name"], "is a MODEL, and inspect reads a file", "ggbench plan org/name"),
         (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
@@ -116,7 +115,7 @@ def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("mib", "code"), [(120, 3), (230, 0)])
 def test_a_small_address_space(mib: int, code: int) -> None:
-    """OpenBLAS would end the process in lines of its own, or interrupt it."""
+    """OpenBLAS would print its own errors and exit, or send SIGINT."""
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (mib << 20, mib << 20))
     words = [sys.executable, "-P", "-m", "ggbench", "results", "--json"]
     ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
@@ -165,3 +164,16 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )  # fmt: skip
     assert ran.stdout == "{\n"
     assert ran.stderr == ""
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("text", ["1k", "1K", "1,024", "1_024", "1024"])
+def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
+    ran = ggbench("plan", "twin:qwen1.5-0.5b", "q8_0", "--json", "-c", text)
+    assert [row["n_ctx"] for row in ran.json["rows"]] == [1024]
+    assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
+
+
+@pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
+def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
+    assert "tokens" in ggbench("tui", "--n-gen", text).err

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import ContextProven, Loaded, Opened
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
@@ -127,7 +126,6 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """The list says what it found; shown again it is the same certificate, as text and as JSON."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
     run_id = ran.json["run_id"]
 

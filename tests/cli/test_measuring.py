@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
@@ -114,7 +113,6 @@ def test_bad_placement_is_a_usage_error(
 
 
 def edged() -> Answer:
-    """A worker in which contexts above 8192 do not fit, unless they are dry."""
     is_dry = False
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
@@ -189,7 +187,7 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_the_command_that_measures_again_is_whole(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """In one line of any length, so that it can be copied from a pipe as well."""
+    """It is one line of any length, so that it can be copied from a pipe."""
     ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "2GiB")
     (again,) = [line for line in ran.out.splitlines() if line.startswith("Again: ")]
     assert again.rstrip().endswith(" -n 300 --threads 2 --memory-limit 2GiB")

@@ -61,7 +61,7 @@ def test_a_disk_without_models_says_what_to_do(ggbench: Run) -> None:
 
 
 def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio: Path) -> None:
-    """In the table; JSON escapes them, so that programs find the file."""
+    """The table defuses them; JSON escapes them, so that programs find the file."""
     path = lm_studio / "red\x1b[31m\u202e[bold]-q8_0.gguf"
     path.write_bytes(gguf_bytes("\x1b[2Jevil"))
     shown = ggbench("models", "--dir", lm_studio).out

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture
 def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A user without a home, as in a container that runs under a number of its own; returns the current folder."""
+    """A user without a home, as in a container with an arbitrary uid; the value is the current folder."""
 
     def unknown(_uid: int) -> None:
         raise KeyError
@@ -29,7 +29,7 @@ def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_user_without_a_home_is_told_what_to_set(
     named: str | None, no_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing lands in a folder named `~`, which older platformdirs would name."""
+    """Nothing is written to a folder named `~`, which older platformdirs return."""
     if named:
         monkeypatch.setattr(type(paths._dirs), "user_data_dir", named)
     with pytest.raises(UsageError, match="no home") as caught:

@@ -16,7 +16,7 @@ CARD = ("--gpu", "rtx-3060")
 
 
 def test_the_json_of_a_pick(ggbench: Run) -> None:
-    """Every quant with three caches; q6_k with a q8_0 cache is the best that holds 16k beside 12 GB, as plan has it."""
+    """Each quant has three caches; q6_k with a q8_0 cache is the best that fits 16k in 12 GB, as in plan."""
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
     assert ran.code == ExitCode.DONE
     document = ran.json
@@ -26,7 +26,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert pick["speed_basis"] == "bound"
     assert pick["quality"]["kld"] is None
     assert pick["quality"]["weights"]["basis"] == "published typical"
-    assert "Memory decides" in pick["reason"]
+    assert "would come first, but misses a context of" in pick["reason"]
     assert "Not known: what a q8_0 cache loses" in pick["reason"]
     assert len(document["candidates"]) == 24
     assert document["nearest_miss"] is None
@@ -39,7 +39,6 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
 
 
 def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
-    """Exit code 3, the nearest miss, and changes that would make it fit."""
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "200000", "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     document = ran.json
@@ -69,7 +68,7 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     assert free["pick"]["quant"] == "q8_0"
     assert fast["pick"]["quant"] == "q4_k_m"
     assert fast["pick"]["meets"] is None
-    assert "Speed decides" in fast["pick"]["reason"]
+    assert "would come first, but misses 50.0 tok/s" in fast["pick"]["reason"]
     assert strict["pick"] is None
 
 
@@ -136,7 +135,7 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
 def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DONE
-    assert "beyond the training context of 32,768" in ran.out
+    assert "longer than the training context of 32,768" in ran.out
 
 
 def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:

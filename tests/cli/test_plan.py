@@ -39,7 +39,7 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
-    """q8_0 keeps 34 bytes for 32 numbers, so K and V take 34/64 of f16; flash attention keeps compute flat."""
+    """q8_0 stores 32 numbers in 34 bytes, 34/64 of f16; flash attention keeps the compute buffer small."""
     options = ("plan", "qwen1.5-4b", "q4_k_m", "--gpu", "4090", "--n-ctx", "32768", "--json")
     [plain] = ggbench(*options).json["rows"]
     [quantized] = ggbench(*options, "--type-k", "q8_0", "--type-v", "q8_0").json["rows"]

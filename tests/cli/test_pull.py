@@ -15,7 +15,6 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress
 from ggbench.hub.part_file import PART_SUFFIX
 from ggbench.hub.repo_records import repo_folder
-from ggbench.models import sources
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 
@@ -29,7 +28,7 @@ def repo(hub: TestHub, tiny_twin: Path) -> str:
 
 
 def leave_part(repo: str, file: Path) -> None:
-    """The first MiB of a file, as a pull leaves it that was interrupted."""
+    """Write the first MiB of a file, as an interrupted pull leaves it."""
     content = file.read_bytes()
     blobs = repo_folder(HubAccess.from_environment(), repo) / "blobs"
     blobs.mkdir(parents=True)
@@ -132,6 +131,6 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sources, "list_repo", list_repo)
+    monkeypatch.setattr("ggbench.hub.listing.list_repo", list_repo)
     ran = ggbench("pull", repo, "q8_0")
     assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
-from ggbench.engines.workloads import Score
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker

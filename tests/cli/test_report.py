@@ -158,7 +158,7 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
         (["-o", "x.html"], "no run was given"),
         (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
         (["1", "-o", "x.pdf"], "'.pdf' is not a format of a report"),
-        (["1", "-o", "x"], "the file's name has no ending"), (["99", "-o", "x.html"], "no run named '99'"),
+        (["1", "-o", "x"], "'x' is not a format of a report"), (["99", "-o", "x.html"], "no run named '99'"),
         (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),
         (["2", "-o", "x.png"], "there is nothing to draw of these runs"),
         (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"), (["1"], "Missing option"),
@@ -200,7 +200,7 @@ def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: s
 
 @pytest.mark.parametrize("ending", ["html", "svg", "png"])
 def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: str) -> None:
-    """V8 would end the process by a trap, with a trace of its own."""
+    """V8 would crash the process with its own stack trace."""
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
     words = [sys.executable, "-P", "-m", "ggbench", "report", "1", "-o", str(target / f"r.{ending}")]
     ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
@@ -212,7 +212,6 @@ def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: s
 
 
 def test_models_are_apart(ggbench: Run, target: Path) -> None:
-    """Runs of two models have a section each, and only those of one are compared."""
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with Store.open(path) as store:

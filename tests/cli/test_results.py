@@ -78,7 +78,7 @@ def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> N
 def test_inspect_of_a_download_that_stopped(
     ggbench: Run, tiny_twin: Path, tmp_path: Path, machine: FakeMachine
 ) -> None:
-    """The header has it all, so it is shown with what is missing; a run of it is refused before anything is loaded."""
+    """The header is complete, so it is shown; a run is refused before anything is loaded."""
     path, size = tmp_path / "begun-q8_0.gguf", tiny_twin.stat().st_size
     path.write_bytes(tiny_twin.read_bytes()[:-100_000])
     whole, begun = (ggbench("inspect", each, "--json").json for each in (tiny_twin, path))
@@ -141,7 +141,7 @@ def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
 def test_a_finished_run_names_the_command_that_shows_it(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """On stderr, so that data on stdout stays data; of a sweep the command that compares its runs."""
+    """It is on stderr; for a sweep it is the command that compares its runs."""
     assert "Stored as run 1: ggbench results show 1" in ggbench("decode", tiny_twin, "-n", "300").err.splitlines()
     assert "Stored as run 2: ggbench results show 2" in ggbench("prefill", tiny_twin, "--json").err.splitlines()
     assert "Stored as run 3: ggbench results show 3" in ggbench("bench", tiny_twin, "-n", "64").err.splitlines()

@@ -18,7 +18,6 @@ from tests.cli.validation import check_document
 
 @pytest.mark.parametrize("name", sorted(documents()))
 def test_each_schema_is_json_schema_and_names_its_document(name: str) -> None:
-    """By the metaschema of its dialect, and without a reference out of itself."""
     schema = schema_of(documents()[name])
     Draft202012Validator.check_schema(schema)
     assert schema["title"] == f"ggbench.{name}/1"
@@ -28,24 +27,23 @@ def test_each_schema_is_json_schema_and_names_its_document(name: str) -> None:
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    """Under its name, that of its subcommand, or that of its group."""
     known = documents()
     for path in _commands_with_json(cli, ()):
         assert ".".join(path) in known or path[0] in known, path
 
 
 def test_help_lists_the_schemas_and_prints_one(ggbench: Run) -> None:
-    """Fields are described by the docstrings of the records: a figure's unit, and what null means."""
+    """The records' docstrings describe the fields: units, and the meaning of null."""
     listed = ggbench("help", "schema").out
     assert all(f"  {name} " in listed for name in documents())
     assert ggbench("help", "schema", "nothing").code == 2
     planned = ggbench("help", "schema", "plan").json["$defs"]["Row"]["properties"]["planned_n_ctx"]
-    assert planned["description"] == "The longest context within the budget; null where not even 256 tokens are."
+    assert planned["description"] == "The longest context within the budget; null if not even 256 tokens fit."
     assert planned["anyOf"] == [{"type": "integer"}, {"type": "null"}]
 
 
 def test_a_plan_of_a_cluster_is_as_its_schema_says() -> None:
-    """Which no test of the commands prints, as it takes machines."""
+    """No test of a command prints it, since it needs several machines."""
     best = ClusterSplit(n_layers=(8, 0), b_ms=2.0, at_n_ctx_ms=4.0)
     speed = DeviceSpeed(device="RPC0[a:1]", server="a:1", layer_ms=0.2, kv_ms=0.001, output_ms=0.4, link_ms=0.1)
     without = (("a:1", None), ("this machine", best))
@@ -59,7 +57,6 @@ def test_a_plan_of_a_cluster_is_as_its_schema_says() -> None:
     ids=["a row without its keys", "a wrong type", "a key too many", "null where a list belongs"],
 )
 def test_a_document_that_differs_from_its_schema_fails(change: dict[str, object]) -> None:
-    """Else the check of what the commands print would show nothing."""
     content: dict[str, object] = {"search": "x", "rows": []}
     check_document(SEARCH.text(content))
     with pytest.raises(AssertionError, match=r"models\.search"):

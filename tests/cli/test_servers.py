@@ -35,7 +35,6 @@ def serve() -> Iterator[Serve]:
 
 
 def _later(fault: Callable[[Handler, Request], None], n_before: int = N_BEFORE) -> Fault:
-    """A fault of every generation but the first few."""
     seen: list[str] = []
 
     def apply(handler: Handler, request: Request) -> bool:

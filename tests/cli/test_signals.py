@@ -22,7 +22,7 @@ LONG = ("-n", "3000", "-c", "8192", "--bandwidth", "10GB/s")
 
 @contextlib.contextmanager
 def decoding(twin: Path, *, ignores: str = "", terminal: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """`ggbench decode` in a process of its own, once it has stored samples."""
+    """Start `ggbench decode` in a process, and return when it has stored samples."""
     code = (
         f"import signal, sys; [signal.signal(getattr(signal, n), signal.SIG_IGN) for n in {ignores.split()!r}];"
         f"from ggbench.cli.main import main; main(sys.argv[1:])"
@@ -46,7 +46,7 @@ def decoding(twin: Path, *, ignores: str = "", terminal: int | None = None) -> I
 
 
 def assert_kept_without_orphans(process: subprocess.Popen[bytes], workers: list[psutil.Process]) -> None:
-    """The command ends as after Ctrl-C: with its code, its run as far as it came, and its worker gone."""
+    """Assert that the command ended as after Ctrl-C: its exit code, a partial run, and no worker left."""
     assert process.wait(timeout=30) == ExitCode.INTERRUPTED
     assert workers
     assert psutil.wait_procs(workers, timeout=5)[1] == []
@@ -90,7 +90,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tiny_twin: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_while_a_module_is_imported_has_its_exit_code(name: str) -> None:
-    """CPython would end `python -m` by a SIGINT of its own where the interrupt met an exec(), as of a dataclass."""
+    """CPython would kill `python -m` with SIGINT if the interrupt came during an exec(), as in a dataclass."""
     code = (
         "import os, runpy, signal, sys\n"
         "import click\n"

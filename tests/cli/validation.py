@@ -14,7 +14,7 @@ START = '{\n  "schema": "ggbench.'
 
 
 def check_document(text: str) -> None:
-    """Raise AssertionError unless it has all the keys of its schema, no others, and values of the right types."""
+    """Raise AssertionError unless it has exactly the keys of its schema, with values of the right types."""
     document = json.loads(text)
     name = document["schema"].removeprefix("ggbench.").removesuffix("/1")
     errors = [f"{each.json_path}: {each.message[:300]}" for each in _validator(name).iter_errors(document)]
@@ -27,7 +27,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """The schema without the allowance for keys that later versions add."""
+    """Return the schema without the allowance for keys that later versions add."""
     if isinstance(schema, list):
         return [_closed(each) for each in schema]
     if not isinstance(schema, dict):

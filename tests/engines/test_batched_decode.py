@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ggbench.engines.contract import BatchedDecode
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.c_functions import lib
@@ -14,7 +15,6 @@ from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
 from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import BatchedDecode
 
 pytestmark = pytest.mark.llama
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Decode, Prefill, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
 from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams

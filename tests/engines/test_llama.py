@@ -9,13 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Decode, Prefill, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.gguf_file.header import read_model_file
 
 pytestmark = pytest.mark.llama

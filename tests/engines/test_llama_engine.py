@@ -7,12 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Source
+from ggbench.engines.contract import Decode, EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Loaded, MemoryKind, Opened, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.workloads import Decode
 from tests.fakes.engine import Bench, Script
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Decode
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
 from ggbench.engines.llama import rpc_client
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import Decode
 from tests.engines.test_llama_engine import HEALTHY, SETUP, llama_bench
 from tests.fakes.rpc_server import answers, listening, refusing, speaks
 

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Source, Workload
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Prefill,
+    ProveContext,
+    Score,
+    Source,
+    Workload,
+)
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.c_functions import lib
@@ -16,7 +25,6 @@ from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
 from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Score
 from ggbench.units import MIB
 from tests.engines.test_batched_decode import _KEPT
 

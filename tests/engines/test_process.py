@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, Request
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import Decode
 
 FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
 DECODE = Decode(n_prompt=25, n_gen=3)

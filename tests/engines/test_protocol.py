@@ -4,7 +4,18 @@ import msgspec
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Workload
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Prefill,
+    ProveContext,
+    Request,
+    RowsFile,
+    Score,
+    Tokenize,
+    Workload,
+)
 from ggbench.engines.events import (
     ContextProven,
     Loaded,
@@ -19,16 +30,6 @@ from ggbench.engines.events import (
     Tokenized,
 )
 from ggbench.engines.llama.config import LlamaConfig, LlamaRequest, LoadModel, MakeContext
-from ggbench.engines.workloads import (
-    BatchedDecode,
-    Decode,
-    DecodeAtDepth,
-    Prefill,
-    ProveContext,
-    RowsFile,
-    Score,
-    Tokenize,
-)
 
 SETUP = LlamaConfig(
     n_ctx=512, type_k="q8_0", tensor_split=(0.25, 0.75), split_mode="row", n_cpu_moe=3,

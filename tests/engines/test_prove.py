@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Opened, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ggbench.engines.contract import RowsFile, Score
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Scored
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import RowsFile, Score
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama

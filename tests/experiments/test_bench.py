@@ -3,13 +3,12 @@
 import threading
 from collections.abc import Iterator
 
-from ggbench.cli.bench_runs import run_bench
+from ggbench.cli.bench import run_bench
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
 from ggbench.models.targets import Target
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.run import Run

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.contract import Decode, Prefill
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.targets import Target

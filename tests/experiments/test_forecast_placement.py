@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from ggbench.decisions import known
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings

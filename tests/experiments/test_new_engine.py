@@ -1,6 +1,7 @@
 """The test of the design: an engine is one folder, here outside the package, and no other line names it.
 
-Its MODEL, its options and its runs go through the command line, the store, the results, a comparison and a report.
+Its MODEL, its options and its runs go through the command line, the store, the results, a comparison, a report and
+the TUI.
 """
 
 from __future__ import annotations
@@ -12,15 +13,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from textual.pilot import Pilot
 
 from ggbench import engines
 from ggbench.engines.contract import config_type, engine_module
 from ggbench.errors import StoreError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.fields import reproduce
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_one
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.session import run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
+from ggbench.tui.work_queue import WorkState
 from tests.fakes import engines as planted
+from tests.fakes.driving import press
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import (  # noqa: F401 - fixtures
+    Drive,
+    drive,
+    jobs,
+    pilots_look_at_the_app,
+    planner,
+    services,
+)
 
 FOLDER = str(Path(planted.__path__[0]))
 _MAIN = f"""
@@ -67,6 +87,22 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(inst
     report = tmp_path / "report.md"
     assert ggbench("report", 1, 2, "-o", report)[0] == 0
     assert "planted:tiny" in report.read_text()
+
+
+def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Services, drive: Drive) -> None:  # noqa: F811
+    target = resolve_one(parse_model("planted:tiny:p1"))
+    job = Job(experiment_of("decode"), target, config_type("planted")(), DecodeSettings(300))
+    real = replace(services, open_store=Store.open, run_context=lambda store, _: run_context(store))
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.run_queue.add([job])
+        await queue.idle()
+        assert app.run_queue.items[0].state is WorkState.DONE
+        assert "planted:tiny" in await press(app, pilot, "3")
+        assert "Again: ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "end")
+
+    drive(GgbenchApp(real), steps, (160, 80))
 
 
 def test_what_it_cannot_do_is_said_with_its_reason() -> None:

@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import BatchedDecode, Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.workloads import BatchedDecode
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings

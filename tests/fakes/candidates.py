@@ -8,7 +8,6 @@ from ggbench.units import GIB
 
 
 def around(value: float, error: float = 0.0) -> Expected:
-    """The value with an interval of that share on either side."""
     return Expected(value, value * (1 - error), value * (1 + error))
 
 
@@ -19,7 +18,6 @@ def measured_loss(nats: float, error: float = 0.02) -> Loss:
 def turn_of(
     tok_s: float, error: float = 0.05, basis: SpeedBasis = "measured", turn_s: float | None = None
 ) -> TurnSpeed:
-    """A speed, of a bound the best that is possible."""
     seconds = 300 / tok_s if turn_s is None else turn_s
     if basis == "bound":
         return TurnSpeed(Expected(tok_s, 0.0, tok_s), None, basis, "bandwidth")

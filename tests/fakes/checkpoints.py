@@ -19,13 +19,11 @@ GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}
 
 
 def tensors_of(values: Mapping[str, object], method: str = "bf16") -> list[Stored]:
-    """Return the tensors of a config as this method stores them."""
     parameters = read_layout(Config("test", values)).parameters
     return [stored for parameter in parameters for stored in METHODS[method].stored(parameter, "bf16")]
 
 
 def safetensors_bytes(tensors: Sequence[Stored]) -> bytes:
-    """Return the length and header of a file with these tensors."""
     end, header = 0, {}
     for tensor in tensors:
         entry = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [end, end + tensor.n_bytes]}

@@ -23,7 +23,6 @@ def _lines(handler: Handler, request: Request) -> Iterator[Said]:
 
 
 def _begin(handler: Handler, request: Request) -> Iterator[Said]:
-    """Send the first tokens; return the rest of the stream."""
     lines = _lines(handler, request)
     handler.begin_stream()
     for said in islice(lines, 2 * AFTER):
@@ -51,7 +50,6 @@ def hangs_at_once(handler: Handler, request: Request) -> None:
 
 
 def pings(handler: Handler, request: Request) -> None:
-    """Keep the connection alive with comments, and generate nothing."""
     _begin(handler, request)
     while not handler.endpoint.closing.wait(0.02):
         handler.chunk(b": ping\n\n")
@@ -71,14 +69,12 @@ def drips_its_head(handler: Handler, request: Request) -> None:
 
 
 def half_a_line(handler: Handler, request: Request) -> None:
-    """End in the middle of a line, properly by HTTP."""
     rest = _begin(handler, request)
     handler.chunk(next(rest).line[:20])
     handler.wfile.write(b"0\r\n\r\n")
 
 
 def ends_early(handler: Handler, request: Request) -> None:
-    """End between two lines without an end of the generation."""
     _begin(handler, request)
     handler.wfile.write(b"0\r\n\r\n")
 
@@ -103,7 +99,6 @@ def wrong_types(handler: Handler, request: Request) -> None:
 
 
 def deep_json(handler: Handler, request: Request) -> None:
-    """Send JSON nested more deeply than a parser's stack."""
     _begin(handler, request)
     handler.chunk(b'data: {"error": ' + b"[" * 200_000 + b"\n\n")
     handler.wfile.write(b"0\r\n\r\n")
@@ -149,8 +144,6 @@ def _numbered(line: bytes, handler: Handler) -> bytes:
 
 
 def _changed(change: Callable[[dict[str, object]], None]) -> Callable[[Handler, Request], None]:
-    """Send a stream each of whose documents is changed."""
-
     def fault(handler: Handler, request: Request) -> None:
         def lines() -> Iterator[Said]:
             for said in _lines(handler, request):
@@ -178,13 +171,11 @@ def _timings(**values: object) -> Callable[[dict[str, object]], None]:
 
 
 def fewer_tokens(handler: Handler, request: Request) -> None:
-    """End properly after fewer tokens than were asked for."""
     asked = {name: AFTER for name in ("n_predict", "max_tokens") if name in request.body}
     handler.stream(handler.endpoint.voice.stream(request.path, {**request.body, **asked}))
 
 
 def more_tokens(handler: Handler, request: Request) -> None:
-    """End properly after three tokens more than were asked for."""
     asked = {name: request.body[name] + 3 for name in ("n_predict", "max_tokens") if name in request.body}
     handler.stream(handler.endpoint.voice.stream(request.path, {**request.body, **asked}))
 
@@ -198,7 +189,6 @@ def not_found(handler: Handler, request: Request) -> None:
 
 
 def loading(handler: Handler, request: Request) -> None:
-    """Still load the model, as llama-server says it."""
     handler.document(503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}')
 
 
@@ -257,8 +247,6 @@ def everywhere(fault: Callable[[Handler, Request], None]) -> Fault:
 
 
 def of_streams(fault: Callable[[Handler, Request], None]) -> Fault:
-    """Return a fault of generations; every document is well."""
-
     def apply(handler: Handler, request: Request) -> bool:
         if not handler.endpoint.voice.is_streamed(request.path, request.body):
             return False

@@ -7,7 +7,17 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Engine, EngineConfig, Request, Source
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Engine,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Request,
+    Source,
+)
 from ggbench.engines.endings import Cancelled, Completed, Ending
 from ggbench.engines.events import (
     Allocated,
@@ -25,7 +35,6 @@ from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
-from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
 from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
 from ggbench.runs.session import RunContext
@@ -131,13 +140,13 @@ def fake_rig(
 
 GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
 WORKER_PID = 1
-"""Of the stand-in for the worker."""
+"""The fake worker's."""
 CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
 PLACES = protocol.Devices({"CUDA0": MemoryKind.GPU, "CPU": MemoryKind.HOST, "CPU_Mapped": MemoryKind.HOST})
 
 
 def on_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
-    """As a worker in good health whose weights lie on a GPU."""
+    """Answer as a healthy worker whose weights are on a GPU."""
     if isinstance(request, LoadModel):
         yield PLACES
         yield protocol.Log(2, f"load_tensors: {CUDA}")
@@ -194,7 +203,6 @@ class FakeTransport:
         self.closed = False
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """Yield what the script has for a request of this type."""
         self.requests.append(request)
         yield from self.script[type(request)]
 

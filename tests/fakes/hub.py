@@ -145,7 +145,6 @@ class TestHub:
             self._cues.clear()
 
     def sent_bytes(self, path_glob: str = "*") -> int:
-        """Return the bytes of files sent over all requests whose path matches."""
         with self.lock:
             return sum(each.sent_bytes for each in self.requests if fnmatch.fnmatchcase(each.path, path_glob))
 
@@ -153,7 +152,6 @@ class TestHub:
         self.requests.clear()
 
     def take_fault(self, path: str, kinds: tuple[type, ...]) -> Fault | None:
-        """Return and consume the first fault of these kinds for the path."""
         with self.lock:
             for cue in self._cues:
                 if isinstance(cue.fault, kinds) and fnmatch.fnmatchcase(path, cue.path_glob):

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
-from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.experiments.quality.measure import largest_here, quality_jobs
@@ -35,13 +34,11 @@ def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaConfig | None = N
 
 
 def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
-    """A search for the largest context of each target."""
     experiment = experiment_of("maxctx")
     return [Job(experiment, target, setup, MaxctxSettings()) for target in targets]
 
 
 def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
-    """A quality run of every quant in a folder beside the largest, 8 chunks at a time."""
     targets = resolve(parse_model(str(folder)))
     settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
     return quality_jobs(targets, LlamaConfig(), settings, largest_here(targets), (("f16", "f16"),))
@@ -86,7 +83,6 @@ class Gate:
     opened: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """As a worker in good health, but for the wait in the timed decode."""
         for item in obey(request):
             if isinstance(item, Steps) and isinstance(request, Decode) and item.first_position > 200:
                 self.reached.set()
@@ -95,7 +91,6 @@ class Gate:
 
 
 def small_context(request: Request) -> Iterator[protocol.Message | Ending]:
-    """A machine where contexts up to 2,048 tokens work."""
     match request:
         case MakeContext(setup) if (setup.n_ctx or 0) > 2048:
             yield OutOfMemory("context", "failed to allocate the KV cache")

@@ -9,14 +9,13 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 W, B = 2064.0, 13.12
-"""Of the article's 7B at 16 bits on its GPU (section 4.4)."""
+"""The article's 7B at 16 bits on its GPU (section 4.4)."""
 
 NOISE = 0.03
 """Standard deviation over B."""
 
 
 def positions(n: int) -> Floats:
-    """Those of n tokens decoded after a prompt of 25."""
     return np.arange(26, 26 + n, dtype=np.float64)
 
 

@@ -30,7 +30,6 @@ SERIES = "decode/p25/b1/r0"
 
 
 def start(model: str = "twin:qwen1.5-0.5b", quant: str = "q4_k_m", command: str | None = None) -> RunHead:
-    """What is known of a decode before it measures anything."""
     n_bytes = round(BPW.get(quant, 4.0) * 77e6)
     subject = Subject(
         model=model, quant=quant, source="twin", file=f"/cache/twins/{quant}.gguf", file_bytes=n_bytes,
@@ -48,12 +47,10 @@ def start(model: str = "twin:qwen1.5-0.5b", quant: str = "q4_k_m", command: str 
 
 
 def start_search() -> RunHead:
-    """What is known of a search before it probes anything."""
     return replace(start(), kind="maxctx", settings=MaxctxSettings())
 
 
 def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
-    """A completed run whose samples lie around a line."""
     run_id = store.begin(head)
     position = np.arange(26, 26 + n_gen)
     noise = np.random.default_rng(run_id).normal(0, 0.05, n_gen)
@@ -145,7 +142,6 @@ def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
 def search_of(
     run: Run, max_n_ctx: int | None, *, proven: bool = True, outcome: Outcome = Outcome.COMPLETED, reason: str = ""
 ) -> Run:
-    """A search for the largest context of what the run measured."""
     first_fail = None if max_n_ctx is None else max_n_ctx + 256
     probes = () if max_n_ctx is None else (Probe(max_n_ctx, "alloc", Outcome.COMPLETED, 0.3),)
     result = MaxctxResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)

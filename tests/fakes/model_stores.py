@@ -49,7 +49,6 @@ def put_blob(root: Path, content: bytes) -> str:
 
 
 def ollama_manifest(digest: str, config_digest: str = "") -> bytes:
-    """A manifest with weights, a projector and a template."""
     layers = [
         {"mediaType": "application/vnd.ollama.image.projector", "digest": f"sha256:{'b' * 64}", "size": 1},
         {"mediaType": "application/vnd.ollama.image.model", "digest": digest, "size": 1},
@@ -60,7 +59,6 @@ def ollama_manifest(digest: str, config_digest: str = "") -> bytes:
 
 
 def put_in_ollama(root: Path, content: bytes, model: str = "llama3.2", tag: str = "1b", file_type: str = "") -> Path:
-    """A model of Ollama's library; returns its blob."""
     digest = put_blob(root, content)
     config = put_blob(root, json.dumps({"model_format": "gguf", "file_type": file_type}).encode())
     put_manifest(root, f"manifests/registry.ollama.ai/library/{model}/{tag}", ollama_manifest(digest, config))

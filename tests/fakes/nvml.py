@@ -153,7 +153,6 @@ def _missing_functions(driver: str) -> set[str]:
 
 
 def _card(gpu: Element) -> Card:
-    """One GPU's report, without what it calls N/A or does not have."""
     total, free = (_number(gpu, f"fb_memory_usage/{name}", _MIB) for name in ("total", "free"))
     temperature, sm_clock, memory_clock, highest_memory_clock = (
         _number(gpu, path)
@@ -191,7 +190,6 @@ def _number(element: Element, path: str, scale: int = 1) -> int | None:
 
 
 def _processes(gpu: Element, letter: str) -> list[Card] | None:
-    """The programs of a type: C computes, G draws, C+G does both."""
     group = gpu.find("processes")
     if group is None:
         return None

@@ -10,11 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.targets import Target
@@ -37,11 +36,11 @@ class PlantedMachine:
     seed: int
     effects: Effects = field(default_factory=dict)
     at_depth: Effects = field(default_factory=dict)
-    """Of steps far into a context alone."""
+    """Applies only to steps far into a context."""
     noise: float = 0.02
     """Standard deviation of a measurement, as a share of it."""
     step_noise: float = 0.02
-    """Of a single step in it."""
+    """Applies to a single step in it."""
     drift_per_s: float = 0.0
     """Share by which the machine is slower after each second."""
     jump_at_s: float = math.inf
@@ -72,7 +71,6 @@ class PlantedMachine:
         return self.seconds
 
     def cost(self, setup: LlamaConfig, n_depth: int) -> float:
-        """Return the time of a step over that of the defaults, without noise."""
         planted = [self.effects, self.at_depth] if n_depth > 1 else [self.effects]
         return math.prod(
             factor for effects in planted for (name, value), factor in effects.items() if getattr(setup, name) == value
@@ -119,7 +117,6 @@ class PlantedMachine:
             yield
 
     def rig(self, store: Store | None = None) -> RunContext:
-        """A rig all of whose workers are of this machine."""
         return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 
     def tune(self, target: Target, settings: TuneSettings, setup: LlamaConfig | None = None) -> Run:

@@ -6,7 +6,6 @@ MIB = 1 << 20
 
 
 def a_projector(architecture: str = "clip", type_id: int = 1, n_rows: int = MIB // 4) -> bytes:
-    """A matrix of 6 x `n_rows` in F16 and a bias of as many in F32: 16 bytes for each row, 4 MiB."""
     keys = Encoder().key("general.architecture", STRING, architecture).key("clip.has_vision_encoder", BOOL, True)
     keys = keys.key("clip.projector_type", STRING, "mlp").key("clip.vision.block_count", U32, 2)
     keys = keys.key("clip.vision.attention.layer_norm_epsilon", F32, 1e-5)

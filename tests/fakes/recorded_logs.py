@@ -11,7 +11,6 @@ NAMES = tuple(sorted(file.stem for file in RECORDED.glob("*.log")))
 
 
 def lines_of(name: str) -> list[str]:
-    """A recorded log without the line that says where it is from."""
     source, *lines = (RECORDED / f"{name}.log").read_text(encoding="utf-8").splitlines()
     assert source.startswith("# https://")
     return lines

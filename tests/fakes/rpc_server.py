@@ -77,8 +77,6 @@ def is_silent(client: socket.socket) -> None:
 
 
 def answers(data: bytes) -> Behaviour:
-    """Write these bytes whatever was asked, then close."""
-
     def behave(client: socket.socket) -> None:
         client.recv(1 << 16)
         client.sendall(data)

@@ -21,8 +21,6 @@ from ggbench.tui.screens.run import RunScreen
 
 @dataclass(frozen=True, slots=True)
 class RealServices:
-    """Of this machine, with a bandwidth that need not be measured first."""
-
     reader: MachineReader
 
     def open_store(self) -> Store:

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Request, Score, Tokenize
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Scored, Tokenized
-from ggbench.engines.workloads import Score, Tokenize
 from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from tests.conftest import TINY
@@ -21,8 +20,6 @@ from tests.fakes.watched import WAIT_S
 
 
 def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Answer:
-    """A worker whose model finds every token equally hard."""
-
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
             case Tokenize():

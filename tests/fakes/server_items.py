@@ -22,13 +22,12 @@ Script = Callable[[int, Generate], Iterator[Item]]
 """The stream of the request of an index among those sent together."""
 
 B_NS, NS_PER_TOKEN, PROMPT_NS_PER_TOKEN = 10_000_000, 5_000, 1_000_000
-"""Of the line that `on_a_line` answers on: B 10 ms, W 200 tokens/ms; a prompt takes 1 ms a token."""
+"""The line of `on_a_line`: B 10 ms, W 200 tokens/ms; a prompt takes 1 ms a token."""
 NETWORK_NS = 3_000_000
-"""Of every arrival, beyond the server's own clock."""
+"""Delay of every arrival on top of the server's own clock."""
 
 
 def step_ns(n_prompt: int, n: int) -> int:
-    """Return how long the n-th decode step after a prompt takes, from 1."""
     return B_NS + (n_prompt + n - 1) * NS_PER_TOKEN
 
 

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Request, Stage
+from ggbench.engines.contract import EngineConfig, ProveContext, Request, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, MemoryKind, Opened, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.machine.condition import environment
@@ -129,7 +128,6 @@ def search(
 def found(
     rig: RunContext, target: Target, setup: LlamaConfig | None = None, **settings: bool
 ) -> tuple[MaxctxResult, Run]:
-    """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error
     return context_of(finished.run), finished.run

@@ -24,7 +24,6 @@ def add_tiny_repo(hub: TestHub) -> None:
 
 
 def tiny_listing(hub: TestHub) -> RepoListing:
-    """Its listing: the file, then the one of three shards."""
     ((commit, held),) = hub.repos[REPO].commits.items()
 
     def variant(quant: str, paths: Sequence[str]) -> RepoVariant:

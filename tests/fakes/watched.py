@@ -38,7 +38,6 @@ class WatchedQueue(Generic[Queue]):
         await asyncio.to_thread(self.wait, reached)
 
     def wait(self, reached: Callable[[Queue], bool]) -> None:
-        """Until the queue is so; fails where it never is."""
         with self._changed:
             assert self._changed.wait_for(lambda: reached(self.queue), WAIT_S), self.queue.items
 
@@ -49,5 +48,4 @@ class WatchedQueue(Generic[Queue]):
 
 
 def watched_runs(services: Any) -> WatchedQueue[RunQueue]:  # noqa: ANN401 - any with these two
-    """A queue of runs with fake services."""
     return WatchedQueue(RunQueue(services.open_store, services.run_context, lambda: None))

@@ -9,7 +9,6 @@ TEXT = b" \n = Robert Boulter = \n \n Robert Boulter is an English film , televi
 
 
 def archive(content: bytes = TEXT, member: str = MEMBER, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip file with one member beside others; the same bytes whenever it is made."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as opened:
         for name, held in (("wikitext-2-raw/wiki.train.raw", b"train"), (member, content)):

@@ -6,9 +6,9 @@ import sys
 import time
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Decode
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaRequest
-from ggbench.engines.workloads import Decode
 
 
 def main() -> None:

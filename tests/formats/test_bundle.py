@@ -117,7 +117,6 @@ def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
 
 
 def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) -> Path:
-    """A bundle of one run whose document was changed."""
     content = bundle_of(store, [store.load_run(put_runs(store)[0])])
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         document = json.loads(archive.read("runs/1.json"))

@@ -12,8 +12,6 @@ CODES = {U8: "B", U16: "H", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q"}
 
 @dataclass
 class Encoder:
-    """Packs headers after the GGUF specification, in one byte order."""
-
     order: str = "<"
     version: int = 3
     keys: list[bytes] = field(default_factory=list)

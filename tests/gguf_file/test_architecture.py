@@ -172,7 +172,6 @@ def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorIn
     ],
 )  # fmt: skip
 def test_kv_bytes_are_those_that_llama_cpp_allocates(architecture: str, keys: dict[str, object]) -> None:
-    """K and V over all caches of 1,024 cells, as llama.cpp logs them."""
     keys = BASE | keys
     metadata: dict[str, object] = {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
     metadata |= {f"{architecture}.{key}": value for key, value in keys.items()}
@@ -256,7 +255,6 @@ def test_a_shape_that_cannot_be_is_an_error(keys: dict[str, object]) -> None:
 
 
 def moe(tied: bool) -> ModelFile:
-    """A model with 4 experts of which 2 are used, and every kind of tensor once."""
     tensors = [
         TensorInfo("token_embd.weight", (64, 100), "f16", 12800),
         TensorInfo("blk.0.attn_q.weight", (64, 64), "f16", 8192),

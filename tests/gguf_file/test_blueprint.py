@@ -44,7 +44,6 @@ def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) 
 def test_an_architecture_names_what_it_needs_and_what_it_cannot_have(
     architecture: str, given: dict[str, Any], field: str
 ) -> None:
-    """A shape that llama.cpp would not load, or would load as another, is refused by its field."""
     with pytest.raises(UsageError, match=field):
         msgspec.structs.replace(DENSE, architecture=architecture, **given)
 

@@ -53,13 +53,11 @@ def test_every_type_of_gguf_is_known() -> None:
 
 @pytest.mark.parametrize("n_elements", [80, 31, -32])
 def test_part_of_a_block_is_an_error(n_elements: int) -> None:
-    """No ggml type stores a row of broken blocks, so it has no size."""
     with pytest.raises(GgbenchError, match="blocks of 32"):
         row_bytes("q8_0", n_elements)
 
 
 def run_python(code: str) -> None:
-    """Run code in a fresh process, where nothing has imported gguf."""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

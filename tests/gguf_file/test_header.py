@@ -90,7 +90,7 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
     paths = write_shards(tmp_path, encoder, count=2)
     shard = encoder().key("split.no", U16, 1).key("split.count", U16, 2)
     paths[1].write_bytes(shard.file())
-    with pytest.raises(BadFile, match="hold 1 tensors, its header says '2'"):
+    with pytest.raises(BadFile, match="hold 1 tensors, its header claims '2'"):
         read_model_file(paths[0])
 
 
@@ -205,7 +205,6 @@ def test_a_model_with_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_its_header_alone(tiny_twin: Path, tmp_path: Path) -> None:
-    """What a download has begun with is enough; the copy is as long as the whole file and the original stays."""
     begun = tmp_path / "begun.gguf"
     begun.write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     (tmp_path / "copies").mkdir()

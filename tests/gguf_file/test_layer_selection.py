@@ -106,7 +106,6 @@ def test_values_by_layer_follow_the_selection() -> None:
 def test_what_a_header_cannot_say_is_refused(
     architecture: str, keys: dict[str, object], layers: list[int], reason: str
 ) -> None:
-    """llama.cpp would run other layers than those, or none."""
     model = model_of(architecture, BASE | keys)
     with pytest.raises(Unsupported, match=reason):
         select_layers(model, model.metadata, layers)

@@ -94,9 +94,9 @@ N_SEQUENCES = 64
 @dataclass(frozen=True)
 class Caches:
     kv_bytes: tuple[float, ...]
-    """Of each KV cache of 1,024 cells: the layers without a window, then those with one."""
+    """One for each KV cache of 1,024 cells: the layers without a window, then those with one."""
     state_bytes: float
-    """Of one sequence."""
+    """For one sequence."""
 
 
 def caches_of(architecture: str, keys: Keys) -> Caches:

@@ -99,7 +99,6 @@ class Trickle:
 
 
 def test_a_source_may_hand_out_a_few_bytes_at_a_time(small_model: "Encoder") -> None:
-    """Short reads are normal for a remote source, and no weights are fetched for a header."""
     source = Trickle(small_model.file())
     header = read_header(source, len(source.raw), "x.gguf")
     assert values_of(header) == values_of(parse(small_model.file()))
@@ -127,7 +126,6 @@ def test_a_truncated_file_says_how_much_is_missing(small_model: "Encoder") -> No
 
 
 def absurd(encoder: "type[Encoder]") -> dict[str, bytes]:
-    """Headers whose claims no file of their size can hold."""
     build = encoder()
     key = build.text("k")
     deep = b"".join(build.pack("IQ", ARRAY, 1) for _ in range(1000))

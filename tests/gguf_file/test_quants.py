@@ -17,7 +17,6 @@ from ggbench.gguf_file.quants import (
 
 
 def model_file(file_name: str, file_type: object = None) -> ModelFile:
-    """A model file of which only the name and the file type matter."""
     return ModelFile(
         name=file_name, paths=(Path("models") / file_name,), file_bytes=0, version=3, big_endian=False,
         architecture="qwen2", metadata={} if file_type is None else {"general.file_type": file_type}, tensors=(),

@@ -13,7 +13,6 @@ import msgspec.structs
 import numpy as np
 import pytest
 
-from ggbench.errors import UsageError
 from ggbench.files import PART_SUFFIX
 from ggbench.gguf_file import quantizer
 from ggbench.gguf_file.header import read_model_file
@@ -21,6 +20,8 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
 from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
 from ggbench.gguf_file.twin_writer import group_twins, write_twin
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published import load_published
 from tests.conftest import TINY
 
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
@@ -92,10 +93,18 @@ def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
     assert current() == before
 
 
-@pytest.mark.parametrize("quant", ["iq1_s", "iq2_xxs"])
-def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
-    with pytest.raises(UsageError, match=f"{quant} needs an importance matrix"):
-        plan_twin(DENSE, [quant], name="tiny")
+def test_bpw_of_every_quant_of_llama_3_1_8b_is_that_of_llama_cpps_table() -> None:
+    """Including those that need an importance matrix; without one IQ3_XXS alone takes other types."""
+    published = {
+        row.quant: row.bpw.value
+        for row in load_published()
+        if row.system == "llama.cpp" and row.model == "llama-3.1-8b" and row.quant and row.bpw
+    }
+    assert len(published) == 24
+    plans = plan_twin(load_catalog().model("llama-3.1-8b").hyper, list(published), name="llama-3.1-8b")
+    planned = {quant: plan.bpw for quant, plan in plans.items()}
+    assert planned.pop("iq3_xxs") == pytest.approx(3.3736, abs=6e-5) != published.pop("iq3_xxs")
+    assert planned == pytest.approx(published, abs=6e-5)
 
 
 def test_the_types_of_a_quant_are_asked_once_of_each_build(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +245,6 @@ def test_llama_cpp_decodes_the_twin_of_a_real_header(tmp_path: Path) -> None:
 
 
 def _logits(path: Path, tokens: list[int]) -> list[float]:
-    """Logits after the last token, by the low-level functions of llama-cpp-python."""
     import llama_cpp
 
     lines: list[bytes] = []
@@ -281,7 +289,6 @@ with twin_folder(Path(sys.argv[1])) as folder:
 
 
 def test_the_twins_of_a_killed_process_are_removed_and_no_sooner(tmp_path: Path) -> None:
-    """As long as it lives they stay."""
     with subprocess.Popen([sys.executable, "-c", _HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())

@@ -63,7 +63,6 @@ def test_dequantized_weights_look_like_an_initialized_model(hyper: Hyperparamete
 
 
 def test_a_twin_says_what_it_is(tmp_path: Path) -> None:
-    """Its metadata carries the mark, the source, the writer and llama.cpp's number of the quant."""
     write_twin(plan_twin(DENSE, ["q5_k_m"], name="tiny", source="catalog:tiny")["q5_k_m"], tmp_path / "twin.gguf")
     fields = gguf.GGUFReader(tmp_path / "twin.gguf").fields
     values = {key: fields[key].contents() for key in fields}

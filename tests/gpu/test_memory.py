@@ -2,11 +2,10 @@
 
 import pytest
 
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Prefill, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import Prefill
 from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB

@@ -109,7 +109,6 @@ def finish(row: Trials, label: str, process: subprocess.Popen[str], limit_s: flo
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the children of a command, none where it is over."""
     try:
         return psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -117,7 +116,6 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def count_orphans(row: Trials, label: str, workers: Sequence[psutil.Process]) -> None:
-    """Count the workers that outlive their parent, and end them."""
     _, left = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
     for orphan in left:
         with contextlib.suppress(psutil.NoSuchProcess):  # ended, and not yet reaped by the init process

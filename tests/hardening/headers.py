@@ -86,14 +86,12 @@ def damaged_plans(n: int, draw: random.Random, folder: Path) -> Trials:
 
 
 def _cases(headers: Sequence[bytes], draw: random.Random) -> Iterator[tuple[str, bytes]]:
-    """Every mutation of every header in turn, without end."""
     for kind in itertools.cycle(MUTATIONS):
         for number, header in enumerate(headers):
             yield f"{kind} of header {number}", damaged(header, draw, kind)
 
 
 def _exercise(path: Path) -> None:
-    """Everything that is computed of a header without loading it."""
     try:
         model = read_model_file(path)
     except GgbenchError:
@@ -115,7 +113,6 @@ def _count(model: ModelFile) -> None:
 
 
 def _read_from_hub(row: Trials, kept: Sequence[tuple[str, bytes]]) -> None:
-    """Read the headers as those of a repo, by ranges."""
     files: dict[str, Path | bytes] = {f"m{number}-q4_k_m.gguf": content for number, (_, content) in enumerate(kept)}
     with served_hub() as (hub, access):
         hub.add_repo(_REPO, files)

@@ -97,7 +97,6 @@ def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_wh
 
 
 def _stop(row: Trials, way: str, words: list[str], after_s: float) -> None:
-    """Start a command, stop it, and count what does not end."""
     label = f"{words[0]}, {way} after {after_s:.2f} s"
     row.tried += 1
     with started(words, start_new_session=True) as process:
@@ -140,7 +139,6 @@ def rest_of(process: subprocess.Popen[str], *, may_go_on: bool, limit_s: float =
 
 
 def _n_stored() -> int:
-    """Runs, samples and observations; readings of the machine go on beside a run that hangs."""
     path = paths.results_file()
     if not path.exists():
         return 0
@@ -151,7 +149,6 @@ def _n_stored() -> int:
 
 
 def _samples() -> dict[int, int]:
-    """Timed samples of every stored run, by its number."""
     path = paths.results_file()
     if not path.exists():
         return {}

@@ -108,7 +108,6 @@ def _argument(name: str) -> str:
 
 
 def _repos(row: Trials, label: str, name: str) -> None:
-    """A repo that lists files of that name, and a branch."""
     with served_hub() as (hub, _):
         hub.add_repo(
             "org/hostile-GGUF", {f"{name.encode('utf-8', 'replace').decode()}-q4_1.gguf": b"GGUF" + bytes(999)}
@@ -120,7 +119,6 @@ def _repos(row: Trials, label: str, name: str) -> None:
 
 
 def _runs(row: Trials, label: str, name: str, place: Path) -> None:
-    """Runs of that model, with that reason, through tables and every format of a file."""
     with Store.open() as store:
         head = start(name, "q4_k_m", command=f"ggbench decode {name}")
         environment = head.environment
@@ -199,7 +197,6 @@ def _harm(text: str, form: str) -> Iterator[str]:
 
 class _Markdown(MarkdownIt):
     def validateLink(self, url: str) -> bool:
-        """Take every address for one; the reader judges them."""
         return True
 
 
@@ -228,7 +225,6 @@ def _header(place: Path) -> Path:
 
 
 def store_with_a_run() -> None:
-    """Put one harmless run first, which others are compared with."""
     assert not paths.results_file().exists()
     with Store.open() as store:
         put_run(store, start(), n_gen=600)

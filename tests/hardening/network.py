@@ -86,7 +86,6 @@ _CALLS: dict[str, Callable[[HubAccess, RepoListing], Callable[[], object]]] = {
 
 
 def _check(row: Trials, label: str, hub: TestHub, access: HubAccess) -> None:
-    """Whatever blob has its name must agree with it."""
     for error in hub.errors:
         row.fault(f"{label}: the test Hub failed, {error!r}")
     for blob in (repo_folder(access, _REPO) / "blobs").glob("*"):

@@ -90,7 +90,6 @@ def _rest(row: Trials, label: str, process: subprocess.Popen[str]) -> tuple[str,
 
 
 def _check(row: Trials, label: str, code: int | None, out: str, err: str, address: str) -> None:
-    """A run that failed, with the machine in its reason."""
     row.judge(label, code or 0, out, err)
     try:
         document = json.loads(out)

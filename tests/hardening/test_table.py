@@ -25,7 +25,6 @@ def test_a_row_counts_no_fault(name: str) -> None:
 
 
 def test_what_goes_wrong_is_counted() -> None:
-    """A row that cannot fail would show nothing."""
     row = Trials("a row")
 
     def fail() -> None:
@@ -54,8 +53,6 @@ def test_what_goes_wrong_is_counted() -> None:
 
 @dataclass
 class Slow:
-    """A process that does not end before it was waited for some times."""
-
     n_waits: int
 
     def communicate(self, timeout: float) -> tuple[str, str]:
@@ -73,7 +70,6 @@ class Slow:
 def test_a_slow_command_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, stored: tuple[int, ...], may_go_on: bool, expected: str | None
 ) -> None:
-    """One that goes on after its worker was killed may take as long as it stores something."""
     monkeypatch.setattr("tests.hardening.kills._n_stored", iter(stored).__next__)
     process = cast("subprocess.Popen[str]", Slow(3))
     assert rest_of(process, may_go_on=may_go_on) == expected
@@ -94,7 +90,6 @@ def test_a_slow_command_does_not_hang(
     ],
 )
 def test_harm_in_a_file_is_found(form: str, text: str) -> None:
-    """What a browser, a spreadsheet or a database would carry out."""
     assert list(_harm(text, form))
 
 
@@ -104,7 +99,6 @@ def test_text_that_markdown_shows_is_no_harm() -> None:
 
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_every_mutation_damages(kind: str) -> None:
-    """One that changed nothing would be counted as survived."""
     import random
 
     content = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()

@@ -34,7 +34,7 @@ class Trials:
     hangs: int = 0
     orphans: int = 0
     lost_bytes: int = 0
-    """Of what a user had, or had been promised."""
+    """Losses of what a user had, or had been promised."""
     unverified_bytes: int = 0
     """Under a final name, with another hash or content than they should have."""
     faults: list[str] = field(default_factory=list)
@@ -46,7 +46,6 @@ class Trials:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Every column, as the table has them."""
         return (self.tried, self.tracebacks, self.hangs, self.orphans, self.lost_bytes, self.unverified_bytes)
 
     def fault(self, text: str) -> None:
@@ -71,7 +70,6 @@ class Trials:
         return None
 
     def run(self, label: str, *args: str, limit_s: float = LIMIT_S, encoding: str = "utf-8") -> Ran | None:
-        """Make one trial of the command line in this process."""
         ran = self.attempt(label, lambda: ggbench(*args, encoding=encoding), limit_s)
         if isinstance(ran, Ran):
             self.judge(label, ran.code, ran.out, ran.err)
@@ -79,7 +77,6 @@ class Trials:
         return None
 
     def judge(self, label: str, code: int, out: str, err: str) -> None:
-        """Count an unexpected error or text that no terminal should get."""
         if "Traceback" in err or "Error: unexpected" in err or code not in _CODES:
             self.tracebacks += 1
             self.fault(f"{label}: exit code {code}, {err.strip()[-300:]}")
@@ -124,7 +121,6 @@ def unprintable(text: str) -> str:
 
 @contextlib.contextmanager
 def own_home(folder: Path) -> Iterator[Path]:
-    """Data, caches and config of these trials alone."""
     given = {
         "HOME": str(folder),
         "HF_HOME": str(folder / "huggingface"),

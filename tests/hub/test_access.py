@@ -168,7 +168,6 @@ def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_token_is_found_and_not_shown(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In its file, and before that in a variable, as huggingface_hub takes them."""
     in_file = describe_login()
     monkeypatch.setenv("HF_TOKEN", SECRET)
     in_variable = describe_login()

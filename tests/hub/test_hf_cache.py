@@ -27,7 +27,6 @@ def access(tmp_path: Path) -> HubAccess:
 
 
 def _put(access: HubAccess, commit: str, path: str, content: bytes) -> RepoFile:
-    """A file in the cache, as huggingface_hub lays it out."""
     sha256 = hashlib.sha256(content).hexdigest()
     folder = repo_folder(access, REPO)
     blob = folder / "blobs" / sha256
@@ -70,7 +69,6 @@ def test_a_file_of_hf_download_is_found(tmp_path: Path, access: HubAccess) -> No
 
 
 def test_shards_are_one_variant_only_when_complete(access: HubAccess) -> None:
-    """A split model with a missing shard is left out, as are sidecars and other files; the largest comes first."""
     small = [_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2)]
     _put(access, NEW, "l-q8_0-00001-of-00003.gguf", b"l" * 100)
     _put(access, NEW, "l-q8_0-00003-of-00003.gguf", b"m" * 100)
@@ -97,7 +95,6 @@ def test_a_file_in_two_snapshots_is_listed_once_at_main(access: HubAccess) -> No
 
 
 def test_a_changed_file_is_not_used_for_the_new_commit(access: HubAccess) -> None:
-    """The same path with another hash is another file, even at the same length."""
     file = _put(access, OLD, "a-q8_0.gguf", b"old one")
     new = RepoFile(file.path, file.n_bytes, hashlib.sha256(b"new one").hexdigest(), "")
     variant = RepoVariant("a-q8_0", "q8_0", (new,))
@@ -106,7 +103,6 @@ def test_a_changed_file_is_not_used_for_the_new_commit(access: HubAccess) -> Non
 
 @pytest.mark.parametrize("damage", ["blob gone", "blob cut off", "link gone"])
 def test_an_incomplete_file_does_not_count(access: HubAccess, damage: str) -> None:
-    """One of two shards is damaged, so the variant is not listed."""
     files = tuple(_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2))
     variant = RepoVariant("s-q2_k", "q2_k", files)
     blob = repo_folder(access, REPO) / "blobs" / str(files[1].sha256)

@@ -131,7 +131,6 @@ def test_a_path_outside_the_folder_is_rejected(access: HubAccess, hub: TestHub, 
 
 @pytest.mark.parametrize("repo", ["", "name", "a/b/c", "../b", "a/..", "a b/c", "a/b\n", "a/b?x", "a/-b", "é/b"])
 def test_an_invalid_repo_name_is_not_requested(access: HubAccess, hub: TestHub, repo: str) -> None:
-    """It would become part of a URL and of a path."""
     with pytest.raises(UsageError, match="not a valid repo name"):
         list_repo(access, repo)
     assert hub.requests == []

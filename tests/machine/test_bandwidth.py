@@ -59,7 +59,6 @@ def use(
 
 
 def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """A figure without its provenance is a bug."""
     use(monkeypatch, rate(35.5))
 
     measured = cached_bandwidth(2, file=cache)
@@ -69,7 +68,6 @@ def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch, cache: Pa
 
 
 def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The second time, and in another process, rate and source come from the file."""
     probe = use(monkeypatch, rate(35.5))
 
     first = cached_bandwidth(2, file=cache)

@@ -35,7 +35,6 @@ def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.Monk
 
 
 def test_importing_the_machine_loads_nothing_heavy() -> None:
-    """The command line imports these modules at every start, so slow imports are deferred."""
     script = (
         "import sys, ggbench.machine.condition, ggbench.machine.bandwidth;"
         "print(*{'numpy', 'psutil', 'pynvml'} & set(sys.modules))"

@@ -180,7 +180,6 @@ def test_an_unknown_gpu_lists_the_nearest(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])
 def test_an_ambiguous_name_is_an_error(text: str, n: int) -> None:
-    """Memory and form factor change the figures, so no default is chosen."""
     with pytest.raises(UsageError, match=f"matches {n} GPUs") as caught:
         find_gpu(text)
     assert caught.value.hint.count(",") == n - 1

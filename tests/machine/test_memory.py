@@ -133,7 +133,6 @@ def write(file: Path, text: str) -> None:
 
 
 def events(oom_kill: int) -> str:
-    """`memory.events` as the kernel's documentation lists its keys."""
     return f"low 0\nhigh 0\nmax 12\noom 9\noom_kill {oom_kill}\noom_group_kill 1\n"
 
 

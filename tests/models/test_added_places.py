@@ -18,7 +18,7 @@ def put(path: Path) -> Path:
 
 
 def test_a_path_is_told_from_a_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By how it begins, and in other cases by whether it exists; a bare word is a name even if a folder has it."""
+    """Paths are known by their beginning, else by whether they exist; a bare word is a name even if a folder has it."""
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "org/name/m-q8_0.gguf")
     put(tmp_path / "with space/m.gguf")
@@ -97,7 +97,7 @@ def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, m
 
 
 def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
-    """It can be a disk that is not mounted, so it stays until it is removed."""
+    """It may be on an unmounted disk, so it stays until the user removes it."""
     file = put(tmp_path / "models/a-q8_0.gguf")
     other = put(tmp_path / "b-q8_0.gguf")
     add_place(file.parent)

@@ -53,7 +53,6 @@ def test_the_prefix_states_a_checkpoint(text: str, ref: ModelRef) -> None:
 
 
 def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same spelling, as for a GGUF; without the prefix the folder is one of GGUFs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
     assert _bare(parse_model("transformers:org/name")) == _ref("folder", "org/name")
@@ -74,7 +73,7 @@ def test_a_catalog_model_becomes_a_config() -> None:
 
 
 def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) -> None:
-    """Before anything is loaded; of a twin too, as nothing makes random weights of GPTQ and AWQ."""
+    """It is refused before anything is loaded, for a twin too: random weights of GPTQ and AWQ cannot be generated."""
     folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
     assert [each.quant for each in resolve(parse_model(f"transformers:{folder}"))] == ["bf16"]
     with pytest.raises(UsageError, match="tiny is stored as bf16, and gptq-int4 needs"):
@@ -86,7 +85,7 @@ def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) 
 
 
 def test_weights_in_another_format_are_not_made_up(tmp_path: Path) -> None:
-    """A folder with a config alone is a twin; one with a .bin has weights, which random ones would pass for."""
+    """A folder with only a config is a twin; one with a .bin has weights, which random ones must not replace."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
     alone = resolve_one(parse_model(f"transformers:{tmp_path}", "bf16"))
     assert alone.provenance == "twin"
@@ -101,7 +100,6 @@ def test_weights_in_another_format_are_not_made_up(tmp_path: Path) -> None:
 def test_a_checkpoint_keeps_its_own_groups_and_bits_where_its_quant_is_named(
     tmp_path: Path, change: dict[str, int], quant: str
 ) -> None:
-    """So that the command which is stored with a run can be run again."""
     (tmp_path / "config.json").write_text(json.dumps({**QWEN2_TINY, "quantization_config": {**GPTQ, **change}}))
     own = resolve_one(parse_model(f"transformers:{tmp_path}"))
     assert own.quant == quant

@@ -25,6 +25,6 @@ from ggbench.fields import reproduce
     ],
 )
 def test_every_option_that_is_not_the_default_is_named(setup: LlamaConfig, options: str) -> None:
-    """By its field's name, a switched-off one by its `--no-`, and words that a shell would change are quoted."""
+    """A switched-off field has `--no-`, and words that a shell would change are quoted."""
     line = reproduce("decode", ("m", "q4_0"), setup, {"n": 100, "repeat": 2})
     assert line == " ".join(filter(None, ("ggbench decode m q4_0 -n 100 --repeat 2", options)))

@@ -28,7 +28,6 @@ def hub_cache(home: Path) -> Path:
 
 
 def put(path: Path, content: bytes = b"") -> Path:
-    """A file with its folders; a header where nothing is said."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content or gguf_bytes())
     return path

@@ -21,7 +21,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def ask(index: Path, model: Path) -> HeaderFacts:
-    """Facts read by one process and saved for the next."""
     opened = HeaderIndex(index)
     try:
         return opened.facts(model, model.stat())

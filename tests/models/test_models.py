@@ -80,7 +80,7 @@ def count_parameters(hyper: Hyperparameters) -> int:
 
 @pytest.mark.parametrize(("model_id", "n_params"), PUBLISHED_PARAMETERS.items())
 def test_shape_has_the_published_parameter_count(shipped: Catalog, model_id: str, n_params: int) -> None:
-    """Every extent, the padded vocabulary and tied embeddings enter the count, so an exact match pins them all."""
+    """The count depends on every dimension, the padded vocabulary and tied embeddings: a match checks them all."""
     hyper = shipped.model(model_id).hyper
     output = hyper.n_vocab * hyper.n_embd if model_id in UNTIED_IN_GGUF else 0
     rope_freqs = hyper.n_embd_head // 2 if hyper.rope_freqs else 0
@@ -147,7 +147,6 @@ def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModel
 
 
 def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteModels) -> None:
-    """The comment that teaches the form must not teach a broken one."""
     from ggbench.models.catalog import shipped_models_file
 
     head = shipped_models_file().read_text().split("\n\n")[0].splitlines()

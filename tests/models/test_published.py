@@ -11,7 +11,7 @@ from tests.models.published_rows import ROWS, only, printed
 
 
 def total(source: str, table: str | None, *metrics: str) -> float:
-    """Sum of figures over a document or one of its tables, in the unit of the columns; words count nothing."""
+    """Return the sum of a figure over a document or one table; words count as 0."""
     return sum(
         cell.value or 0.0
         for row in ROWS
@@ -155,7 +155,6 @@ def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str, str]) -> None:
-    """A name that nothing matches is refused, so that a slip of the pen is not read as "nobody measured it"."""
     with pytest.raises(UnknownName) as caught:
         filter_published(ROWS, **asked)
     assert caught.value.hint

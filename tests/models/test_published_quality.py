@@ -24,7 +24,6 @@ def test_errors_are_numbers_too() -> None:
 
 
 def test_every_difference_of_a_score_is_named() -> None:
-    """Perplexities of other texts, lengths of chunks and models do not compare, so each is said."""
     own = OwnScore(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
     (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (

@@ -199,7 +199,7 @@ def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> Non
 
 
 def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
-    """By its quant, else by its name; a broken file without a quant too. A row of a plan repeats it."""
+    """Its quant selects it, or else its name, even for a broken file without a quant."""
     for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
         make_file(f"models/{name}", 40)
     targets = resolve(parse_model("models"))
@@ -238,7 +238,7 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
 
 
 def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
-    """Its hash names it in stored runs, and a cached twin with another one would be written again."""
+    """Stored runs have its hash, and a cached twin with another hash would be written again."""
     (target,) = resolve(parse_model("twin:qwen1.5-0.5b", "q8_0"))
     assert target.source is not None
     expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"

@@ -10,13 +10,12 @@ import msgspec.structs
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Request
+from ggbench.engines.contract import Decode, EngineConfig, Prefill, Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve, resolve_one

@@ -57,7 +57,7 @@ def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
 
 @pytest.fixture(autouse=True)
 def peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.runs.recorder.peak_rss_bytes", lambda _: PEAK)
+    monkeypatch.setattr("ggbench.runs.recording.peak_rss_bytes", lambda _: PEAK)
     monkeypatch.setattr("ggbench.experiments.maxctx.search.peak_rss_bytes", lambda _: PEAK)
 
 

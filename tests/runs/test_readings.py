@@ -10,11 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request
+from ggbench.engines.contract import Decode, Prefill, Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import MemoryKind, Steps
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.readings import MachineReader, moment_ns
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.targets import Target

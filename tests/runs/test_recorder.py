@@ -6,7 +6,7 @@ from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
-from ggbench.runs.recorder import ReadingLog, Recorder
+from ggbench.runs.recording import ReadingLog, Recorder
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 
@@ -31,8 +31,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("ggbench.runs.recorder.time", clock)
-    monkeypatch.setattr("ggbench.runs.recorder.moment_ns", clock.moment_ns)
+    monkeypatch.setattr("ggbench.runs.recording.time", clock)
+    monkeypatch.setattr("ggbench.runs.recording.moment_ns", clock.moment_ns)
     return clock
 
 

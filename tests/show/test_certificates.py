@@ -14,7 +14,6 @@ from ggbench.runs.run import Run, RunHead
 
 
 def search(result: MaxctxResult, memory: Memory | None = None, **changes: object) -> Run:
-    """A search of a small model that ended as planned."""
     head = RunHead(
         kind="maxctx", subject=Subject(model="m", quant="q4_k_m", source="file", file="f"), setup=LlamaConfig(),
         settings=MaxctxSettings(),

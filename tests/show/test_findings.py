@@ -99,7 +99,7 @@ def test_a_sound_machine_has_no_findings(checkup: Checkup) -> None:
         (with_store(problem="database disk image is malformed"), "store.damaged", "problem", "malformed", ".recover"),
         (with_store(is_foreign=True), "store.foreign", "problem", "another program", "move it away"),
         (with_store(version=9), "store.newer", "problem", "version 9, and this ggbench knows 5", "upgrade"),
-        (with_store(n_set_aside=2), "store.set_aside", "advice", "2 damaged results files were", ".recover"),
+        (with_store(n_set_aside=2), "store.set_aside", "advice", "2 damaged results files moved aside", ".recover"),
         (with_hub(token_from=f"{HOME}/.cache/huggingface/token", is_exposed=True),
          "hub.token", "advice", "~/.cache/huggingface/token", "chmod 600 ~/.cache/huggingface/token"),
         (with_hub(problem="HF_ENDPOINT is not a URL"), "hub.settings", "problem", "HF_ENDPOINT", "https://"),

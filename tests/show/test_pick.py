@@ -69,10 +69,9 @@ AS_WITHOUT = "and would be the pick without these needs too."
 
 
 def test_the_reason_names_what_decided() -> None:
-    """Each need by its name, with by how much what would come first misses it."""
     found = _candidates()
     needs = {
-        "Memory decides: q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
+        "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
         f"q4_k_m is the fastest of those that lose little, {AS_WITHOUT}": Needs(given_prefer="speed"),
         "q4_k_m has the longest context": Needs(given_prefer="context"),
     }
@@ -96,7 +95,7 @@ def test_the_reason_names_what_decided() -> None:
     )  # fmt: skip
     assert f"q4_k_m loses least of those that are not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
-    assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
+    assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 
 
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:

@@ -17,7 +17,6 @@ DEFAULT = LlamaConfig(n_ctx=8192)
 
 
 def commands(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: object) -> RunCommands:
-    """Return the commands for main memory, unless said otherwise."""
     return run_commands(file, setup, **{"on_gpu": False, **more})  # type: ignore[arg-type]
 
 
@@ -64,7 +63,6 @@ def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name:
 
 
 def test_control_characters_are_escaped_for_the_shell() -> None:
-    """So that a line can be printed; a Modelfile cannot express them."""
     made = commands(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
     assert made.llama_server.startswith(r"llama-server -m $'/models/a\x1b[2J\'\x0a.gguf' -c")
     assert made.modelfile == ""
@@ -109,7 +107,6 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
     ],
 )
 def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, mmproj: Path | None, obstacle: str) -> None:
-    """Nothing is printed that would run otherwise than planned."""
     made = commands(setup=setup, mmproj=mmproj)
     assert (made.modelfile, made.ollama) == ("", ())
     assert f"Ollama has no setting for {obstacle}." in made.notes

@@ -80,13 +80,11 @@ def test_tensors_table(model_file: ModelFile, render: Render, golden: Golden) ->
 
 
 def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, render: Render) -> None:
-    """The reason stands where the figure would."""
     recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
     assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
 
 
 def listed(run: Run) -> ListedRun:
-    """A run as the store would list it."""
     stored = StoredRun(
         run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
         reason=run.reason, subject=run.subject, command=run.head.command,

@@ -32,7 +32,6 @@ def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
 
 
 def test_markdown(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    """The table of `bench`, for a README or an issue."""
     golden("bench.md", rows_as_markdown(rows, BENCH))
 
 

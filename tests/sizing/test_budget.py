@@ -60,7 +60,7 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
     budget = machine_budget(n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=4 * GIB, bandwidth=RATE)
     assert (budget.on_gpu, budget.memory_bytes) == (False, 20 * GIB)
     assert budget.usable_bytes == 16 * GIB - BESIDE_BUFFERS_BYTES
-    assert "64.0 MiB for what llama.cpp's process takes" in budget.reserve_source
+    assert "64.0 MiB for llama.cpp's process" in budget.reserve_source
 
 
 def test_a_reserve_that_leaves_nothing() -> None:

@@ -38,7 +38,7 @@ def moe() -> ModelFile:
 
 
 def bytes_of(file: ModelFile, pattern: str) -> int:
-    """Of the tensors whose names match, which have to be some."""
+    """Return the bytes of the tensors whose names match; there has to be one."""
     sizes = [tensor.n_bytes or 0 for tensor in file.tensors if re.search(pattern, tensor.name)]
     assert sizes
     return sum(sizes)

@@ -8,9 +8,6 @@ from ggbench.stats.samples import t_point
 
 
 def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
-    """Of 4,000 pairs of noisy estimates, 95 % of the intervals hold the true ratio; and it excludes 1 where they lie
-    apart.
-    """
     draws = np.random.default_rng(7).normal([100.0, 80.0], [4.0, 5.0], (4000, 2))
     held = 0
     for one, other in draws.tolist():

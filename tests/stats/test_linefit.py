@@ -16,7 +16,6 @@ from tests.fakes.latency import B, Floats, W, correlated, positions, ramp, stair
 
 
 def holds(interval: tuple[float, float | None] | None, truth: float) -> bool:
-    """Whether an interval, with an open upper end or not, covers the truth."""
     assert interval is not None
     low, high = interval
     return low <= truth and (high is None or truth <= high)
@@ -99,9 +98,6 @@ def test_robust_w_ignores_what_drags_the_line_away() -> None:
 
 
 def test_an_insignificant_slope_gives_a_lower_bound_of_w() -> None:
-    """Noise hides the slope of 1/W over 300 tokens: W is None, its bound is one that W really exceeds, and B one that
-    is really lower.
-    """
     noise_ms = B * correlated(np.random.default_rng(2), 300, 1, 0.0)[0]
     fit = fit_line(positions(300), (ramp(positions(300), w=1e5) + noise_ms) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
@@ -165,7 +161,6 @@ def test_any_samples_give_a_positive_w_or_none(first: int, step_ns: Floats) -> N
 
 
 def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> None:
-    """Three steady repetitions determine B better than one; three at different levels, as they should, less well."""
     position = positions(1000)
     noise_ms = B * correlated(np.random.default_rng(9), 1000, 3, 0.0)
 

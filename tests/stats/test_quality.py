@@ -67,7 +67,6 @@ def test_the_chunks_needed_would_separate_them() -> None:
 
 
 def test_running_means_are_those_of_every_prefix() -> None:
-    """After each chunk the mean and the error are what they would be had the text ended there."""
     nll = np.random.default_rng(1).exponential(2.0, 60).astype(np.float32)
     mean, error = running_means(nll, 12)
     for chunk in range(5):
@@ -84,7 +83,6 @@ def _log_probs(logits: Row) -> Row:
 
 
 def test_log_probs_are_those_of_a_softmax() -> None:
-    """They sum to one, also where a logit would overflow an exponential."""
     row = _log_probs(_row(1) + np.float32(500))
     assert row.dtype == np.float32
     assert float(np.exp(row.astype(np.float64)).sum()) == pytest.approx(1, abs=1e-4)
@@ -104,7 +102,6 @@ def test_the_divergence_is_the_sum_that_llama_perplexity_takes() -> None:
 
 
 def test_a_model_does_not_diverge_from_itself() -> None:
-    """Exactly zero, since nothing is rounded between the two."""
     row = _log_probs(_row(5))
     found = RowScorer(len(row)).score(row, 3, row.copy())
     assert (found.kld, found.p_diff, found.same_top) == (0, 0, True)

@@ -28,7 +28,6 @@ def losses(draw: st.DrawFn) -> Loss | None:
 
 @st.composite
 def speeds(draw: st.DrawFn) -> TurnSpeed | None:
-    """Of any basis, with and without a prompt, or unknown."""
     basis: SpeedBasis | None = draw(st.sampled_from(["measured", "forecast", "other runs", "bound", None]))
     if basis is None:
         return None
@@ -38,7 +37,6 @@ def speeds(draw: st.DrawFn) -> TurnSpeed | None:
 
 @st.composite
 def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
-    """Up to eight, of one model or two; some do not fit, some could not be sized."""
     found = []
     for number in range(draw(st.integers(1, 8))):
         cache = draw(st.sampled_from(["f16", "q8_0", "q4_0"]))
@@ -104,7 +102,6 @@ def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: N
 
 
 def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
-    """The same with less context, and a loss and a speed that are no better."""
     if not one.offered_n_ctx or one.speed is None or one.weights_loss is None:
         return None
     factor = data.draw(st.sampled_from([1.0, 1.0001, 2.0, 50.0]))

@@ -13,7 +13,6 @@ from tests.fakes.latency import B, Floats, correlated, positions, ramp, stairs
 
 
 def rate_covers(step_ms: Floats, position: Floats, truth_ms: float) -> bool:
-    """Whether the interval of tokens per second holds the rate of this mean latency."""
     found = summarize(position, step_ms * 1e6)
     assert found is not None and found.tok_s_ci95 is not None
     low, high = found.tok_s_ci95

@@ -74,7 +74,6 @@ def _step_ns(n_seqs: int, position: int) -> int:
 
 
 def _forecast(*lengths: int, batches: tuple[int, ...] = (1,)) -> CaseForecast:
-    """After prompts of these lengths with 8 tokens each, and short ones of each batch size."""
     forecast = CaseForecast()
     for n_seqs, n_input in [*((n_seqs, 16) for n_seqs in batches), *((1, length) for length in lengths)]:
         forecast.add_prompts(n_input, n_seqs, _prefill_s(n_input, n_seqs))
@@ -105,7 +104,6 @@ def test_a_batch_that_was_seen_far_enough_has_its_own_w() -> None:
 
 
 def test_interrupted_steps_do_not_change_a_forecast() -> None:
-    """One step in ten that takes a hundred times as long, as of another program."""
     forecast = CaseForecast()
     forecast.add_prompts(16, 1, _prefill_s(16, 1))
     positions = list(range(2, 2050))
@@ -118,7 +116,6 @@ def test_interrupted_steps_do_not_change_a_forecast() -> None:
 
 
 def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone() -> None:
-    """The most that it can take, so that a time limit holds."""
     forecast, case = _forecast(512, batches=(1, 4)), Case(256, 1, 64)
     decode_s = forecast.expected_s(Case(4, 1, 64))
     assert decode_s is not None

@@ -17,7 +17,6 @@ Floats = npt.NDArray[np.float64]
 
 
 def positions(n: int) -> Floats:
-    """Those of n tokens decoded after a prompt of 25."""
     return np.arange(26, 26 + n, dtype=np.float64)
 
 

@@ -10,7 +10,6 @@ from ggbench.stats.linefit import fit_line, fit_windows, window_speed
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:
-    """One repetition of a window with that mean latency."""
     return DecodeWindow(n_depth, n_gen, step_ms * 1e6 * n_gen)
 
 
@@ -62,7 +61,7 @@ def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> No
 
 
 B_NS, NS_PER_TOKEN = 10_000_000, 5_000
-"""Of the line below: B 10 ms, W 200 tokens/ms."""
+"""The line below: B 10 ms, W 200 tokens/ms."""
 
 
 def _latency_ns(position: int) -> int:

@@ -31,8 +31,6 @@ NO_DIFFERENCE = "no difference"
 
 
 class Better(msgspec.Struct, frozen=True):
-    """One run is better than every other."""
-
     run: int
     over: int
     """The next best."""
@@ -59,8 +57,6 @@ class Better(msgspec.Struct, frozen=True):
 
 
 class Tied(msgspec.Struct, frozen=True):
-    """None of these runs is better than another."""
-
     runs: tuple[int, ...]
     behind: tuple[int, ...]
     """The runs that are worse than one of them."""
@@ -135,7 +131,6 @@ class ComparedLine(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """The reasons in words, with the runs' letters."""
         return "; ".join(each.text for each in self.reasons)
 
 
@@ -157,7 +152,6 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no metric can be compared."""
         return all(len(line.compared) < 2 for line in (*self.lines, *self.depths))
 
     @property
@@ -207,7 +201,6 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
     with_interval = [index for index, each in enumerate(intervals) if each is not None]
 
     def beaten_by(one: int) -> list[int]:
-        """The runs that are better."""
         apart = ((other, versus(metric, columns, found, other, one)) for other in with_interval if other != one)
         return [other for other, each in apart if each is not None and each.is_better(more_is_better=more)]
 
@@ -315,9 +308,7 @@ class LimitCheck(msgspec.Struct, frozen=True):
     share: float
     """The limit, as a share of the first run's value."""
     run: int
-    """Index of the run."""
     key: str
-    """The metric."""
     topic: str
     state: State
     worse_by: float
@@ -328,7 +319,6 @@ class LimitCheck(msgspec.Struct, frozen=True):
     None if it is decided, and if not even a hundred would."""
 
     def message(self, comparison: Comparison) -> str:
-        """Return one line: which run, by how much, and what would decide it."""
         concern, word, _ = LIMITS[self.option]
         by = format_signed_percent(self.worse_by, *self.worse_by_ci95)
         verdict = {"exceeded": f"{word} than", "kept": "within", "undecided": "undecided by"}[self.state]

@@ -36,10 +36,8 @@ Column = Sequence[QuantSummary]
 
 
 class Estimated(msgspec.Struct, frozen=True):
-    """One column's value of a metric."""
-
     text: str
-    """As in tables, an em dash if it is unknown; its interval is that of the run alone."""
+    """The text in tables, an em dash if it is unknown; its interval is that of the run alone."""
     value: float | None
     ci95: Interval | None
     """None if it is not compared."""
@@ -112,12 +110,10 @@ class Versus(msgspec.Struct, frozen=True):
 
     @property
     def is_different(self) -> bool:
-        """Whether the interval of the difference excludes zero."""
         low, high = self.difference_ci95
         return low > 0 or high < 0
 
     def is_better(self, *, more_is_better: bool) -> bool:
-        """Return whether the first of the two is better."""
         return self.difference_ci95[0] > 0 if more_is_better else self.difference_ci95[1] < 0
 
     @property
@@ -227,7 +223,6 @@ class RunSpreads:
         return self._known[key]
 
     def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
-        """Return whether this value of a run lies far from all of the run's own repeats."""
         setting, value = setting_of(summary.run), metric.value(summary)
         if value is None or value <= 0:
             return False

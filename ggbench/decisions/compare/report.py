@@ -123,7 +123,6 @@ def _headers(comparison: Comparison) -> list[Text]:
 
 
 def _notes(comparison: Comparison) -> Iterator[Text | Padding]:
-    """Yield the warnings, and a line for each difference under its topic."""
     for warning in comparison.warnings:
         yield Text(f"! {warning}")
     for differences in comparison.differences:

@@ -26,13 +26,17 @@ _WORDS = {
 
 
 def sentence_of(comparison: Comparison) -> str:
+    return " ".join(sentences_of(comparison))
+
+
+def sentences_of(comparison: Comparison) -> list[str]:
     """Return a sentence for each quantity that differs, with the runs' names; one sentence if none does. Printable.
 
-    `q4_0 is faster: 1.32 ±0.04 times. q4_0 takes less memory: 48.9 MiB less.`
+    `q4_0 is faster: 1.32 ±0.04 times.`, `q4_0 takes less memory: 48.9 MiB less.`
     """
     names = comparison.names
     if comparison.is_empty:
-        return f"{in_words(names)} have nothing in common that can be compared."
+        return [f"{in_words(names)} have nothing in common that can be compared."]
     lines = comparison.stated
     sentences = [said for line in lines if (said := _difference(names, line))]
     if not sentences:
@@ -44,7 +48,7 @@ def sentence_of(comparison: Comparison) -> str:
         ]
     if unsteady := [names[index] for index in comparison.unsteady]:
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
-    return " ".join(f"{sentence}." for sentence in sentences)
+    return [f"{sentence}." for sentence in sentences]
 
 
 def _difference(names: Sequence[str], line: ComparedLine) -> str:
@@ -227,7 +231,6 @@ COMPARE = Document(
 def comparison_fields(
     comparison: Comparison, summaries: Sequence[QuantSummary], checks: Sequence[LimitCheck] = ()
 ) -> dict[str, object]:
-    """Return the fields of `COMPARE` for several runs."""
     named = enumerate(zip(comparison.names, summaries, strict=True))
     return {
         "rows": [

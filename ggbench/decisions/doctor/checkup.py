@@ -1,4 +1,7 @@
-"""Looks at this machine and at ggbench's own files, for `ggbench doctor`; nothing is measured, changed or requested."""
+"""Look at this machine and at ggbench's own files for `ggbench doctor`, without measuring or changing anything.
+
+A finding is something that a person can act on.
+"""
 
 from __future__ import annotations
 
@@ -33,27 +36,25 @@ from ggbench.machine.condition import (
 )
 from ggbench.machine.host import default_threads
 from ggbench.machine.readings import name_processes
-from ggbench.runs.store.health import StoreHealth, inspect_store
+from ggbench.runs.store.connection import StoreHealth, inspect_store
 from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words
-from ggbench.units import GIB, MIB, counted, format_bytes, format_count, format_number, format_percent
+from ggbench.units import GIB, MIB, counted, format_bytes, format_number, format_percent
 
 
 class Calibration(msgspec.Struct, frozen=True):
     """What was measured of this machine once, for forecasts and limits."""
 
     bandwidth: Bandwidth | None
-    """Of main memory; None before the first run."""
+    """Bandwidth of main memory; None before the first run."""
     is_busy: bool = False
-    """Whether it was taken on a busy machine, and so is too low."""
+    """Whether it was measured on a busy machine, and so is too low."""
     shares: str | None = None
     """What models reach of the bandwidth here; None before two of them ran."""
 
 
 class Checkup(msgspec.Struct, frozen=True):
-    """All that `ggbench doctor` looks at."""
-
     ggbench: str
     python: str
     os: str
@@ -81,16 +82,16 @@ def check_machine() -> Checkup:
         places=_places(),
         store=store,
         hub=describe_login(),
-        calibration=describe_calibration(store),
+        calibration=_calibration(store),
     )
 
 
-def describe_calibration(store: StoreHealth) -> Calibration:
-    """Return what was measured of this machine; the results are read only where their file is sound and up to date."""
+def _calibration(store: StoreHealth) -> Calibration:
     bandwidth = known_bandwidth(default_threads())
-    is_busy = bandwidth is not None and is_from_busy_machine(bandwidth)
+    if bandwidth is None:
+        return Calibration(None)
     is_readable = bool(store.n_runs) and not store.problem and store.version == store.newest_version
-    return Calibration(bandwidth, is_busy, _shares() if is_readable and bandwidth is not None else None)
+    return Calibration(bandwidth, is_from_busy_machine(bandwidth), _shares() if is_readable else None)
 
 
 def _shares() -> str | None:
@@ -113,24 +114,19 @@ def _shares() -> str | None:
 
 
 def _places() -> tuple[DataFolder, ...]:
-    """Each cache is a folder within `caches`, whoever made it."""
     caches, moved_by = paths.caches_dir(), "XDG_CACHE_HOME"
     inside = sorted(caches.iterdir()) if caches.is_dir() and os.access(caches, os.R_OK | os.X_OK) else []
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except FileNotFoundError:  # it is full
+        temporary = Path(os.environ.get("TMPDIR", "/tmp"))
     return (
         describe_place("results", "XDG_DATA_HOME", paths.results_file().parent),
         describe_place("caches", moved_by, caches),
         *(describe_place(each.name, moved_by, each, is_disposable=True) for each in inside if each.is_dir()),
         describe_place("Hugging Face's cache", "HF_HOME", hub_cache_folder(os.environ)),
-        describe_place("temporary files", "TMPDIR", _temporary_folder(), counts=False),
+        describe_place("temporary files", "TMPDIR", temporary, counts=False),
     )
-
-
-def _temporary_folder() -> Path:
-    """Return the folder of temporary files, also where it is full, which Python then does not name."""
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError:
-        return Path(os.environ.get("TMPDIR", "/tmp"))
 
 
 Severity = Literal["problem", "advice"]
@@ -140,7 +136,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that a person can change."""
 
     code: str
-    """Stable, such as `cpu.governor`."""
+    """Stable, e.g. `cpu.governor`."""
     severity: Severity
     """A problem makes something fail; advice makes measurements faster or surer."""
     message: str
@@ -148,7 +144,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 LEAST_VERSION = (0, 3, 36)
-"""Of llama-cpp-python."""
+"""The oldest llama-cpp-python that works."""
 
 INSTRUCTIONS = {
     "AVX": "avx", "AVX2": "avx2", "F16C": "f16c", "FMA": "fma", "BMI2": "bmi2", "AVX_VNNI": "avx_vnni",
@@ -158,8 +154,9 @@ INSTRUCTIONS = {
 """llama.cpp's features by the kernel's names. Source: ggml-cpu.cpp's features, arch/x86 and arm's flags in Linux."""
 AMX, AMX_INSTRUCTION = "AMX_INT8", "amx_int8"
 
+_NATIVE = "-DGGML_NATIVE=on"
 _SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
-"""Whose governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
+"""Their governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
 _SLOW_GOVERNORS, _SLOW_PREFERENCES = ("powersave", "conservative"), ("power", "balance_power")
 _HELD_DOWN = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs")
@@ -179,14 +176,17 @@ def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
         *_of_memory(checkup.memory),
         *_of_places(checkup.places, paths),
         *_of_store(checkup, paths),
-        *_of_hub(checkup, paths),
-        *_of_calibration(checkup),
+        *_of_hub(checkup.hub, paths),
     ]
+    if checkup.calibration.is_busy:
+        message = "the memory bandwidth was measured on a busy machine, so limits are too low"
+        hint = "run any measurement while nothing else runs: it is measured again"
+        found.append(Finding("calibration.busy", "advice", message, hint))
     return tuple(sorted(found, key=lambda each: each.severity != "problem"))
 
 
 def missing_instructions(llama: LlamaBuild, cpu: CpuState) -> tuple[str, ...]:
-    """Return the instruction sets of this CPU that llama.cpp was not compiled for; AMX is left out on purpose."""
+    """Return the instruction sets of this CPU that llama.cpp was not compiled for, except AMX."""
     features = llama.features_of("CPU")
     if not features:
         return ()
@@ -220,18 +220,11 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
     version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())
     if version < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
-        yield _problem(
-            "llama.old",
-            f"llama-cpp-python {llama.llama_cpp_python} is older than {least}",
-            f'run ./scripts/setup, or pip install "llama-cpp-python>={least}"',
-        )
-    missing = missing_instructions(llama, cpu)
-    if missing:
-        yield _advice(
-            "llama.instructions",
-            f"llama.cpp was compiled without {', '.join(missing)}, which this CPU has",
-            f"compile it here: {_build_with(_NATIVE)}",
-        )
+        hint = f'run ./scripts/setup, or pip install "llama-cpp-python>={least}"'
+        yield _problem("llama.old", f"llama-cpp-python {llama.llama_cpp_python} is older than {least}", hint)
+    if missing := missing_instructions(llama, cpu):
+        message = f"llama.cpp was compiled without {', '.join(missing)}, which this CPU has"
+        yield _advice("llama.instructions", message, f"compile it here: {_build_with(_NATIVE)}")
     if AMX in llama.features_of("CPU"):
         yield _advice(
             "llama.amx",
@@ -240,96 +233,77 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
         )
 
 
-_NATIVE = "-DGGML_NATIVE=on"
-
-
 def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     if driver.problem:
-        is_mismatch = "mismatch" in driver.problem.lower()
         yield _problem(
             "gpu.driver",
             f"an NVIDIA GPU is here, but its driver does not answer: {driver.problem}",
-            "restart the machine: the driver was updated while it ran"
-            if is_mismatch
-            else "install NVIDIA's driver; in a container start it with --gpus all; `nvidia-smi` has to list the GPU",
+            "restart the machine if the driver was updated, else install NVIDIA's driver (in a container start it with "
+            "--gpus all); `nvidia-smi` has to list the GPU",
         )
     if not driver.gpus or llama.problem:
         return
     if not driver.n_visible:
         yield _advice("gpu.hidden", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it to measure on a GPU")
         return
-    seen = [device for device in llama.devices if device.is_gpu]
-    if "CUDA" not in llama.backends and not seen:
-        yield _advice(
-            "llama.cuda",
-            f"llama.cpp was compiled without CUDA, so {_gpu_names(driver)} is not used",
-            f"compile it for CUDA: {_build_with('-DGGML_CUDA=on')}",
-        )
+    sees_gpu, name = any(device.is_gpu for device in llama.devices), driver.gpus[0].gpu.name
+    names = name if len(driver.gpus) == 1 else f"{name} and {len(driver.gpus) - 1} more"
+    if "CUDA" not in llama.backends and not sees_gpu:
+        message = f"llama.cpp was compiled without CUDA, so {names} is not used"
+        yield _advice("llama.cuda", message, f"compile it for CUDA: {_build_with('-DGGML_CUDA=on')}")
     if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
-        built, runs = _version(llama.cuda_version), _version(driver.cuda_version)
+        built, runs = dotted(llama.cuda_version), dotted(driver.cuda_version)
         yield _problem(
             "gpu.driver_old",
             f"llama.cpp was compiled with CUDA {built}, and driver {driver.version} runs CUDA {runs} at most",
             f"update NVIDIA's driver, or compile llama.cpp with CUDA {driver.cuda_version[0]}",
         )
-    elif "CUDA" in llama.backends and not seen:
+    elif "CUDA" in llama.backends and not sees_gpu:
         yield _problem(
             "gpu.unseen",
-            f"llama.cpp was compiled with CUDA, and sees no GPU, where the driver has {_gpu_names(driver)}",
+            f"llama.cpp was compiled with CUDA but sees no GPU, while the driver has {names}",
             "restart the machine, or update NVIDIA's driver; `nvidia-smi` has to work for this user",
         )
 
 
 def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
     gpu, capability = state.gpu, state.compute_capability
-    architectures = sorted(
-        int(text) for text in llama.features_of("CUDA").get("ARCHS", "").split(",") if text.strip().isdecimal()
-    )
-    if capability and architectures:
+    archs = llama.features_of("CUDA").get("ARCHS", "").split(",")
+    compiled = sorted(int(text) for text in archs if text.strip().isdecimal())
+    if capability and compiled:
         number = 100 * capability[0] + 10 * capability[1]
-        has_code = any(each <= number and each // 100 == capability[0] for each in architectures)
-        built = ", ".join(f"{each // 100}.{each % 100 // 10}" for each in architectures)
-        if architectures[0] > number or not has_code:
-            is_newer, is_of = architectures[0] > number, _version(capability)
+        is_newer, has_code = compiled[0] > number, any(n <= number and n // 100 == capability[0] for n in compiled)
+        if is_newer or not has_code:
+            built = ", ".join(f"{each // 100}.{each % 100 // 10}" for each in compiled)
             effect = "does not run on" if is_newer else "is compiled again when it starts, or fails, on"
             yield Finding(
                 "gpu.architecture",
                 "problem" if is_newer else "advice",
-                f"llama.cpp was compiled for compute capability {built}; it {effect} {gpu.name} ({is_of})",
+                f"llama.cpp was compiled for compute capability {built}; it {effect} {gpu.name} ({dotted(capability)})",
                 f"compile it here: {_build_with(f'-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES={number // 10}')}",
             )
-    if gpu.total_bytes and gpu.free_bytes is not None:
-        used = gpu.total_bytes - gpu.free_bytes
-        if used > max(_MUCH_GPU_BYTES, _MUCH_GPU_SHARE * gpu.total_bytes):
-            by = f": {name_processes(state.processes)}" if state.processes else ""
-            yield _advice(
-                "gpu.used",
-                f"{format_bytes(used)} of {format_bytes(gpu.total_bytes)} of {gpu.name} are in use{by}",
-                "close what you do not need before a measurement: it takes memory and bandwidth",
-            )
+    used = (gpu.total_bytes or 0) - (gpu.free_bytes or 0)
+    if gpu.free_bytes is not None and used > max(_MUCH_GPU_BYTES, _MUCH_GPU_SHARE * (gpu.total_bytes or 0)):
+        by = f": {name_processes(state.processes)}" if state.processes else ""
+        yield _advice(
+            "gpu.used",
+            f"{format_bytes(used)} of {format_bytes(gpu.total_bytes)} of {gpu.name} are in use{by}",
+            "close what you do not need before a measurement: it takes memory and bandwidth",
+        )
     held = [reason for reason in state.throttle or () if reason in _HELD_DOWN]
     if held:
-        yield _advice(
-            "gpu.throttle",
-            f"the clocks of {gpu.name} are held down: {', '.join(held)}",
-            "check its cooling and its power supply",
-        )
+        message = f"the clocks of {gpu.name} are held down: {', '.join(held)}"
+        yield _advice("gpu.throttle", message, "check its cooling and its power supply")
 
 
 def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
     slow = [each for each in cpu.governors if each in _SLOW_GOVERNORS]
     if slow and cpu.scaling_driver not in _SETTLED_DRIVERS:
-        yield _advice(
-            "cpu.governor",
-            f"the CPU's frequency governor is {', '.join(slow)}, which keeps clocks low",
-            "sudo cpupower frequency-set -g performance",
-        )
+        message = f"the CPU's frequency governor is {', '.join(slow)}, which keeps clocks low"
+        yield _advice("cpu.governor", message, "sudo cpupower frequency-set -g performance")
     elif cpu.energy_preference in _SLOW_PREFERENCES:
-        yield _advice(
-            "cpu.governor",
-            f"the CPU's energy preference is {cpu.energy_preference}, which keeps clocks low",
-            "choose the performance profile of the desktop: powerprofilesctl set performance",
-        )
+        message = f"the CPU's energy preference is {cpu.energy_preference}, which keeps clocks low"
+        yield _advice("cpu.governor", message, "powerprofilesctl set performance, or the desktop's performance profile")
     if cpu.is_on_battery:
         yield _advice("cpu.battery", "the machine runs on battery, which lowers clocks", "plug it in to measure")
     if cpu.busy_share is not None and cpu.busy_share >= _BUSY_SHARE:
@@ -339,48 +313,35 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
             "end them before a measurement, or they will distort the results; `top` lists them",
         )
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
-        quota = format_number(cpu.quota_cpus)
         yield _advice(
             "cpu.quota",
-            f"the container may use {quota} of {counted(cpu.n_cpus, 'CPU')}, and is paused when it used more",
+            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')}, and pauses beyond",
             "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
         )
 
 
 def _of_memory(memory: MemoryState) -> Iterator[Finding]:
     if memory.huge_pages == "never":
-        yield _advice(
-            "memory.huge_pages",
-            "transparent huge pages are off, which lowers the bandwidth of main memory",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
-        )
+        message = "transparent huge pages are off, which lowers the bandwidth of main memory"
+        hint = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+        yield _advice("memory.huge_pages", message, hint)
     limit = memory.container_limit_bytes
     if limit is not None:
-        yield _advice(
-            "memory.container",
-            f"the container is limited to {format_bytes(limit)} of {format_bytes(memory.total_bytes)}",
-            "raise its limit for larger models: docker run --memory, systemd-run -p MemoryMax",
-        )
+        message = f"the container is limited to {format_bytes(limit)} of {format_bytes(memory.total_bytes)}"
+        hint = "raise its limit for larger models: docker run --memory, systemd-run -p MemoryMax"
+        yield _advice("memory.container", message, hint)
     if memory.address_space_limit_bytes is not None:
         limited = format_bytes(memory.address_space_limit_bytes)
-        yield _problem(
-            "memory.address_space",
-            f"the address space is limited to {limited}, in which a model has to be mapped whole",
-            "ulimit -v unlimited, in the shell that starts ggbench",
-        )
+        message = f"the address space is limited to {limited}, in which a model has to be mapped whole"
+        yield _problem("memory.address_space", message, "ulimit -v unlimited, in the shell that starts ggbench")
     if memory.overcommit == 2:
-        yield _advice(
-            "memory.overcommit",
-            "the kernel grants no more memory than there is (vm.overcommit_memory is 2), and may refuse what would fit",
-            "sudo sysctl vm.overcommit_memory=0",
-        )
+        message = "vm.overcommit_memory is 2, so the kernel may refuse memory that would fit"
+        yield _advice("memory.overcommit", message, "sudo sysctl vm.overcommit_memory=0")
     total = min(memory.total_bytes, limit or memory.total_bytes)
     if memory.available_bytes < _LITTLE_MEMORY_SHARE * total:
-        yield _advice(
-            "memory.used",
-            f"{format_bytes(memory.available_bytes)} of {format_bytes(total)} of main memory are available",
-            "close programs before a measurement; `ggbench plan` names those that hold the most",
-        )
+        message = f"{format_bytes(memory.available_bytes)} of {format_bytes(total)} of main memory are available"
+        hint = "close programs before a measurement; `ggbench plan` names those that hold the most"
+        yield _advice("memory.used", message, hint)
 
 
 def _of_places(places: Sequence[DataFolder], paths: Paths) -> Iterator[Finding]:
@@ -392,35 +353,35 @@ def _of_places(places: Sequence[DataFolder], paths: Paths) -> Iterator[Finding]:
                 f"the folder of {place.name} ({paths.shown(place.path)}) cannot be written",
                 f"change its permissions, or point {place.variable} at a folder that can",
             )
+        if place.name == "results" and place.file_system in _NETWORK_FILE_SYSTEMS:
+            message = f"the results are on a network file system ({place.file_system}), where locks may not work"
+            yield _advice("store.network", message, "point XDG_DATA_HOME at a folder on a local disk")
     for disk in dict.fromkeys(place.disk for place in kept):
         on_disk = [place for place in kept if place.disk == disk]
         free_bytes = on_disk[0].free_bytes
-        if free_bytes is not None and free_bytes < _LITTLE_FREE_BYTES:
-            names = in_words([f"{place.name} ({paths.shown(place.path)})" for place in on_disk])
-            yield Finding(
-                "disk.full",
-                "problem" if free_bytes < _LEAST_FREE_BYTES else "advice",
-                f"{format_bytes(free_bytes)} are free on the disk of {names}",
-                f"free some space; {_disposable(places, paths)}",
-            )
-
-
-def _disposable(places: Sequence[DataFolder], paths: Paths) -> str:
-    """Which folders are safe to delete, the largest first."""
-    found = sorted((each for each in places if each.is_disposable), key=lambda each: -(each.used_bytes or 0))
-    texts = [
-        f"{paths.shown(each.path)} ({each.name}, {format_bytes(each.used_bytes)})" for each in found if each.used_bytes
-    ]
-    return f"ggbench makes these again: {', '.join(texts)}" if texts else "ggbench's own caches are empty"
+        if free_bytes is None or free_bytes >= _LITTLE_FREE_BYTES:
+            continue
+        names = in_words([f"{place.name} ({paths.shown(place.path)})" for place in on_disk])
+        used = sorted((each for each in places if each.is_disposable), key=lambda each: -(each.used_bytes or 0))
+        caches = [
+            f"{paths.shown(each.path)} ({each.name}, {format_bytes(each.used_bytes)})"
+            for each in used
+            if each.used_bytes
+        ]
+        yield Finding(
+            "disk.full",
+            "problem" if free_bytes < _LEAST_FREE_BYTES else "advice",
+            f"{format_bytes(free_bytes)} are free on the disk of {names}",
+            f"free some space; safe to delete: {', '.join(caches) or 'nothing of ggbench'}",
+        )
 
 
 def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
     store = checkup.store
     name = paths.shown(store.path)
     if store.is_foreign:
-        yield _problem(
-            "store.foreign", f"{name} is a database of another program", "move it away; ggbench will make its own"
-        )
+        message = f"{name} is a database of another program"
+        yield _problem("store.foreign", message, "move it away; ggbench will make its own")
     elif store.problem:
         yield _problem(
             "store.damaged",
@@ -428,59 +389,20 @@ def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
             f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may save what it holds",
         )
     elif store.version is not None and store.version > store.newest_version:
-        yield _problem(
-            "store.newer",
-            f"the results file has version {store.version}, and this ggbench knows {store.newest_version}",
-            "upgrade ggbench; the file is left as it is",
-        )
-    elif store.version not in (None, 0, store.newest_version):
-        yield _problem(
-            "store.older",
-            f"the results file has version {store.version}, of a ggbench before its first release",
-            "move it away; ggbench will make a new one",
-        )
-    place = next((each for each in checkup.places if each.name == "results"), None)
-    if place is not None and place.file_system in _NETWORK_FILE_SYSTEMS:
-        yield _advice(
-            "store.network",
-            f"the results are on a network file system ({place.file_system}), where locks may not work",
-            "point XDG_DATA_HOME at a folder on a local disk",
-        )
+        message = f"the results file has version {store.version}, and this ggbench knows {store.newest_version}"
+        yield _problem("store.newer", message, "upgrade ggbench; the file is left as it is")
     if store.n_set_aside:
-        files = counted(store.n_set_aside, "damaged results file")
-        yield _advice(
-            "store.set_aside",
-            f"{files} {'was' if store.n_set_aside == 1 else 'were'} moved aside and kept beside {name}",
-            "`sqlite3 FILE .recover` may save what it holds; delete it when you have what you need",
-        )
+        message = f"{counted(store.n_set_aside, 'damaged results file')} moved aside and kept next to {name}"
+        yield _advice("store.set_aside", message, "`sqlite3 FILE .recover` may save what it holds; then delete it")
 
 
-def _of_hub(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
-    hub = checkup.hub
+def _of_hub(hub: HubLogin, paths: Paths) -> Iterator[Finding]:
     if hub.problem:
         yield _problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or begin it with https://")
     if hub.is_exposed and hub.token_from is not None:
-        name = paths.shown(hub.token_from)
-        yield _advice(
-            "hub.token",
-            f"other users can read your Hub token in {name}",
-            f"chmod 600 {paths.shell_word(hub.token_from)}",
-        )
+        message = f"other users can read your Hub token in {paths.shown(hub.token_from)}"
+        yield _advice("hub.token", message, f"chmod 600 {paths.shell_word(hub.token_from)}")
 
 
-def _of_calibration(checkup: Checkup) -> Iterator[Finding]:
-    if checkup.calibration.is_busy:
-        yield _advice(
-            "calibration.busy",
-            "the memory bandwidth was measured on a busy machine, so limits are too low",
-            "run any measurement while nothing else runs: it is measured again",
-        )
-
-
-def _gpu_names(driver: GpuDriver) -> str:
-    first = driver.gpus[0].gpu.name
-    return first if len(driver.gpus) == 1 else f"{first} and {format_count(len(driver.gpus) - 1)} more"
-
-
-def _version(version: tuple[int, int]) -> str:
+def dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"

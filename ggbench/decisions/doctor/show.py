@@ -1,4 +1,4 @@
-"""What `ggbench doctor` shows: findings with what to do, then the facts, as Markdown to paste into a bug report."""
+"""Show what `ggbench doctor` found and what to do, then the facts, as Markdown to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import AMX, AMX_INSTRUCTION, Checkup, Finding, missing_instructions
+from ggbench.decisions.doctor.checkup import AMX, AMX_INSTRUCTION, Checkup, Finding, dotted, missing_instructions
 from ggbench.engines.llama.build import LlamaBuild
+from ggbench.hub.access import HubLogin
 from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.readings import program_name
+from ggbench.runs.store.connection import StoreHealth
 from ggbench.show.anonymous import Paths
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of
 from ggbench.text import sanitize
@@ -18,7 +20,6 @@ from ggbench.units import counted, format_bandwidth, format_bytes, format_number
 
 
 def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> str:
-    """Return the whole answer."""
     lines = [f"ggbench doctor: {_verdict(found)}", ""]
     for number, finding in enumerate(found, 1):
         lines += [f"{number}. {finding.severity}: {sanitize(finding.message)}", f"   - do: {sanitize(finding.hint)}"]
@@ -28,7 +29,7 @@ def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> st
 
 
 def shown_checkup(checkup: Checkup, paths: Paths) -> Checkup:
-    """Return the facts for programs; without `paths.whole` with no whole folder and no serial number."""
+    """Return the checkup for programs; unless `paths.whole`, without whole folders and serial numbers."""
     driver, hub = checkup.driver, checkup.hub
     if not paths.whole:
         driver = replace(driver, gpus=tuple(map(_without_serials, driver.gpus)))
@@ -48,11 +49,14 @@ def shown_checkup(checkup: Checkup, paths: Paths) -> Checkup:
     )
 
 
-def _version(at: Get) -> tuple[Field, ...]:
-    return field("cuda_version", str | None, _DOTTED, lambda root: _dotted(at(root).cuda_version))
+def _version(name: str, at: Get = lambda root: root) -> tuple[Field, ...]:
+    return field(name, str | None, "E.g. `12.4`; null if it is unknown.", lambda root: _known(getattr(at(root), name)))
 
 
-_DOTTED = "Such as `12.4`; null where it is unknown."
+def _known(version: tuple[int, int] | None) -> str | None:
+    return None if version is None else dotted(version)
+
+
 _LLAMA = Shape(
     "LlamaCpp",
     "The llama.cpp that ggbench uses.",
@@ -70,22 +74,17 @@ _LLAMA = Shape(
     field(
         "missing_instructions",
         list[str],
-        "That this CPU has and the build does not use.",
+        "Instruction sets of this CPU that the build does not use.",
         lambda checkup: missing_instructions(checkup.llama, checkup.cpu),
     ),
-    _version(lambda checkup: checkup.llama),
+    _version("cuda_version", lambda checkup: checkup.llama),
 )
-_GPU = Shape(
-    "DriverGpu",
-    "",
-    of(GpuState, "gpu processes throttle"),
-    field("compute_capability", str | None, _DOTTED, lambda state: _dotted(state.compute_capability)),
-)
+_GPU = Shape("DriverGpu", "", of(GpuState, "gpu processes throttle"), _version("compute_capability"))
 _DRIVER = Shape(
     "Driver",
     "NVIDIA's driver.",
     of(GpuDriver, "version problem n_visible"),
-    _version(lambda driver: driver),
+    _version("cuda_version"),
     field("gpus", many(_GPU)),
 )
 DOCTOR = Document(
@@ -99,11 +98,9 @@ DOCTOR = Document(
     field("gpu_driver", _DRIVER, get=lambda checkup: checkup.driver),
     of(Checkup, "places store hub calibration"),
 )
-"""Of what `shown_checkup` returns."""
 
 
 def _without_serials(state: GpuState) -> GpuState:
-    """Return a GPU without serial numbers, and its programs without their folders."""
     processes = state.processes and tuple(replace(each, name=program_name(each.name)) for each in state.processes)
     return replace(state, gpu=replace(state.gpu, uuid=None, pci_bus_id=None), processes=processes)
 
@@ -123,7 +120,7 @@ def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(checkup.memory)
     driver = checkup.driver
     if driver.gpus:
-        runs = f", runs CUDA {_dotted(driver.cuda_version)}" if driver.cuda_version else ""
+        runs = f", runs CUDA {dotted(driver.cuda_version)}" if driver.cuda_version else ""
         hidden = len(driver.gpus) - driver.n_visible
         yield "NVIDIA driver", f"{driver.version or 'unknown'}{runs}{f', {hidden} hidden' if hidden else ''}"
         for each in driver.gpus:
@@ -133,9 +130,14 @@ def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
     for place in checkup.places:
         if not place.is_disposable:
             yield place.name, _place(place, checkup.places, paths)
-    yield "results file", _store(checkup, paths)
-    yield "Hub", _hub(checkup, paths)
-    yield "calibration", _calibration(checkup)
+    yield "results file", _store(checkup.store, paths)
+    yield "Hub", _hub(checkup.hub, paths)
+    rate, shares = checkup.calibration.bandwidth, checkup.calibration.shares
+    if rate is None:
+        yield "calibration", "the memory bandwidth is measured with the first run"
+    else:
+        known = shares or "no two models have run here yet"
+        yield "calibration", f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}; {known}"
 
 
 def _llama(llama: LlamaBuild, cpu: CpuState, paths: Paths) -> str:
@@ -145,7 +147,7 @@ def _llama(llama: LlamaBuild, cpu: CpuState, paths: Paths) -> str:
     parts = [
         f"{llama.llama_cpp}{f' ({llama.commit})' if llama.commit else ''}, llama-cpp-python {llama.llama_cpp_python}",
         f"backends {', '.join(llama.backends)}",
-        *([f"CUDA {_dotted(llama.cuda_version)}"] if llama.cuda_version else []),
+        *([f"CUDA {dotted(llama.cuda_version)}"] if llama.cuda_version else []),
         *([f"compiled for CUDA {archs}"] if (archs := llama.features_of("CUDA").get("ARCHS")) else []),
         f"devices {', '.join(f'{each.name} ({each.description})' for each in llama.devices)}",
         f"instructions {' '.join(of_cpu) or 'unknown'}",
@@ -188,7 +190,7 @@ def _memory(memory: MemoryState) -> str:
 def _gpu(state: GpuState, paths: Paths) -> str:
     gpu = state.gpu
     serials = [gpu.uuid, gpu.pci_bus_id] if paths.whole else []
-    capability = f"compute capability {_dotted(state.compute_capability)}" if state.compute_capability else None
+    capability = f"compute capability {dotted(state.compute_capability)}" if state.compute_capability else None
     processes = None if state.processes is None else counted(len(state.processes), "program")
     throttle = f"clocks held down by {', '.join(state.throttle)}" if state.throttle else None
     free = f"{format_bytes(gpu.free_bytes)} of {format_bytes(gpu.total_bytes)} free"
@@ -207,8 +209,7 @@ def _place(place: DataFolder, places: Sequence[DataFolder], paths: Paths) -> str
     return f"{whole}: {', '.join(inside)}" if inside else whole
 
 
-def _store(checkup: Checkup, paths: Paths) -> str:
-    store = checkup.store
+def _store(store: StoreHealth, paths: Paths) -> str:
     if store.problem:
         return paths.without(store.problem)
     if store.file_bytes is None:
@@ -218,23 +219,10 @@ def _store(checkup: Checkup, paths: Paths) -> str:
     return f"sound, version {store.version}{runs}, {format_bytes(store.file_bytes)}"
 
 
-def _hub(checkup: Checkup, paths: Paths) -> str:
-    hub = checkup.hub
+def _hub(hub: HubLogin, paths: Paths) -> str:
     source = hub.token_from
-    login = (
-        "not logged in" if source is None else f"a token from {source if '/' not in source else paths.shown(source)}"
-    )
-    endpoint = None if hub.endpoint is None else hub.endpoint if paths.whole else "another endpoint than Hugging Face's"
+    login = "not logged in"
+    if source is not None:
+        login = f"a token from {paths.shown(source) if '/' in source else source}"
+    endpoint = hub.endpoint if paths.whole or hub.endpoint is None else "another endpoint than Hugging Face's"
     return ", ".join(filter(None, (login, "offline" if hub.is_offline else None, endpoint, hub.problem)))
-
-
-def _calibration(checkup: Checkup) -> str:
-    found = checkup.calibration
-    if found.bandwidth is None:
-        return "the memory bandwidth is measured with the first run"
-    rate = f"{format_bandwidth(found.bandwidth.bytes_per_s)}, {found.bandwidth.source}"
-    return f"{rate}; {found.shares or 'no two models have run here yet'}"
-
-
-def _dotted(version: tuple[int, int] | None) -> str | None:
-    return None if version is None else f"{version[0]}.{version[1]}"

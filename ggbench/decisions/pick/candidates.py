@@ -311,9 +311,7 @@ class PickedModel(msgspec.Struct, frozen=True):
 
 
 def of_model(
-    ref: ModelRef,
-    hub: HubAccess | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    ref: ModelRef, hub: HubAccess | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
     """Return the targets of a reference and the models among them. Raises like `resolve_headers`."""
     planned = resolve_headers(ref, hub=hub, on_progress=on_progress)

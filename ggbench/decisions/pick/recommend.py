@@ -11,31 +11,11 @@ that lose little. More context: of those with half as much again, the one that l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.decisions.pick.needs import Needs, Preference
-from ggbench.decisions.pick.record import (
-    Alternative,
-    BestIn,
-    BeyondTraining,
-    Candidate,
-    Checked,
-    IsBest,
-    Label,
-    ModelsDoNotCompare,
-    NearestMisses,
-    NeedCheck,
-    NeedsAreClose,
-    NeedsDecide,
-    NextLarger,
-    NothingToChoose,
-    NotKnown,
-    Pick,
-    Reason,
-    Unknowns,
-    WhatSpeedsUp,
-)
+from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Label, NeedCheck, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Z_95, Expected
 
@@ -58,21 +38,12 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     best = _best([each.candidate for each in surest], needs, needs.prefer)
     by_name = {each.candidate.name: each for each in checked}
     if best is None:
-        nearest = _nearest_miss(checked)
-        return Pick(needs, checked, front, None, nearest_miss=nearest, reasons=_why_nothing(nearest))
+        return Pick(needs, checked, front, None, nearest_miss=_nearest_miss(checked))
     (chosen, best_in), ideal = best, _best(front, needs, needs.prefer)
     first = None if ideal is None else by_name[ideal[0].name]
     recommended, larger = by_name[chosen.name], _next_larger(chosen, checked)
-    reasons: list[Reason] = [IsBest(chosen, best_in)]
-    if first is not None and first is not recommended:
-        reasons = [NeedsDecide(chosen, first)]
-    if larger is not None and larger is not first:
-        reasons.append(_what_larger_changes(chosen, larger))
-    reasons += _limits(recommended)
-    if len({each.model_key for each in candidates}) > 1:
-        reasons.append(ModelsDoNotCompare())
     alternatives = _alternatives(recommended, open_to_choice, needs)
-    return Pick(needs, checked, front, recommended, alternatives, larger, first, reasons=tuple(reasons))
+    return Pick(needs, checked, front, recommended, alternatives, larger, first, best_in=best_in)
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
@@ -218,8 +189,6 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
 
 
 def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
-    """Return the next larger quant of the same model with the same cache."""
-
     def size(candidate: Candidate) -> int:
         return candidate.row.weight_bytes or 0
 
@@ -237,49 +206,6 @@ def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
     return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
-
-
-def _what_larger_changes(own: Candidate, larger: Checked) -> NextLarger:
-    other, nats, ratio = larger.candidate, None, None
-    if other.weights_loss is not None and own.weights_loss is not None:
-        nats = other.weights_loss.nats.value, own.weights_loss.nats.value
-    if other.speed is not None and own.speed is not None:
-        ratio = other.speed.tok_s.value / own.speed.tok_s.value
-    return NextLarger(larger, nats, ratio)
-
-
-def _limits(recommended: Checked) -> Iterator[Reason]:
-    """Yield what is not known of the recommendation, or not for certain."""
-    own, unknown = recommended.candidate, list[NotKnown]()
-    if own.joint_loss is None and own.cache_loss is None:
-        unknown.append("cache loss")
-    if own.joint_loss is None and own.weights_loss is None:
-        unknown.append("weights loss")
-    if own.speed is None or own.speed.is_bound:
-        unknown.append("speed" if own.speed is None else "speed but for its bound")
-    if unknown or recommended.unknown:
-        yield Unknowns(own, tuple(unknown), recommended.unknown)
-    yield from _beyond_training(own)
-    close = tuple(each for each in recommended.checks if each.is_close)
-    if close:
-        yield NeedsAreClose(close)
-
-
-def _why_nothing(nearest: Checked | None) -> tuple[Reason, ...]:
-    if nearest is None:
-        return (NothingToChoose(),)
-    if nearest.candidate.row.outcome is not Outcome.COMPLETED:
-        return (NothingToChoose(nearest.candidate.row.reason),)
-    helps = []
-    if [each.need for each in nearest.missed] == ["speed"]:
-        (miss,) = nearest.missed
-        helps.append(WhatSpeedsUp(miss.wanted / miss.value if miss.is_bound and miss.value else None))
-    return (NearestMisses(nearest), *helps, *_beyond_training(nearest.candidate))
-
-
-def _beyond_training(candidate: Candidate) -> tuple[BeyondTraining, ...]:
-    trained = candidate.row.n_ctx_train
-    return (BeyondTraining(trained),) if trained and candidate.n_ctx > trained else ()
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:

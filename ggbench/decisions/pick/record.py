@@ -1,8 +1,12 @@
-"""The records of a pick: what each quant would give with each KV cache, which one to run, and why."""
+"""The records of a pick: what each quant would give with each KV cache, which one to run, and why.
+
+The reasons are typed: what the recommendation is the best in, the checks of each candidate's needs, and what would be
+recommended without needs. `ggbench.decisions.pick.show` only puts them into words.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -61,7 +65,6 @@ class Candidate(msgspec.Struct, frozen=True):
     row: PlanRow
     """Its plan for the context needed."""
     model_key: str
-    """Equal for quants of one model: only their losses compare."""
     selector: str
     """QUANT argument that selects it; empty if MODEL alone does."""
     n_ctx: int
@@ -127,13 +130,12 @@ class NeedCheck(msgspec.Struct, frozen=True):
     value: float | None
     """What it has; None if that is unknown."""
     is_met: bool | None
-    """By the value; null if it is unknown, or if a bound on speed does not rule it out."""
+    """Null if it is unknown, or if a bound on speed does not rule it out."""
     is_close: bool = False
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
     """If the need is missed, the missing share of what is wanted; for memory, of the budget."""
     is_bound: bool = False
-    """Whether the value is the best that is possible."""
     missing_bytes: int = 0
     """If the context does not fit."""
     refusal: str = ""
@@ -164,91 +166,7 @@ class Checked(msgspec.Struct, frozen=True):
 BestIn = Literal[
     "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
 ]
-"""What the recommendation is the best in; `bits` per weight decide if no loss is known."""
-NotKnown = Literal["cache loss", "weights loss", "speed", "speed but for its bound"]
-
-
-class IsBest(msgspec.Struct, frozen=True):
-    """The recommendation would come first without any needs, too."""
-
-    candidate: Candidate
-    best_in: BestIn
-
-
-class NeedsDecide(msgspec.Struct, frozen=True):
-    """Another would come first, but misses needs, or may miss them."""
-
-    recommended: Candidate
-    first: Checked
-
-
-class NextLarger(msgspec.Struct, frozen=True):
-    """What the next larger quant would change; a figure that is not known for both is None."""
-
-    checked: Checked
-    nats: tuple[float, float] | None
-    """The loss of its weights, and that of the recommendation's."""
-    speed_ratio: float | None
-    """Its tokens/s over those of the recommendation."""
-
-
-class Unknowns(msgspec.Struct, frozen=True):
-    """What is not known of the recommendation, and which needs it may therefore miss."""
-
-    candidate: Candidate
-    figures: tuple[NotKnown, ...]
-    needs: tuple[NeedCheck, ...]
-
-
-class BeyondTraining(msgspec.Struct, frozen=True):
-    """The context is longer than those that the model was trained with."""
-
-    n_ctx_train: int
-
-
-class NeedsAreClose(msgspec.Struct, frozen=True):
-    """Intervals of the recommendation reach beyond what is needed."""
-
-    needs: tuple[NeedCheck, ...]
-
-
-class ModelsDoNotCompare(msgspec.Struct, frozen=True):
-    """The quality of different models does not compare."""
-
-
-class NothingToChoose(msgspec.Struct, frozen=True):
-    """No candidate could be sized."""
-
-    refusal: str = ""
-    """Why llama.cpp refused the nearest; empty if there is no candidate."""
-
-
-class NearestMisses(msgspec.Struct, frozen=True):
-    """Every candidate misses a need; this one by least."""
-
-    checked: Checked
-
-
-class WhatSpeedsUp(msgspec.Struct, frozen=True):
-    """What would help if only speed is missed."""
-
-    bandwidth_ratio: float | None
-    """How many times the bandwidth it takes; None if settings may help, too."""
-
-
-Reason: TypeAlias = (
-    IsBest
-    | NeedsDecide
-    | NextLarger
-    | Unknowns
-    | BeyondTraining
-    | NeedsAreClose
-    | ModelsDoNotCompare
-    | NothingToChoose
-    | NearestMisses
-    | WhatSpeedsUp
-)
-"""Why a pick is what it is: part of the decision, put into words afterwards."""
+"""`bits` per weight decide if no loss is known."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -275,7 +193,8 @@ class Pick(msgspec.Struct, frozen=True):
     """The recommendation if nothing was needed."""
     nearest_miss: Checked | None = None
     """If nothing is recommended, what misses the needs by least."""
-    reasons: tuple[Reason, ...] = ()
+    best_in: BestIn | None = None
+    """What the recommendation is the best in."""
     changes: tuple[Change, ...] = ()
     """What would make the nearest miss fit, the best first; empty if it fits."""
 

@@ -1,4 +1,4 @@
-"""A pick in a terminal: what was asked, the recommendation and why, what stands beside it as a table and a plot."""
+"""Draw a pick: what was asked, the recommendation and why, and the candidates as a table and a plot."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from ggbench.units import format_bandwidth, format_bytes, format_count, format_n
 def pick_report(
     pick: Pick, budget: Budget, commands: RunCommands | None, *, width: int, show_all: bool = False
 ) -> RenderableType:
-    """Return what was asked, the recommendation, why, the table, no wider than `width`, and the commands.
+    """Return what was asked, the recommendation and why, a table no wider than `width`, and the commands.
 
-    `show_all` shows every candidate, else the pick, its alternatives and what stands nearest.
+    `show_all` shows every candidate instead of the pick, its alternatives and the nearest others.
     """
     shown = (*pick.listed, *pick.unlisted) if show_all else pick.listed
     parts: list[RenderableType] = [
@@ -56,13 +56,10 @@ def pick_report(
         name = candidate_name(pick.nearest_miss.candidate, with_model=pick.n_models > 1)
         title = f"what would make {name} fit at n_ctx {format_count(pick.needs.n_ctx)}"
         parts.append(Padding(changes_report(title, pick.changes, width=width), (1, 0, 0, 0)))
-    return Group(*parts, *([] if commands is None else [commands_text(commands)]))
-
-
-def commands_text(commands: RunCommands) -> RenderableType:
-    """Return the lines that download and run it, each whole on a line of its own."""
-    whole = Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore")
-    return Group(whole, *map(Text, ["", *commands.notes] if commands.notes else []))
+    if commands is not None:
+        parts.append(Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore"))
+        parts += map(Text, ["", *commands.notes] if commands.notes else [])
+    return Group(*parts)
 
 
 def _title(pick: Pick, budget: Budget) -> str:
@@ -115,14 +112,13 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
 
 
 def _left_text(row: PlanRow) -> str:
-    """`1.50 GiB`; `✗ -1.40 GiB` where as much is missing."""
+    """Return e.g. `1.50 GiB`, `✗ -1.40 GiB`."""
     if row.left_bytes is None or row.fits is None:
         return UNKNOWN
     return format_bytes(row.left_bytes) if row.fits else f"{FITS_NOT} {format_bytes(row.left_bytes)}"
 
 
 def _download_text(candidate: Candidate) -> str:
-    """Nothing of what is on this disk."""
     return "" if candidate.download_bytes == 0 else format_bytes(candidate.download_bytes)
 
 
@@ -133,7 +129,7 @@ def _longest(candidate: Candidate) -> str:
 
 
 def _note(checked: Checked) -> str:
-    """What it misses besides memory, and the runs that its figures are from."""
+    """Return what it misses besides memory, and the runs that its figures are from."""
     candidate = checked.candidate
     if candidate.row.outcome is not Outcome.COMPLETED:
         return candidate.row.reason
@@ -146,20 +142,19 @@ def _note(checked: Checked) -> str:
 
 def _legend(shown: Sequence[tuple[str, Checked]]) -> str:
     candidates = [checked.candidate for _, checked in shown]
-    losses = [loss_text(each) for each in candidates]
-    lines = ["loss: mean KL divergence, that of the weights and that of the KV cache added"]
+    losses = " ".join(map(loss_text, candidates))
+    lines = ["loss: mean KL divergence of the weights plus that of the KV cache"]
     typical = [each.weights_loss for each in candidates if each.weights_loss and each.weights_loss.published]
-    if any("~" in text for text in losses) and typical:
+    if "~" in losses and typical:
         models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)
-        lines.append(f"~: typical of the quant's type, as published of {in_words(list(models))}; not of this model")
-    if any("?" in text for text in losses):
-        lines.append("+ ?: and what the KV cache loses, which is unknown")
-    bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]
-    if bounds:
+        lines.append(f"~: typical of the quant's type, published for {in_words(list(models))}, not this model")
+    if "?" in losses:
+        lines.append("+ ?: plus an unknown loss of the KV cache")
+    if any(each.speed is not None and each.speed.is_bound for each in candidates):
         lines.append("≤: the best that the bandwidth allows; it can prove only that a need is missed")
     if any(checked.candidate.row.exceeds_training for _, checked in shown):
         trained = sorted({n for each in candidates if (n := each.row.n_ctx_train)})
-        lines.append(f"*: beyond the training context of {in_words(list(map(format_count, trained)))}")
+        lines.append(f"*: longer than the training context of {in_words(list(map(format_count, trained)))}")
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")
     return "\n".join([*lines, "how it is chosen: ggbench pick --help"])
@@ -169,22 +164,25 @@ _SIZES = "·∙•●"
 """Marks by the share of the memory that a candidate takes."""
 _PICK, _UNKNOWN = "★", "?"
 _ROOM = 0.05
-"""Of an axis, beyond its first and its last mark."""
+"""Share of an axis that is free at either end."""
 
 
 def lettered(pick: Pick) -> tuple[Checked, ...]:
-    """Return those that the plot gives letters, in the order of these: of the front what misses no need."""
+    """Return the candidates with letters in the plot, in their order: those of the front that miss no need."""
     front = {each.name for each in pick.front}
     return tuple(each for each in _open_to_choice(pick) if each.candidate.name in front)
 
 
 def pick_figure(pick: Pick) -> Figure | None:
-    """Return the front and the recommendation as letters with a mark, and dots of those that are dominated.
+    """Return the front as letters with a mark, and the others as dots.
 
-    A loss of which only a part is known stands at that part, with `?` in place of the mark. None where fewer than two
-    candidates have a speed and a loss.
+    A loss that is only partly known is drawn at that part, with `?` as the mark. None if fewer than two candidates
+    have a speed and a loss.
     """
-    places = {each.candidate.name: _place(each.candidate) for each in _open_to_choice(pick)}
+    places = {}
+    for candidate in (each.candidate for each in _open_to_choice(pick)):
+        if candidate.speed is not None and candidate.least_loss is not None:
+            places[candidate.name] = candidate.speed.tok_s.value, candidate.least_loss.value
     if len(places) < 2:
         return None
     marks = [Mark(*place, _SIZES[0]) for place in places.values()]
@@ -201,23 +199,11 @@ def pick_figure(pick: Pick) -> Figure | None:
 
 
 def _open_to_choice(pick: Pick) -> list[Checked]:
-    """Those with a place in the plot that miss no need."""
-    return [
-        each
-        for each in pick.checked
-        if each.meets is not False and each.candidate.least_loss is not None and each.candidate.speed is not None
-    ]
-
-
-def _place(candidate: Candidate) -> tuple[float, float]:
-    """Speed and loss, which both are known."""
-    assert candidate.least_loss is not None
-    assert candidate.speed is not None
-    return candidate.speed.tok_s.value, candidate.least_loss.value
+    able = [each for each in pick.checked if each.meets is not False]
+    return [each for each in able if each.candidate.least_loss is not None and each.candidate.speed is not None]
 
 
 def _mark(candidate: Candidate) -> str:
-    """By the share of the budget that it takes; `?` where the loss is not wholly known."""
     if candidate.loss is None:
         return _UNKNOWN
     needed, budget = candidate.row.needed_bytes, candidate.row.budget_bytes

@@ -1,7 +1,7 @@
-"""The commands that run a quant as it was planned: llama-server, llama-cli and Ollama, by the names that these take.
+"""Write the commands that run a quant as it was planned, for llama-server, llama-cli and Ollama.
 
 Sources: llama.cpp's common/arg.cpp and tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile
-reference and parser/parser.go. Only what differs from a program's own default is named.
+reference and parser/parser.go. Only options that differ from a program's default are written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ may leave layers in main memory."""
 
 _DEFAULT = LlamaConfig()
 _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
-"""llama.cpp's `--load-mode`, by whether the file is mapped and whether its pages are locked."""
+"""llama.cpp's `--load-mode` by (mmap, mlock)."""
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
 _PLACEHOLDER = Path("MODEL.gguf")
@@ -32,12 +32,7 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 
 
 def run_commands(
-    file: FileToRun,
-    setup: LlamaConfig,
-    *,
-    on_gpu: bool,
-    n_ctx_train: int | None = None,
-    mmproj: Path | None = None,
+    file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, n_ctx_train: int | None = None, mmproj: Path | None = None
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
 
@@ -45,7 +40,8 @@ def run_commands(
     """
     model = _model_words(file, mmproj)
     load = _load_words(setup, on_gpu=on_gpu)
-    modelfile, obstacles = _modelfile(file, setup, on_gpu=on_gpu, mmproj=mmproj)
+    obstacles = _ollama_obstacles(file, setup, mmproj)
+    modelfile = "" if obstacles else _modelfile(file, setup, on_gpu=on_gpu)
     name = _ollama_name(file)
     return RunCommands(
         llama_server=_line(["llama-server", *model, *load, "-np", str(setup.n_seq_max)]),
@@ -60,13 +56,13 @@ def run_commands(
 
 
 def commands_lines(commands: RunCommands) -> list[str]:
-    """Return all lines, each to be run as it is: the download, llama-server, llama-cli, then those for Ollama."""
+    """Return the lines to run: the download, llama-server, llama-cli, then those for Ollama."""
     lines = [line for line in (commands.pull, commands.llama_server, commands.llama_cli) if line]
     return [*lines, *(["", *modelfile_lines(commands)] if commands.modelfile else [])]
 
 
 def modelfile_lines(commands: RunCommands) -> list[str]:
-    """Return the lines that write the Modelfile and use it; none where Ollama has no equivalent."""
+    """Return the lines that write the Modelfile and use it; none if Ollama has no equivalent."""
     if not commands.modelfile:
         return []
     return ["cat > Modelfile <<'EOF'", *commands.modelfile.splitlines(), "EOF", *commands.ollama]
@@ -111,8 +107,8 @@ def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
     return [] if value == getattr(_DEFAULT, name) else [option, str(value)]
 
 
-def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, mmproj: Path | None) -> tuple[str, list[str]]:
-    """The text of a Modelfile, else what of the load has no equivalent in Ollama."""
+def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:
+    """Return the parts of the load that have no equivalent in Ollama."""
     obstacles = []
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
         obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
@@ -124,8 +120,10 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, mmproj: Pat
         obstacles.append("a projector in a file of its own")
     if any(not str(path).isprintable() for path in file.paths):
         obstacles.append("a file name with control characters")
-    if obstacles:
-        return "", obstacles
+    return obstacles
+
+
+def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
     sources = [str(path.absolute()) for path in file.paths]
     if not sources:
         sources = [f"hf.co/{file.repo}:{file.quant}" if file.repo else f"./{_PLACEHOLDER}"]
@@ -139,29 +137,29 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, mmproj: Pat
     }
     lines = [f"FROM {source}" for source in sources]
     lines += [f"PARAMETER {name} {value}" for name, value in parameters.items() if value is not None]
-    return "\n".join(lines) + "\n", []
+    return "\n".join(lines) + "\n"
 
 
 def _ollama_server(setup: LlamaConfig) -> list[str]:
-    """How to start Ollama's server, as a comment since it may run already; none where it needs no variable.
+    """Return how to start Ollama's server, as a comment since it may run already; none if the defaults do.
 
-    Source: Ollama's FAQ. Both variables hold for all models of the server.
+    Source: Ollama's FAQ. Both variables are for all models of the server.
     """
     flash_attn = setup.flash_attn
     if setup.type_v != "f16" and flash_attn == "auto":
-        flash_attn = "on"  # as llama.cpp switches it on for a quantized V
+        flash_attn = "on"  # llama.cpp enables it for a quantized V
     environment = []
     if flash_attn in _OLLAMA_FLASH_ATTN:
         environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
     if setup.type_k != "f16":
         environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
-    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"] * bool(
-        environment
-    )
+    if not environment:
+        return []
+    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"]
 
 
 def _ollama_name(file: FileToRun) -> str:
-    """`name-quant` with what Ollama allows in the name of a model, in lower case."""
+    """Return `name-quant` with the characters that Ollama allows, in lower case."""
     name = re.split(r"[/:]", file.model.rstrip("/"))[-1].removesuffix(".gguf")
     quant = "" if name.lower().endswith(file.quant.lower()) else f"-{file.quant}"
     return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
@@ -176,12 +174,12 @@ def _notes(
     n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
     if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
         notes.append(
-            f"llama-server gives a request at most the training context, {format_count(n_ctx_train)} tokens; "
-            "the memory of the rest stays unused."
+            f"llama-server limits a request to the training context of {format_count(n_ctx_train)} tokens; "
+            "the rest of the memory stays unused."
         )
     if not on_gpu:
         notes.append(
-            f"llama-server keeps up to {format_bytes(_PROMPT_CACHE_BYTES)} of earlier prompts in main memory besides; "
+            f"llama-server also keeps up to {format_bytes(_PROMPT_CACHE_BYTES)} of earlier prompts in main memory; "
             "-cram 0 turns that off."
         )
     if obstacles:
@@ -194,7 +192,7 @@ def _line(words: list[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a POSIX shell; with `$'...'`, which bash and zsh read, where it is not printable."""
+    """Quote a word for a POSIX shell, or as bash's and zsh's `$'...'` if it is not printable."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = word.replace("\\", "\\\\").replace("'", "\\'")
@@ -205,17 +203,15 @@ def _quoted(word: str) -> str:
 
 
 class RunCommands(msgspec.Struct, frozen=True):
-    """The same load, as each program takes it: lines for a POSIX shell."""
+    """The same load for each program, as lines for a POSIX shell."""
 
     llama_server: str
     llama_cli: str
     pull: str = ""
-    """Downloads the file first; empty where it is on this disk, or nothing is known to download."""
+    """Downloads the file first; empty if it is on this disk, or nothing is known to download."""
     modelfile: str = ""
-    """For `ollama create`; empty where Ollama has no equivalent."""
+    """For `ollama create`; empty if Ollama has no equivalent."""
     ollama: tuple[str, ...] = ()
-    """Lines in order: a comment on the server's environment, where that differs from the default, then `ollama create`
-    and `ollama run`. They expect the text of `modelfile` in a file of that name.
-    """
+    """Lines that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment."""
     notes: tuple[str, ...] = ()
     """What the lines cannot express, a sentence each."""

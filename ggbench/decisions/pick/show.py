@@ -1,36 +1,16 @@
-"""What a pick says, for every output: the sentences why, the commands that run it, and its JSON."""
+"""Say a pick for every output: the sentences why, the commands that run it, and its JSON."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.record import (
-    Alternative,
-    BestIn,
-    BeyondTraining,
-    Candidate,
-    Checked,
-    IsBest,
-    Loss,
-    ModelsDoNotCompare,
-    NearestMisses,
-    Need,
-    NeedCheck,
-    NeedsAreClose,
-    NeedsDecide,
-    NextLarger,
-    NothingToChoose,
-    NotKnown,
-    Pick,
-    Reason,
-    TurnSpeed,
-    Unknowns,
-    WhatSpeedsUp,
-)
+from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Loss, NeedCheck, Pick, TurnSpeed
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
@@ -52,17 +32,10 @@ _BEST_IN: Mapping[BestIn, str] = {
     "context": "has the longest context of those that lose little",
     "parameters": "has the most parameters",
 }
-_DECIDES: Mapping[Need, str] = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}
-_NOT_KNOWN: Mapping[NotKnown, str] = {
-    "cache loss": "what a {cache} cache loses",
-    "weights loss": "what the weights lose",
-    "speed": "the speed",
-    "speed but for its bound": "the speed, but for the best that the bandwidth allows",
-}
 
 
 def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
-    """Return the commands that run a candidate as it was planned; None for one without a file."""
+    """Return the commands that run a candidate as it was planned; None without a file."""
     if candidate.to_run is None:
         return None
     asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
@@ -76,74 +49,93 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> Run
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
-    """Return `q6_k, KV q8_0`, after the model where that is not clear. Printable."""
+    """Return e.g. `q6_k, KV q8_0`. Printable."""
     name = kv_name(candidate.selector or candidate.row.quant, *candidate.cache)
     return sanitize(f"{candidate.row.model} {name}" if with_model else name)
 
 
 def headline(pick: Pick) -> str:
-    """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
+    """Return e.g. `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`"""
     if pick.recommended is None:
         return "Nothing meets the needs."
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
-    name = candidate.selector or candidate.row.quant
-    turn = turn_text(candidate)
+    name, turn = candidate.selector or candidate.row.quant, turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
-    return sanitize(
-        f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
-    )
+    n_ctx = format_count(candidate.n_ctx)
+    return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}.")
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
-    """Return the sentences why: what decided, what the next larger quant would change, and what is not known."""
-    return tuple(sentence for each in pick.reasons for sentence in _sentences(each, pick))
+    if pick.recommended is None:
+        return tuple(_why_nothing(pick))
+    chosen, first, larger = pick.recommended, pick.without_needs, pick.next_larger
+    name = _named(pick, chosen.candidate)
+    sentences = []
+    if first is None or first is chosen:
+        best = _BEST_IN[pick.best_in or "loss"]
+        sentences.append(f"{name} {best}, and would be the pick without these needs too.")
+    elif first.missed:
+        sentences.append(f"{_named(pick, first.candidate)} would come first, but misses {_misses(first)}.")
+    else:
+        unknown = in_words([f"its {each.need}" for each in first.unknown])
+        other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
+        sentences.append(f"{name} meets the needs; {other}.")
+    if larger is not None and larger is not first:
+        changes = _changes(chosen.candidate, larger)
+        sentences.append(f"The next larger quant, {candidate_name(larger.candidate)}, {changes}.")
+    if figures := _not_known(chosen.candidate):
+        sentences.append(f"Not known: {'; '.join(figures)}.")
+    if chosen.unknown:
+        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
+    sentences += _beyond_training(chosen.candidate)
+    if close := [each.need for each in chosen.checks if each.is_close]:
+        sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
+    if pick.n_models > 1:
+        sentences.append("Which model answers better is not known: quality does not compare between models.")
+    return tuple(sentences)
 
 
-def _sentences(reason: Reason, pick: Pick) -> Iterator[str]:
-    def name(candidate: Candidate) -> str:
-        return candidate_name(candidate, with_model=pick.n_models > 1)
+def _named(pick: Pick, candidate: Candidate) -> str:
+    return candidate_name(candidate, with_model=pick.n_models > 1)
 
-    match reason:
-        case IsBest():
-            best = _BEST_IN[reason.best_in]
-            yield f"{name(reason.candidate)} {best}, and would be the pick without these needs too."
-        case NeedsDecide(first=first) if first.missed:
-            limits = in_words([_DECIDES[each.need] for each in first.missed])
-            verb = "decide" if len(first.missed) > 1 else "decides"
-            other = f"{name(first.candidate)} would come first, but misses {_misses(first)}"
-            yield f"{limits[:1].upper()}{limits[1:]} {verb}: {other}."
-        case NeedsDecide(first=first):
-            unknown = in_words([f"its {each.need}" for each in first.unknown])
-            other = f"{name(first.candidate)} would come first, but whether {unknown} does is unknown"
-            yield f"{name(reason.recommended)} meets the needs; {other}."
-        case NextLarger(checked=larger):
-            yield f"The next larger quant, {candidate_name(larger.candidate)}, {_changes(reason)}."
-        case Unknowns():
-            if reason.figures:
-                cache = " and ".join(dict.fromkeys(reason.candidate.cache))
-                yield f"Not known: {'; '.join(_NOT_KNOWN[each].format(cache=cache) for each in reason.figures)}."
-            if reason.needs:
-                yield f"Whether it meets {in_words(list(map(wanted_text, reason.needs)))} is not known."
-        case BeyondTraining():
-            yield f"The model was trained with contexts of up to {format_count(reason.n_ctx_train)} tokens."
-        case NeedsAreClose():
-            needs = in_words([each.need for each in reason.needs])
-            yield f"The interval of its {needs} reaches beyond what is needed."
-        case ModelsDoNotCompare():
-            yield "Which model answers better is not known: memory, speed and context compare, quality does not."
-        case NothingToChoose():
-            refused = f"llama.cpp sizes none of them: {sanitize(reason.refusal)}."
-            yield refused if reason.refusal else "There is nothing to choose from."
-        case NearestMisses(checked=nearest):
-            yield f"The nearest, {name(nearest.candidate)}, misses {_misses(nearest)}."
-        case WhatSpeedsUp(bandwidth_ratio=None):
-            yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
-        case WhatSpeedsUp():
-            ratio = format_number(reason.bandwidth_ratio)
-            yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+
+def _why_nothing(pick: Pick) -> Iterator[str]:
+    nearest = pick.nearest_miss
+    if nearest is None:
+        yield "There is nothing to choose from."
+    elif nearest.candidate.row.outcome is not Outcome.COMPLETED:
+        yield f"llama.cpp sizes none of them: {sanitize(nearest.candidate.row.reason)}."
+    else:
+        yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
+        miss = nearest.missed[0]
+        if [each.need for each in nearest.missed] == ["speed"]:
+            if miss.is_bound and miss.value:
+                ratio = format_number(miss.wanted / miss.value)
+                yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+            else:
+                yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
+        yield from _beyond_training(nearest.candidate)
+
+
+def _beyond_training(candidate: Candidate) -> list[str]:
+    trained = candidate.row.n_ctx_train
+    if not trained or candidate.n_ctx <= trained:
+        return []
+    return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
+
+
+def _not_known(candidate: Candidate) -> list[str]:
+    figures = []
+    if candidate.joint_loss is None and candidate.cache_loss is None:
+        figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
+    if candidate.joint_loss is None and candidate.weights_loss is None:
+        figures.append("what the weights lose")
+    if candidate.speed is None or candidate.speed.is_bound:
+        figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
+    return figures
 
 
 def _misses(checked: Checked) -> str:
@@ -151,7 +143,7 @@ def _misses(checked: Checked) -> str:
 
 
 def _miss_text(check: NeedCheck) -> str:
-    """A need that is missed, and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
+    """Return a missed need and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
     wanted, close = wanted_text(check), ", within its interval" if check.is_close else ""
     value = check.value or 0.0
     match check.need:
@@ -167,22 +159,23 @@ def _miss_text(check: NeedCheck) -> str:
             return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
 
 
-def _changes(reason: NextLarger) -> str:
-    """What the next larger quant misses, else what it would change."""
-    if reason.checked.missed:
-        return f"misses {_misses(reason.checked)}"
-    changes = []
-    if reason.nats is not None:
-        theirs, mine = (format_number(nats, 2) for nats in reason.nats)
+def _changes(own: Candidate, larger: Checked) -> str:
+    """Return what the next larger quant misses, else what it would change."""
+    if larger.missed:
+        return f"misses {_misses(larger)}"
+    changes, other = [], larger.candidate
+    if other.weights_loss is not None and own.weights_loss is not None:
+        theirs, mine = (format_number(loss.nats.value, 2) for loss in (other.weights_loss, own.weights_loss))
         changes.append(f"its weights lose {theirs} nats instead of {mine}")
-    if reason.speed_ratio is not None:
-        changes.append(f"it answers at {format_number(reason.speed_ratio * 100, 2)} % of the speed")
-    verb = "may meet" if reason.checked.meets is None else "meets"
+    if other.speed is not None and own.speed is not None:
+        share = format_number(100 * other.speed.tok_s.value / own.speed.tok_s.value, 2)
+        changes.append(f"it answers at {share} % of the speed")
+    verb = "may meet" if larger.meets is None else "meets"
     return f"{verb} the needs too{': ' if changes else ''}{in_words(changes or [''])}"
 
 
 def loss_text(candidate: Candidate) -> str:
-    """Return `0.0312 ±0.0004`, `~0.021` of what is typical, `~0.021 + ?` where what the cache loses is unknown."""
+    """Return e.g. `0.0312 ±0.0004`, `~0.021` if it is typical, `~0.021 + ?` if the cache's loss is unknown."""
     if candidate.joint_loss is not None:
         return _loss(candidate.joint_loss)
     weights, cache = candidate.weights_loss, candidate.cache_loss
@@ -193,22 +186,22 @@ def loss_text(candidate: Candidate) -> str:
     whole = candidate.loss
     if whole is None or cache.basis == "unquantized":
         return _loss(weights)
-    mark = "~" if "published typical" in (weights.basis, cache.basis) else ""
-    return f"{mark}{expected_text(whole) if not mark else format_number(whole.value, 2)}"
+    if "published typical" in (weights.basis, cache.basis):
+        return f"~{format_number(whole.value, 2)}"
+    return expected_text(whole)
 
 
 def tok_s_text(candidate: Candidate) -> str:
-    """Return `12.3 ±0.4`, `≤ 50.3` of a bound."""
+    """Return e.g. `12.3 ±0.4`, `≤ 50.3` for a bound."""
     return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
 
 
 def turn_text(candidate: Candidate) -> str:
-    """Return the seconds of a turn, with their interval: `14.3 ±0.7`, `≥ 9.8` where the answer's speed is a bound."""
+    """Return the seconds of a turn, e.g. `14.3 ±0.7`, `≥ 9.8` if the answer's speed is a bound."""
     return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.turn_s)
 
 
 def loss_source(candidate: Candidate) -> str:
-    """Return the runs that the loss is from, in words; empty where none is measured."""
     if candidate.joint_loss is not None:
         return f"loss by {candidate.joint_loss.source}"
     losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}
@@ -216,7 +209,7 @@ def loss_source(candidate: Candidate) -> str:
 
 
 def speed_source(candidate: Candidate) -> str:
-    """Return where a speed comes from that is not a bound, in words; empty where it is one, or unknown."""
+    """Return where a speed comes from; empty if it is a bound or unknown."""
     speed = candidate.speed
     return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
 
@@ -228,14 +221,14 @@ def _loss(loss: Loss) -> str:
 
 
 def wanted_text(check: NeedCheck) -> str:
-    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `0.050 nats`."""
+    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `a loss of 0.050 nats`."""
     match check.need:
         case "memory":
             return f"a context of {format_count(round(check.wanted))} tokens"
         case "speed":
             return f"{format_number(check.wanted)} tok/s"
         case "loss":
-            return f"{format_number(check.wanted, 2)} nats"
+            return f"a loss of {format_number(check.wanted, 2)} nats"
 
 
 def _row(names: str) -> tuple[Field, ...]:
@@ -251,11 +244,12 @@ _LOSS = Shape(
 )
 _QUALITY = Shape(
     "Quality",
-    "Nats for each token that are lost, and of what.",
+    "Nats per token that are lost, and by what.",
     expected("kld", "", lambda candidate: candidate.loss),
-    field("weights", _LOSS | None, "Null is unknown.", lambda candidate: candidate.weights_loss),
-    field("cache", _LOSS | None, "Null is unknown.", lambda candidate: candidate.cache_loss),
-    field("joint", _LOSS | None, "Null is unknown.", lambda candidate: candidate.joint_loss),
+    *(
+        field(name, _LOSS | None, "Null is unknown.", operator.attrgetter(f"{name}_loss"))
+        for name in ("weights", "cache", "joint")
+    ),
 )
 _CANDIDATE = Shape(
     "Candidate",
@@ -269,7 +263,7 @@ _CANDIDATE = Shape(
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
         "turn_s",
-        "Seconds of prompt and answer; null where nothing is known of prompts.",
+        "Seconds of prompt and answer; null if nothing is known of prompts.",
         lambda candidate: candidate.speed and candidate.speed.turn_s,
     ),
     of(TurnSpeed, "speed_basis=basis speed_source=source", lambda candidate: candidate.speed, maybe=True),
@@ -303,21 +297,21 @@ PICK = Document(
     field(
         "pick",
         _REASONED | None,
-        "What to run; null where nothing meets the needs.",
+        "What to run; null if nothing meets the needs.",
         lambda pick: _reasoned(pick, pick.recommended),
     ),
     field(
         "alternatives",
         many(Shape("Alternative", "", of(Alternative, "label"), within(lambda each: each.checked, _CHECKED.fields))),
     ),
-    field("front", many(_CANDIDATE), "What no other is better than in all that is known."),
+    field("front", many(_CANDIDATE), "Candidates that no other dominates."),
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
     field("commands", RunCommands | None),
     of(Pick, "changes"),
     field(
         "nearest_miss",
         _REASONED | None,
-        "Where nothing meets the needs.",
+        "What misses the needs by least, if nothing meets them.",
         lambda pick: _reasoned(pick, pick.nearest_miss),
     ),
     field(
@@ -336,4 +330,3 @@ PICK = Document(
     field("machine", MEMORY),
     field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
 )
-"""Of a `Pick`, with the commands, the `Budget` as `machine` and the config."""

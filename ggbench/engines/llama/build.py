@@ -18,13 +18,9 @@ import msgspec
 
 
 class LlamaDevice(msgspec.Struct, frozen=True):
-    """A device that llama.cpp can compute on."""
-
     name: str
-    """llama.cpp's, such as `CUDA0`."""
     description: str
     backend: str
-    """Name of ggml's backend, such as `CUDA`."""
     is_gpu: bool
     """Integrated ones included."""
 
@@ -34,11 +30,9 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
     is_installed: bool = True
     problem: str = ""
-    """Why it cannot be loaded, as the loader says it; empty if it can."""
     llama_cpp_python: str = ""
     llama_cpp: str = ""
     commit: str = ""
-    """Short hash; empty if the build does not say."""
     features: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     """What each backend was compiled with, by llama.cpp's names: `("CPU", (("AVX2", "1"), ...))`."""
     backends: tuple[str, ...] = ()

@@ -27,10 +27,8 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
 UNQUANTIZED = frozenset(KV_TYPES[:3])
-"""Types of a V cache that need no flash attention."""
 
 DEFAULT_PORT = 50052
-"""The port of llama.cpp's rpc-server."""
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 
@@ -112,7 +110,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 def _kv_types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+        raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     return types
 
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, throttled
-from ggbench.engines.workloads import DecodeAtDepth, ProveContext, without_gc
 
 _COPY = 1
 """The sequence that copied cells arrive as."""
@@ -84,7 +84,6 @@ class _Nodes:
         self._on_node: Callable[[], object] = lambda: None
 
     def count(self, _: object) -> bool:
-        """Count a node: the callback that could abort a graph, and does not."""
         self.n_done += 1
         self._on_node()
         return False
@@ -103,7 +102,6 @@ class _Nodes:
 
 @contextlib.contextmanager
 def _counted_nodes(context: object) -> Iterator[_Nodes]:
-    """Count the nodes of what is computed until the end of the block."""
     nodes = _Nodes()
     callback = lib.ggml_abort_callback(nodes.count)
     lib.llama_set_abort_callback(context, callback, None)

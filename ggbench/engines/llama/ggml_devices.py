@@ -1,7 +1,7 @@
 """ggml's devices and their buffer types, through the functions that llama_cpp does not bind.
 
-They say which kind of memory a name in llama.cpp's log stands for, and give the buffer types of tensor overrides.
-Devices of other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rpc_devices` in common/arg.cpp.
+They tell which kind of memory a name in llama.cpp's log stands for, and the buffer types of tensor overrides. Those of
+other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rpc_devices` in common/arg.cpp.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import ctypes
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ggbench.engines.events import MemoryKind
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
-"""Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
+"""ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
 
 
 class GgmlDevices:
@@ -27,12 +28,11 @@ class GgmlDevices:
         self.every: tuple[int, ...] = tuple(self.ggml.ggml_backend_dev_get(index) for index in range(count))
 
     def of_type(self, *types: int) -> list[int]:
-        """The devices of those types."""
         return [device for device in self.every if self.ggml.ggml_backend_dev_type(device) in types]
 
     @property
     def offloading(self) -> list[int]:
-        """Those that llama.cpp puts layers on, in its order: RPC devices, then GPUs, or integrated ones without any.
+        """The devices that llama.cpp puts layers on, in its order: RPC devices, then GPUs, else integrated ones.
 
         Source: `llama_prepare_model_devices` in llama.cpp.
         """
@@ -42,8 +42,7 @@ class GgmlDevices:
 
     def name(self, device: int) -> str:
         """Ggml's name of a device: `CPU`, `CUDA0`, `RPC1`."""
-        name: bytes = self.ggml.ggml_backend_dev_name(device)
-        return name.decode()
+        return str(self.ggml.ggml_backend_dev_name(device).decode())
 
     @property
     def buffer_types(self) -> dict[str, int]:
@@ -75,33 +74,29 @@ class GgmlDevices:
 
     @property
     def descriptions(self) -> tuple[tuple[str, str, str, bool], ...]:
-        """Of each device its name, description and backend, and whether it is a GPU."""
-        return tuple(
-            (
-                self.ggml.ggml_backend_dev_name(device).decode(errors="replace"),
-                self.ggml.ggml_backend_dev_description(device).decode(errors="replace").strip(),
-                self._backend(device).decode(errors="replace"),
-                self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU),
-            )
-            for device in self.every
-        )
+        """Each device's name, description and backend, and whether it is a GPU."""
+        found = []
+        for device in self.every:
+            description = self.ggml.ggml_backend_dev_description(device).decode(errors="replace").strip()
+            is_gpu = self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU)
+            found.append((self.name(device), description, self._backend(device), is_gpu))
+        return tuple(found)
 
-    def _backend(self, device: int) -> bytes:
-        name: bytes = self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_dev_backend_reg(device))
-        return name
+    def _backend(self, device: int) -> str:
+        registry = self.ggml.ggml_backend_dev_backend_reg(device)
+        return str(self.ggml.ggml_backend_reg_name(registry).decode(errors="replace"))
 
     def _place(self, device: int) -> MemoryKind:
         if self.ggml.ggml_backend_dev_type(device) in (CPU, ACCEL):
             return MemoryKind.HOST
-        return MemoryKind.REMOTE if self._backend(device) == b"RPC" else MemoryKind.GPU
+        return MemoryKind.REMOTE if self._backend(device) == "RPC" else MemoryKind.GPU
 
     def _name(self, buffer_type: int) -> str:
-        name: bytes = self.ggml.ggml_backend_buft_name(buffer_type)
-        return name.decode()
+        return str(self.ggml.ggml_backend_buft_name(buffer_type).decode())
 
 
 def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
-    """Where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
+    """Return where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
 
     Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
     (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
@@ -113,7 +108,7 @@ def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
 
 
 def build_commit(library: Path) -> str:
-    """Return the short hash that ggml was built from, `0c1e570`; empty where the build does not know it."""
+    """Return the short hash that ggml was built from, `0c1e570`; empty if the build does not know it."""
     commit = ctypes.CDLL(str(library)).ggml_commit
     commit.restype = ctypes.c_char_p
     text = (commit() or b"").decode(errors="replace")
@@ -123,26 +118,27 @@ def build_commit(library: Path) -> str:
 def _open(library: Path) -> ctypes.CDLL:
     ggml = ctypes.CDLL(str(library))
     pointer, name, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-    of_device = {"type": ctypes.c_int, "name": name, "description": name, "buffer_type": pointer}
-    of_device["host_buffer_type"] = pointer
-    _declare(ggml, "ggml_backend_dev_count", size)
-    _declare(ggml, "ggml_backend_dev_get", pointer, size)
-    for what, result in of_device.items():
-        _declare(ggml, f"ggml_backend_dev_{what}", result, pointer)
-    _declare(ggml, "ggml_backend_dev_backend_reg", pointer, pointer)
-    _declare(ggml, "ggml_backend_reg_name", name, pointer)
-    _declare(ggml, "ggml_backend_reg_count", size)
-    _declare(ggml, "ggml_backend_reg_get", pointer, size)
-    _declare(ggml, "ggml_backend_buft_name", name, pointer)
-    _declare(ggml, "ggml_backend_buft_is_host", ctypes.c_bool, pointer)
-    _declare(ggml, "ggml_backend_dev_memory", None, pointer, ctypes.POINTER(size), ctypes.POINTER(size))
-    _declare(ggml, "ggml_backend_buft_alloc_buffer", pointer, pointer, size)
+    functions: dict[str, tuple[object, ...]] = {
+        "dev_count": (size,),
+        "dev_get": (pointer, size),
+        "dev_type": (ctypes.c_int, pointer),
+        "dev_name": (name, pointer),
+        "dev_description": (name, pointer),
+        "dev_buffer_type": (pointer, pointer),
+        "dev_host_buffer_type": (pointer, pointer),
+        "dev_backend_reg": (pointer, pointer),
+        "dev_memory": (None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
+        "reg_name": (name, pointer),
+        "reg_count": (size,),
+        "reg_get": (pointer, size),
+        "buft_name": (name, pointer),
+        "buft_is_host": (ctypes.c_bool, pointer),
+        "buft_alloc_buffer": (pointer, pointer, size),
+    }
+    for function, (result, *arguments) in functions.items():
+        declared: Any = getattr(ggml, f"ggml_backend_{function}")
+        declared.restype, declared.argtypes = result, arguments
     return ggml
-
-
-def _declare(library: ctypes.CDLL, function: str, result: type | None, *arguments: object) -> None:
-    declared = getattr(library, function)
-    declared.restype, declared.argtypes = result, list(arguments)
 
 
 BUILD_HINT = 'build llama.cpp with RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
@@ -159,10 +155,7 @@ def is_built_with_rpc() -> bool:
 
 
 def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
-    """Register the devices of servers, in their order. llama.cpp aborts the process where one does not answer.
-
-    Raises NoRpc.
-    """
+    """Register the devices of servers, in their order. Raises NoRpc. llama.cpp aborts if one does not answer."""
     if not servers:
         return
     prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
@@ -173,7 +166,7 @@ def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
 
 
 def start_server(devices: GgmlDevices, handles: Sequence[int], server: str, n_threads: int) -> None:
-    """Expose devices at `HOST:PORT`, an IPv4 address; returns only where it cannot listen there. Raises NoRpc."""
+    """Expose devices at `HOST:PORT`, an IPv4 address; return only if it cannot listen there. Raises NoRpc."""
     size = ctypes.c_size_t
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, size, size, ctypes.POINTER(ctypes.c_void_p))
     start = prototype(_address(devices.ggml, b"ggml_backend_rpc_start_server"))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.machine import host
+from ggbench.machine import address_space
 from ggbench.units import format_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -38,7 +38,7 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
-    if not host.CAN_LIMIT_ADDRESS_SPACE:
+    if not address_space.CAN_LIMIT:
         raise LimitFailed("main memory can be limited on Linux only")
     # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
     # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
@@ -46,27 +46,27 @@ def limit_memory(limit_bytes: int) -> None:
     with contextlib.suppress(AttributeError):
         for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
-    host.limit_address_space(host.address_space_bytes() + limit_bytes)
+    address_space.set_limit(address_space.used_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
     """Return what is left of the limit; None without a limit."""
-    limit = host.address_space_limit()
-    return None if limit is None else max(0, limit - host.address_space_bytes())
+    limit = address_space.limit_bytes()
+    return None if limit is None else max(0, limit - address_space.used_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
     """Make room for something of our own that large, which neither the model nor a context would need."""
-    limit = host.address_space_limit()
+    limit = address_space.limit_bytes()
     if limit is None:
         yield
         return
-    host.limit_address_space(limit + n_bytes)
+    address_space.set_limit(limit + n_bytes)
     try:
         yield
     finally:
-        host.limit_address_space(limit)
+        address_space.set_limit(limit)
 
 
 def _return_what_is_freed() -> None:

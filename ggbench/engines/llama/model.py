@@ -15,24 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.contract import PROMPT, Stage, Workload
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
-from ggbench.engines.workloads import PROMPT
 
-_FLASH_ATTN = {
-    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
-    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
-    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
-}
-_SPLIT_MODES = {
-    "none": lib.LLAMA_SPLIT_MODE_NONE,
-    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
-    "row": lib.LLAMA_SPLIT_MODE_ROW,
-    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
-}
+_FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
 _LOAD_MODES = {
     (True, False): lib.LLAMA_LOAD_MODE_MMAP,
     (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
@@ -125,18 +114,14 @@ class LlamaModel:
         params = lib.llama_model_default_params()
         set_defaults(params, MODEL)
         params.n_gpu_layers = setup.n_gpu_layers
-        params.split_mode = _SPLIT_MODES[setup.split_mode]
+        params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
         if setup.main_gpu is not None:
             params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
         if setup.tensor_split:
             n_devices = lib.llama_max_devices()
-            if len(setup.tensor_split) > n_devices:
-                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {n_devices}")
-            known = [devices.name(device) for device in devices.offloading]
-            if known and len(setup.tensor_split) > len(known):
-                raise LlamaRefused(
-                    "load", f"a split into {len(setup.tensor_split)} shares, and the devices are: {', '.join(known)}"
-                )
+            takes = min(n_devices, len(devices.offloading) or n_devices)
+            if len(setup.tensor_split) > takes:
+                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {takes}")
             params.tensor_split = (ctypes.c_float * n_devices)(*setup.tensor_split)
         overrides = _overrides(setup, devices)
         if overrides is not None:
@@ -146,11 +131,10 @@ class LlamaModel:
             # on that, and a limit of it leaves a GPU's driver no address space.
             no_devices = (ctypes.c_void_p * 1)(None)
             params.devices = ctypes.addressof(no_devices)
-        if not setup.mmap or setup.mlock:
-            params.load_mode = _LOAD_MODES[setup.mmap, setup.mlock]
-        if setup.memory_limit_bytes is not None:
-            # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
-            params.load_mode = _LOAD_MODES[False, setup.mlock]
+        # A mapped file takes address space besides the copies that are made of it, so a limit would count it twice.
+        is_mapped = setup.mmap and setup.memory_limit_bytes is None
+        if not is_mapped or setup.mlock:
+            params.load_mode = _LOAD_MODES[is_mapped, setup.mlock]
         if dry:
             params.no_alloc = True
             params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
@@ -171,18 +155,15 @@ class LlamaModel:
         self.free_context()
         params = lib.llama_context_default_params()
         set_defaults(params, CONTEXT)
-        params.n_ctx = setup.n_ctx
-        params.n_batch = setup.n_batch
-        params.n_ubatch = setup.n_ubatch
-        params.n_seq_max = setup.n_seq_max
+        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full"):
+            setattr(params, name, getattr(setup, name))
         params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
         params.n_threads = setup.threads
         params.n_threads_batch = setup.threads_batch or setup.threads
         params.type_k = _ggml_type_id(setup.type_k)
         params.type_v = _ggml_type_id(setup.type_v)
-        params.flash_attn_type = _FLASH_ATTN[setup.flash_attn]
+        params.flash_attn_type = getattr(lib, f"LLAMA_FLASH_ATTN_TYPE_{_FLASH_ATTN[setup.flash_attn]}")
         params.offload_kqv = setup.kv_offload
-        params.swa_full = setup.swa_full
         self._context = lib.llama_init_from_model(self.handle, params)
         if not self._context:
             self._context = None

@@ -107,7 +107,6 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until stdin closes."""
     serve(Worker, LlamaRequest)
 
 

@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggbench.engines.contract import Workload
-from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
-from ggbench.engines.llama.c_functions import lib
-from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText
-from ggbench.engines.workloads import (
+from ggbench.engines.contract import (
     FLUSH_NS,
     BatchedDecode,
     Decode,
@@ -30,8 +25,13 @@ from ggbench.engines.workloads import (
     RowsFile,
     Score,
     Tokenize,
+    Workload,
     without_gc,
 )
+from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
+from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]

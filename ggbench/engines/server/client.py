@@ -90,16 +90,14 @@ class _Trace:
 
 
 class Exchange:
-    """One request whose response is read as it comes; `abort` may be called from another thread."""
+    """One request whose response is read as it comes."""
 
     def __init__(self, client: Client, post: Post) -> None:
         self._client = client
         self._post = post
         self._trace = _Trace()
-
-    def abort(self) -> None:
-        """Close the connection; the thread that reads it gets NetworkError."""
-        self._trace.abort()
+        self.abort = self._trace.abort
+        """Closes the connection, from any thread; the one that reads it gets NetworkError."""
 
     def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
         """Send the request; yield when it was sent, when its head came, and each line. Raises GgbenchError."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
@@ -21,6 +22,7 @@ from ggbench.engines.server.contract import (
     Ended,
     Generate,
     InvalidStream,
+    Listed,
     MakePrompt,
     OfferedModel,
     Post,
@@ -40,8 +42,7 @@ from ggbench.engines.server.contract import (
     repeated,
     worded,
 )
-from ggbench.engines.server.native import common_words
-from ggbench.engines.workloads import PROMPT
+from ggbench.engines.server.native import TokenIds, Version, common_words
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
@@ -55,10 +56,6 @@ class _ListedModel(msgspec.Struct):
     id: str
     owned_by: str | None = None
     max_model_len: int | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_ListedModel]
 
 
 class _Choice(msgspec.Struct):
@@ -106,8 +103,8 @@ class _Chunk(msgspec.Struct):
 
 
 def _listed_models(client: Client) -> list[_ListedModel] | None:
-    """Return the models of `/v1/models`, each name once; None where the server has no such list."""
-    listed = client.get("/v1/models").read_as(_Models)
+    """Return the models of `/v1/models`, each name once; None without such a list."""
+    listed = client.get("/v1/models").read_as(Listed[_ListedModel])
     return None if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
@@ -168,7 +165,7 @@ class _CompletionReader(StreamReader):
         )
 
     def _count(self, choice: _Choice, usage: _Usage | None) -> int | None:
-        """Return how many tokens a chunk brought; None where the first one with a text was not counted."""
+        """Return how many tokens a chunk brought; None if the first one with a text was not counted."""
         self._usage = usage or self._usage
         before = self._n_gen or 0
         if self._is_uncounted:
@@ -245,20 +242,12 @@ It ignores what it does not know of the request (`ignore_eos`), and the count sh
 """
 
 
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _Tokenized(msgspec.Struct):
-    tokens: list[int]
-
-
 def _find_vllm(client: Client) -> _Found | None:
     """Recognize it by the owner of its models and by `/version`."""
     listed = _listed_models(client)
     if not listed or any(model.owned_by != "vllm" for model in listed):
         return None
-    version = client.get("/version").read_as(_Version)
+    version = client.get("/version").read_as(Version)
     if version is None:
         return None
     return tuple(
@@ -267,8 +256,8 @@ def _find_vllm(client: Client) -> _Found | None:
 
 
 def _ids_of_vllm(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return the ids of the text that the engine of llama.cpp reads; a text where `/tokenize` is switched off."""
-    found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(_Tokenized)
+    """Return the ids of the text that the engine of llama.cpp reads; a text if `/tokenize` is switched off."""
+    found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(TokenIds)
     if found is None or not found.tokens:
         return worded(n_tokens, added())
     return repeated(found.tokens, n_tokens, index)
@@ -305,13 +294,9 @@ class _StudioModel(msgspec.Struct):
     loaded_context_length: int | None = None
 
 
-class _StudioModels(msgspec.Struct):
-    data: list[_StudioModel]
-
-
 def _find_lm_studio(client: Client) -> _Found | None:
     """Recognize it by `/api/v0/models`; embedding models are left out."""
-    listed = client.get("/api/v0/models").read_as(_StudioModels)
+    listed = client.get("/api/v0/models").read_as(Listed[_StudioModel])
     if listed is None:
         return None
     models = {
@@ -344,13 +329,8 @@ Source: https://lmstudio.ai/docs/api/rest-api. It cannot keep a model from endin
 """
 
 
-class _About(msgspec.Struct):
-    title: str
-    version: str
-
-
 class _OpenApi(msgspec.Struct):
-    info: _About
+    info: dict[str, object]
 
 
 class _Counted(msgspec.Struct):
@@ -360,10 +340,10 @@ class _Counted(msgspec.Struct):
 def _find_llama_cpp_python(client: Client) -> _Found | None:
     """Recognize it by the title of its OpenAPI document, which also has its version."""
     about = client.get("/openapi.json").read_as(_OpenApi)
-    if about is None or "llama.cpp Python API" not in about.info.title:
+    if about is None or "llama.cpp Python API" not in str(about.info.get("title")):
         return None
     names = [each.id.replace("\\", "/").rpartition("/")[2] for each in _listed_models(client) or []]
-    return tuple(OfferedModel(shorten(name, 200)) for name in names), shorten(about.info.version, 60)
+    return tuple(OfferedModel(shorten(name, 200)) for name in names), shorten(str(about.info.get("version")), 60)
 
 
 def _counted_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -223,6 +223,12 @@ def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server
         if isinstance(document, dict) and document.get(name):
             document = document[name]
     return shorten(document, 200) if isinstance(document, str) else ""
+
+
+class Listed(msgspec.Struct, Generic[_T]):
+    """A list of models, as `/v1/models` has it."""
+
+    data: list[_T]
 
 
 def decode_chunk(document: bytes, shape: type[_T]) -> _T:

@@ -1,25 +1,60 @@
 """A server as an engine: it has loaded its model by itself, and is asked over HTTP.
 
 What it allocated and how it loaded the model is not known here, and not guessed.
+
+The first token comes with the prompt, so it is no decode step: `n_gen` steps take a request for one token more. The
+step that makes token i + 1 decodes token i, at position n_prompt + i.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
+from ggbench.engines.contract import (
+    DEFAULT_TIMEOUT_S,
+    FLUSH_NS,
+    BatchedDecode,
+    Decode,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Score,
+    Source,
+    Workload,
+)
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
-from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
+from ggbench.engines.events import (
+    Event,
+    Loaded,
+    Opened,
+    PromptRead,
+    ReadingPrompts,
+    Ready,
+    RequestEnded,
+    ServerAnswered,
+    Steps,
+    TokensTogether,
+)
 from ggbench.engines.server.config import Address, EndpointConfig
-from ggbench.engines.server.contract import Generate, OfferedModel
+from ggbench.engines.server.contract import (
+    Ended,
+    FirstByte,
+    Generate,
+    GenerationFailed,
+    Item,
+    OfferedModel,
+    PromptProgress,
+    Sent,
+    Tokens,
+)
 from ggbench.engines.server.server import Server
-from ggbench.engines.server.streams import StreamedRequest
-from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
-from ggbench.stats.decode_timing import Clock, ServerFound
+from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 CONFIG = EndpointConfig
 
@@ -135,10 +170,10 @@ class EndpointEngine:
         self._prompts += 1
         return Generate(self._model.name, server.prompt(self._model.name, n_prompt, self._prompts), n_gen)
 
-    def _prompt_alone(self, server: Server, n_prompt: int) -> Generator[Event, None, StreamedRequest]:
+    def _prompt_alone(self, server: Server, n_prompt: int) -> Generator[Event, None, _StreamedRequest]:
         """Send a prompt with a request for one token. Raises GgbenchError if the prompt cannot be made."""
         request = self._request(server, n_prompt, 1)
-        stream = StreamedRequest(n_prompt, 1, self._clock)
+        stream = _StreamedRequest(n_prompt, 1, self._clock)
         for _, item in server.stream([request], self._cancel):
             yield from stream.take(item)
         return stream
@@ -170,7 +205,7 @@ class EndpointEngine:
             return Failed(workload.stage, reason)
         requests = [self._request(server, n_prompt, n_gen + 1) for _ in range(n_seqs)]
         streams = [
-            StreamedRequest(n_prompt, n_gen + 1, self._clock, seq if n_seqs > 1 else None) for seq in range(n_seqs)
+            _StreamedRequest(n_prompt, n_gen + 1, self._clock, seq if n_seqs > 1 else None) for seq in range(n_seqs)
         ]
         n_waiting = n_seqs
         for index, item in server.stream(requests, self._cancel):
@@ -187,7 +222,7 @@ class EndpointEngine:
             yield read
         return self._how_it_ended(workload, streams)
 
-    def _how_it_ended(self, workload: Workload, streams: list[StreamedRequest]) -> Ending:
+    def _how_it_ended(self, workload: Workload, streams: list[_StreamedRequest]) -> Ending:
         if self._cancel.is_set():
             return Cancelled()
         failed = [stream.error for stream in streams if stream.error is not None]
@@ -205,7 +240,7 @@ class EndpointEngine:
         done = f"{timing.n_tokens:,} of {timing.n_gen:,} tokens"
         return Failed(workload.stage, f"the server ended after {done}{why}{which}")
 
-    def _prompt_read(self, stream: StreamedRequest) -> PromptRead | None:
+    def _prompt_read(self, stream: _StreamedRequest) -> PromptRead | None:
         """Return the prompt's time by the server's clock if it has one, else until the first token arrived."""
         if stream.first_token_ns is None or stream.sent_ns is None:
             return None
@@ -225,7 +260,7 @@ class EndpointEngine:
         return f"{n_prompt + n_gen:,} tokens do not fit into the server's context of {n_ctx:,}"
 
 
-def _origin_ns(streams: Sequence[StreamedRequest]) -> int:
+def _origin_ns(streams: Sequence[_StreamedRequest]) -> int:
     """Return when the first of them was sent."""
     return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
 
@@ -238,3 +273,152 @@ def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
             return Crashed(None, (), error.message)
         case _:
             return Failed(stage, error.message)
+
+
+_CHUNKS_EVERY_NS = 1_000_000_000
+"""Chunks are reported at most this often: each report is a record in the store."""
+
+
+_NOTHING = Ended(0, None, None, None, "")
+
+
+@dataclass(slots=True)
+class _StreamedRequest:
+    n_prompt: int
+    n_gen: int
+    clock: Clock
+    seq: int | None = None
+    origin_ns: int = 0
+    """When the first request of the batch was sent, by the client's clock."""
+    error: GgbenchError | None = None
+    sent_ns: int | None = None
+    first_byte_ns: int | None = None
+    first_token_ns: int | None = None
+    n_tokens: int = 0
+    ended: Ended | None = None
+    _last_ns: int = 0
+    _clock_ns: int = 0
+    """When the last timed token came: by the server's clock from the first token, or by the client's."""
+    _n_timed: int = 0
+    """Tokens up to that one."""
+    _n_together: int = 0
+    _counted_by_chunks: bool = False
+    _delays_ns: list[int] = field(default_factory=list)
+    """How much later each token arrived than the server made it, less the same of the token before."""
+    _steps: list[int] = field(default_factory=list)
+    _steps_from: int = 0
+    """Position of the first of `_steps`."""
+    _text: list[str] = field(default_factory=list)
+    _chunks: list[tuple[int, int, int]] = field(default_factory=list)
+    _flushed_ns: int = 0
+    _chunks_flushed_ns: int = 0
+
+    def take(self, item: Item) -> Iterator[Event]:
+        match item:
+            case Sent(at_ns):
+                self.sent_ns = self._flushed_ns = self._chunks_flushed_ns = at_ns
+            case FirstByte(at_ns):
+                self.first_byte_ns = at_ns
+            case PromptProgress(n_tokens=n_tokens):
+                yield ReadingPrompts(min(1.0, n_tokens / max(1, self.n_prompt)))
+            case Tokens():
+                yield from self._take_tokens(item)
+            case Ended():
+                self.ended = item
+            case GenerationFailed(error=error):
+                self.error = error
+
+    def finish(self) -> Iterator[Event]:
+        """Report the rest, whether the stream ended or is given up."""
+        yield from self._flush_steps()
+        yield from self._flush_chunks()
+        yield RequestEnded(self.timing, self.seq)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known how many tokens each chunk had."""
+        return not self._counted_by_chunks or (self.ended is not None and self.ended.n_gen == self.n_tokens)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return (self.ended.n_prompt if self.ended else None) or self.n_prompt
+
+    @property
+    def timing(self) -> RequestTiming:
+        ended, n_tokens = self.ended or _NOTHING, self.n_tokens
+        if self._counted_by_chunks and ended.n_gen is not None:
+            n_tokens = ended.n_gen
+        remarks = ended.request_mismatches
+        if not self.is_exact and ended.n_gen is not None:
+            remarks = (*remarks, f"{n_tokens:,} tokens came in {self.n_tokens:,} chunks of unknown sizes")
+        elif not self.is_exact:
+            remarks = (*remarks, f"did not count its tokens: {self.n_tokens:,} chunks came")
+        return RequestTiming(
+            n_prompt=self.n_prompt,
+            n_gen=self.n_gen,
+            sent_ns=self._since(self.sent_ns) or 0,
+            clock=self.clock,
+            first_byte_ns=self._since(self.first_byte_ns),
+            first_token_ns=self._since(self.first_token_ns),
+            last_token_ns=self._since(self._last_ns) if self.n_tokens else None,
+            n_prompt_counted=ended.n_prompt,
+            n_cached=ended.n_cached,
+            n_tokens=n_tokens,
+            n_tokens_together=self._n_together,
+            server_prompt_ns=ended.prompt_ns,
+            server_gen_ns=ended.decode_ns,
+            jitter_ns=statistics.stdev(map(float, self._delays_ns)) if len(self._delays_ns) > 1 else None,
+            n_drafted=ended.n_drafted,
+            n_accepted=ended.n_accepted,
+            is_exact=self.is_exact,
+            remarks=remarks,
+        )
+
+    def _since(self, at_ns: int | None) -> int | None:
+        return None if at_ns is None else at_ns - self.origin_ns
+
+    def _take_tokens(self, item: Tokens) -> Iterator[Event]:
+        if item.n_tokens is None:
+            self._counted_by_chunks = True
+        n_new = 1 if item.n_tokens is None else item.n_tokens
+        self._text.append(item.text)
+        if n_new < 1:
+            return
+        is_first, arrival_ns = self.first_token_ns is None, item.at_ns - self._last_ns
+        self.n_tokens += n_new
+        self._last_ns = item.at_ns
+        if n_new > 1:
+            self._n_together += n_new
+        if is_first:
+            self.first_token_ns = item.at_ns
+            self._n_timed, self._clock_ns = (1, 0) if self.clock == "server" else (self.n_tokens, item.at_ns)
+        read_ns = item.decode_ns if self.clock == "server" else item.at_ns
+        if read_ns is not None and self.n_tokens > self._n_timed and read_ns >= self._clock_ns:
+            elapsed_ns, n_timed = read_ns - self._clock_ns, self.n_tokens - self._n_timed
+            first_position = self.n_prompt + self._n_timed
+            self._n_timed, self._clock_ns = self.n_tokens, read_ns
+            if n_timed == 1:
+                self._steps_from = self._steps_from if self._steps else first_position
+                self._steps.append(elapsed_ns)
+                if self.clock == "server" and not is_first:
+                    self._delays_ns.append(arrival_ns - elapsed_ns)
+            else:
+                yield from self._flush_steps()
+                self._chunks.append((first_position, n_timed, elapsed_ns))
+        if item.at_ns - self._flushed_ns > FLUSH_NS:
+            yield from self._flush_steps()
+            self._flushed_ns = item.at_ns
+        if item.at_ns - self._chunks_flushed_ns > _CHUNKS_EVERY_NS:
+            yield from self._flush_chunks()
+            self._chunks_flushed_ns = item.at_ns
+
+    def _flush_steps(self) -> Iterator[Event]:
+        if self._steps:
+            yield Steps(self._steps_from, self._steps, [], "".join(self._text), self.clock, self.seq)
+            self._steps, self._text = [], []
+
+    def _flush_chunks(self) -> Iterator[Event]:
+        if self._chunks:
+            positions, counts, elapsed = zip(*self._chunks, strict=True)
+            yield TokensTogether(TokenChunks(positions, counts, elapsed), self.seq)
+            self._chunks = []

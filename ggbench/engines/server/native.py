@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
@@ -15,6 +17,7 @@ from ggbench.engines.server.contract import (
     Ended,
     Generate,
     InvalidStream,
+    Listed,
     OfferedModel,
     Post,
     Progress,
@@ -33,9 +36,10 @@ from ggbench.engines.server.contract import (
     repeated,
     worded,
 )
-from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
+
+_T = TypeVar("_T")
 
 # llama-server: token ids as the prompt, and a clock of its own for every token. Source: tools/server/README.md,
 # server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.
@@ -43,12 +47,12 @@ from ggbench.text import shorten
 # tokens is the time of n - 1 decodes.
 
 
-class _Settings(msgspec.Struct):
+class _Context(msgspec.Struct):
     n_ctx: int | None = None
 
 
 class _Props(msgspec.Struct):
-    default_generation_settings: _Settings
+    default_generation_settings: _Context
     total_slots: int
     build_info: str = ""
     model_ftype: str = ""
@@ -63,34 +67,14 @@ class _Meta(msgspec.Struct):
     ftype: str = ""
 
 
-class _Status(msgspec.Struct):
-    value: str = ""
-
-
 class _LlamaModel(msgspec.Struct):
     id: str
     meta: _Meta | None = None
-    status: _Status | None = None
+    status: dict[str, object] | None = None
 
 
-class _LlamaModels(msgspec.Struct):
-    data: list[_LlamaModel]
-
-
-class _Tokenized(msgspec.Struct):
+class TokenIds(msgspec.Struct):
     tokens: list[int]
-
-
-class _Timings(msgspec.Struct):
-    cache_n: int | None = None
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
-
-
-class _Processed(msgspec.Struct):
-    processed: int
 
 
 class _LlamaChunk(msgspec.Struct):
@@ -100,15 +84,15 @@ class _LlamaChunk(msgspec.Struct):
     tokens_evaluated: int | None = None
     stop_type: str = ""
     truncated: bool = False
-    timings: _Timings | None = None
-    prompt_progress: _Processed | None = None
+    timings: dict[str, float | None] = {}
+    prompt_progress: dict[str, float] | None = None
     error: object = None
 
 
 def _recognize_llama_server(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
     props = client.get("/props").read_as(_Props)
-    listed = client.get("/v1/models").read_as(_LlamaModels)
+    listed = client.get("/v1/models").read_as(Listed[_LlamaModel])
     if props is None or listed is None:
         return None
     models: dict[str, OfferedModel] = {}
@@ -124,7 +108,7 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
             n_params=positive(meta.n_params),
             n_vocab=positive(meta.n_vocab),
             tensor_bytes=positive(meta.size),
-            is_loaded=model.status.value == "loaded" if model.status is not None else True,
+            is_loaded=model.status is None or model.status.get("value") == "loaded",
         )
         models.setdefault(offered.name, offered)
     return ServerInfo(
@@ -144,7 +128,7 @@ def _llama_prompt(client: Client, model: str, n_tokens: int, index: int, added: 
     answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
     if answer.status != 200:
         client.fail(answer.status, answer.body, "the tokens of a text")
-    found = answer.read_as(_Tokenized)
+    found = answer.read_as(TokenIds)
     if found is None or not found.tokens:
         raise ServerFailed("llama-server did not tokenize the prompt", LOG_HINT)
     return repeated(found.tokens, n_tokens, index)
@@ -179,7 +163,7 @@ class _LlamaReader(StreamReader):
             return
         chunk = decode_chunk(data, _LlamaChunk)
         if chunk.prompt_progress is not None and not chunk.stop:
-            yield PromptProgress(at_ns, max(0, chunk.prompt_progress.processed))
+            yield PromptProgress(at_ns, count(chunk.prompt_progress.get("processed")) or 0)
             return
         if chunk.tokens_predicted is None:
             raise InvalidStream("a chunk without tokens_predicted")
@@ -188,13 +172,13 @@ class _LlamaReader(StreamReader):
             raise InvalidStream(f"a count of tokens that went from {self._n_gen} to {chunk.tokens_predicted}")
         if n_new or chunk.content:
             self._n_gen = chunk.tokens_predicted
-            yield Tokens(at_ns, n_new, self._clock(chunk.timings), chunk.content)
+            yield Tokens(at_ns, n_new, self._clock(chunk.timings.get("predicted_ms")), chunk.content)
         if chunk.stop:
             yield self._end(chunk, at_ns)
 
-    def _clock(self, timings: _Timings | None) -> int | None:
+    def _clock(self, predicted_ms: float | None) -> int | None:
         """Return the server's clock; one that is impossible once is not trusted again."""
-        decode_ns = nanoseconds(timings.predicted_ms, 1e6) if timings is not None else None
+        decode_ns = nanoseconds(predicted_ms, 1e6)
         if decode_ns is None or decode_ns < self._decode_ns:
             self._has_clock = False
         else:
@@ -202,8 +186,8 @@ class _LlamaReader(StreamReader):
         return decode_ns if self._has_clock else None
 
     def _end(self, chunk: _LlamaChunk, at_ns: int) -> Ended:
-        timings = chunk.timings or _Timings()
-        ended = self.ended(at_ns, count(chunk.tokens_evaluated), count(timings.cache_n), self._n_gen, chunk.stop_type)
+        timing = chunk.timings.get
+        ended = self.ended(at_ns, count(chunk.tokens_evaluated), count(timing("cache_n")), self._n_gen, chunk.stop_type)
         lines = ended.request_mismatches
         if chunk.truncated:
             lines = (*lines, "cut the prompt to fit its context")
@@ -211,10 +195,10 @@ class _LlamaReader(StreamReader):
             lines = (*lines, "its clock is missing or ran backwards")
         return replace(
             ended,
-            prompt_ns=nanoseconds(timings.prompt_ms, 1e6),
-            decode_ns=nanoseconds(timings.predicted_ms, 1e6),
-            n_drafted=count(timings.draft_n),
-            n_accepted=count(timings.draft_n_accepted),
+            prompt_ns=nanoseconds(timing("prompt_ms"), 1e6),
+            decode_ns=nanoseconds(timing("predicted_ms"), 1e6),
+            n_drafted=count(timing("draft_n")),
+            n_accepted=count(timing("draft_n_accepted")),
             request_mismatches=lines,
         )
 
@@ -232,7 +216,7 @@ _MOST_SHOWN = 50
 """Models that are asked for their details, which takes a request each."""
 
 
-class _Version(msgspec.Struct):
+class Version(msgspec.Struct):
     version: str
 
 
@@ -248,17 +232,13 @@ class _Tag(msgspec.Struct):
     details: _TagDetails | None = None
 
 
-class _Tags(msgspec.Struct):
-    models: list[_Tag]
+class _Models(msgspec.Struct, Generic[_T]):
+    models: list[_T] = []
 
 
 class _Running(msgspec.Struct):
     name: str
     context_length: int | None = None
-
-
-class _AllRunning(msgspec.Struct):
-    models: list[_Running] = []
 
 
 class _Shown(msgspec.Struct):
@@ -278,12 +258,12 @@ class _OllamaChunk(msgspec.Struct):
 
 def _recognize_ollama(client: Client) -> ServerInfo | None:
     """Recognize it by `/api/version` and `/api/tags`; llama-server has some of them."""
-    version = client.get("/api/version").read_as(_Version)
-    tags = client.get("/api/tags").read_as(_Tags) if version is not None else None
+    version = client.get("/api/version").read_as(Version)
+    tags = client.get("/api/tags").read_as(_Models[_Tag]) if version is not None else None
     if version is None or tags is None:
         return None
-    running = client.get("/api/ps").read_as(_AllRunning) or _AllRunning()
-    loaded = {each.name: positive(each.context_length) for each in running.models}
+    running = client.get("/api/ps").read_as(_Models[_Running])
+    loaded = {each.name: positive(each.context_length) for each in (running.models if running else ())}
     models: dict[str, OfferedModel] = {}
     for number, tag in enumerate(tags.models):
         shown = client.post(Post("/api/show", {"model": tag.name})).read_as(_Shown) if number < _MOST_SHOWN else None

@@ -64,8 +64,8 @@ class Server:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         """Return a prompt of `n_tokens`; another for each index, so that concurrent requests share no prefix.
 
-        If the server takes token ids, the length is exact. If it takes a text, its own count of a short text (one
-        generation of one token) gives the length; `Ended.n_prompt` says what it became.
+        With token ids the length is exact. For a text the server's own count of a short text (one generation of one
+        token) gives the length; `Ended.n_prompt` says what it became.
         """
         return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 
@@ -91,11 +91,9 @@ class Server:
         return self._added[model]
 
     def round_trips_ns(self) -> tuple[int, ...]:
-        """Time empty requests over an open connection. Raises NetworkError and ServerFailed."""
         return self._client.round_trips_ns(self._kind.empty_path)
 
     def close(self) -> None:
-        """Close all connections; may be called twice and from any thread."""
         self._client.close()
 
     def __enter__(self) -> Server:
@@ -160,8 +158,6 @@ def run_together(
 
 
 class _Stream:
-    """One generation and the thread that reads it."""
-
     def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
         self._client = client
         self._request = request

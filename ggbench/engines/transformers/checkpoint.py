@@ -35,20 +35,17 @@ from ggbench.engines.transformers.storage import (
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
+from ggbench.units import format_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _MOST_NAMED = 3
-"""Missing files or tensors in a message."""
 _PARTIAL_HINT = "the download did not finish; download the checkpoint again"
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """One safetensors file of a checkpoint."""
-
     name: str
     path: Path | None
-    """None if it is not on this disk."""
     header: SafetensorsHeader
 
 
@@ -58,7 +55,6 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
     config: Config
     config_bytes: bytes
     folder: Path | None = None
-    """None if it is not on this disk."""
     shards: tuple[Shard, ...] = ()
     """Empty if only the config is known."""
 
@@ -105,7 +101,6 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return (own, *(method for method in loaded if method.name != own.name))
 
     def require(self, method: Method) -> None:
-        """Raise UsageError if it cannot be loaded as this."""
         self._require_own(method)
         if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
             raise UsageError(
@@ -163,6 +158,12 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             tensor for tensor in self.tensors if tensor.name not in known and _module(tensor.name) not in modules
         )
 
+    def unused_in_words(self) -> str:
+        """Return `1.00 MiB: lm_head.weight`; empty if all is loaded."""
+        unused = self.unused()
+        size = format_bytes(sum(tensor.n_bytes for tensor in unused))
+        return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
+
     def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
         """Return every tensor of its files under its own method, else those that the method would store."""
         dtype = self.dtype(method)
@@ -180,7 +181,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
-        """Return the parameters, with those that its quantization leaves out marked as not converted."""
+        """Return the parameters; those that its quantization leaves out are not marked as converted."""
         quantization = self.config.quantization
         if quantization is None:
             return self.layout.parameters
@@ -199,7 +200,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         )
 
     def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
-        """Return the bytes of each parameter as its files hold it. Raises BadFile where they hold another model."""
+        """Return the bytes of each parameter in its files. Raises BadFile if they hold another model."""
         found = {tensor.name: tensor for tensor in self.tensors}
         missing = [each.name for stored in expected.values() for each in stored if each.name not in found]
         missing = [name for name in missing if not name.endswith("quant_map")]
@@ -242,12 +243,9 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
         if absent:
             raise BadFile(f"{name} lacks {_named(absent, 'files')} of {len(files)}", _PARTIAL_HINT)
         shards = tuple(_read_shard(folder / file, file) for file in files)
-        held = {tensor.name: shard.name for shard in shards for tensor in shard.header.tensors}
-        wrong = [tensor for tensor, file in places.items() if held.get(tensor) != file]
-        if wrong:
-            raise BadFile(
-                f"{name}: {_named(wrong, 'tensors')} of its index are not in the files that it names", _PARTIAL_HINT
-            )
+        held = {(tensor.name, shard.name) for shard in shards for tensor in shard.header.tensors}
+        if wrong := [tensor for tensor, file in places.items() if (tensor, file) not in held]:
+            raise BadFile(f"{name}: {_named(wrong, 'tensors')} of its index are not in its files", _PARTIAL_HINT)
         return shards
     if (folder / SINGLE).is_symlink() and not (folder / SINGLE).exists():
         raise BadFile(f"{name} lacks {SINGLE}: its link leads nowhere", _PARTIAL_HINT)

@@ -37,7 +37,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     method: str = "bf16"
     """QUANT: how the weights are stored, one of `ggbench.engines.transformers.storage.METHODS`."""
     dtype: str = "bf16"
-    """Of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
+    """Type of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
     cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
     """KV cache: grows with each token, or holds the whole context from the start.
 
@@ -69,22 +69,18 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether the device is a GPU, or is left to torch."""
         return self.device != "cpu"
 
     @property
     def type_k(self) -> str:
-        """Type of the K cache."""
         return self.dtype
 
     @property
     def type_v(self) -> str:
-        """Type of the V cache."""
         return self.dtype
 
     @property
     def described(self) -> Mapping[str, str]:
-        """What else says how a model is loaded, as people read it, each under its name."""
         return {
             "threads": "one per core" if self.threads is None else str(self.threads),
             "cache": self.cache,
@@ -93,42 +89,36 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         }
 
     def check(self) -> None:
-        """Raise UsageError for a compiled decode whose cache grows, which torch would compile again and again."""
+        """Raise UsageError for a compiled decode whose cache grows: torch would compile again and again."""
         if self.torch_compile and self.cache == "dynamic":
             raise UsageError("--torch-compile needs a cache that does not grow", "add --cache static")
 
     def check_holds(self, n_tokens: int) -> None:
-        """Raise UsageError where the given n_ctx is too small for a run."""
         check_given(self.n_ctx, n_tokens)
 
     def holding(self, n_tokens: int) -> Self:
-        """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
         return replace(self, n_ctx=self.n_ctx or n_tokens)
 
     def as_asked(self) -> Self:
-        """Return the setup without what a kind of run decides itself."""
         return replace(self, n_ctx=None, n_seq_max=1)
 
     def with_threads(self, threads: int) -> Self:
-        """Return the setup with these threads where it names none."""
         return replace(self, threads=self.threads or threads)
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        """Return the setup with a cache for this many tokens of each sequence; None makes none."""
         return replace(self, n_ctx=None if n_tokens is None else n_seqs * n_tokens, n_seq_max=n_seqs)
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup held to this much memory, on the device that has it."""
         return replace(self, device="cuda" if on_gpu else "cpu", memory_limit_bytes=limit_bytes)
 
 
 class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
-    """Load a checkpoint of Transformers; replaces the model that is loaded. Answered by `Allocated` and `Loaded`."""
+    """Load a checkpoint in place of the loaded model. Answered by `Allocated` and `Loaded`."""
 
     stage: ClassVar[Stage] = "load"
 
     folder: str
-    """With a config.json; where it has no safetensors, weights of its shape are made."""
+    """With a config.json; without safetensors, random weights of its shape are made."""
     setup: TransformersConfig
     """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
 
@@ -139,8 +129,6 @@ class MakeCache(Request, frozen=True, tag="make_cache"):
     stage: ClassVar[Stage] = "context"
 
     setup: TransformersConfig
-    """With `n_ctx` given."""
 
 
 CheckpointRequest = LoadCheckpoint | MakeCache
-"""What the worker takes besides workloads."""

@@ -40,7 +40,6 @@ class Config(msgspec.Struct, frozen=True):
     """One config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
 
     name: str
-    """The checkpoint's name, for messages; printable."""
     values: Mapping[str, object]
 
     @property
@@ -103,7 +102,6 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def parse_config(data: bytes, name: str) -> Config:
-    """Return the config in these bytes; `name` is for messages. Raises BadFile."""
     return Config(name, decode_object(data, f"{CONFIG} of {name}"))
 
 
@@ -142,14 +140,11 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One tensor of a model before any quantization."""
-
     name: str
     """As in Transformers' state dict."""
     gguf_name: str
     """The same tensor in a GGUF."""
     shape: tuple[int, ...]
-    """In torch's order."""
     is_converted: bool = False
     """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
 
@@ -168,20 +163,16 @@ class _Family(NamedTuple):
     head_dim: int | None = None
     """Default of `head_dim`; None: width over heads."""
     reads_head_dim: bool = True
-    """Whether its config has a `head_dim`."""
     qkv_bias: bool | None = None
     """None: as `attention_bias` says, which then adds one to the output, too."""
     mlp_bias: bool = False
-    """Whether `mlp_bias` is a key of it."""
     tied: bool = False
-    """Default of `tie_word_embeddings`."""
     qk_norm: bool = False
     four_norms: bool = False
     """Norms before and after attention, and before and after the feed-forward."""
     fused: bool = False
     """Q, K and V in one matrix, and gate and up in another."""
     window: int | None = None
-    """Default of `sliding_window`."""
     period: int | None = None
     """Layers of which the last has no window; None: all have it, or none."""
 
@@ -201,12 +192,9 @@ _FAMILIES: Mapping[str, _Family] = {
     "Phi3ForCausalLM": _Family("phi3", reads_head_dim=False, qkv_bias=False, fused=True),
 }
 ARCHITECTURES = tuple(_FAMILIES)
-"""Classes of Transformers that are counted from a config."""
 
 
 class Layout(NamedTuple):
-    """A model as its config describes it."""
-
     architecture: str
     shape: ModelShape
     parameters: tuple[Parameter, ...]
@@ -218,8 +206,7 @@ def read_layout(config: Config) -> Layout:
     """Return the model of a config. Raises Unsupported for an unknown architecture, BadFile for impossible numbers."""
     family = _FAMILIES.get(config.architecture)
     if family is None:
-        if config.code_files:
-            config.check_code(trusted=False)
+        config.check_code(trusted=False)
         raise Unsupported(
             f"{config.name}: architecture {config.architecture} is not counted from a config",
             f"known are {', '.join(ARCHITECTURES)}",
@@ -237,14 +224,9 @@ def read_layout(config: Config) -> Layout:
             DAMAGED_HINT,
         )
     n_ff, n_vocab = config.count("intermediate_size"), config.count("vocab_size")
+    width = n_head_kv * head_dim
     states = tuple(
-        LayerState(
-            k_width=n_head_kv * head_dim,
-            v_width=n_head_kv * head_dim,
-            head_dim_k=head_dim,
-            head_dim_v=head_dim,
-            window=window,
-        )
+        LayerState(k_width=width, v_width=width, head_dim_k=head_dim, head_dim_v=head_dim, window=window)
         for window in _windows(config, family, n_layer)
     )
     shape = ModelShape(
@@ -265,25 +247,20 @@ def read_layout(config: Config) -> Layout:
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     """Return how many positions the cache keeps for each layer, None for all."""
-    none: list[int | None] = [None] * n_layer
+    is_qwen = family.architecture in ("qwen2", "qwen3")
     window = config.values.get("sliding_window", family.window)
-    if family.window is None and "sliding_window" not in config.values:
-        return none
-    if window is None or not config.flag("use_sliding_window", family.architecture not in ("qwen2", "qwen3")):
-        return none
+    if window is None or not config.flag("use_sliding_window", not is_qwen):
+        return [None] * n_layer
     n_kept = config.count("sliding_window", family.window)
     kinds = config.read("layer_types", list[str], None)
     if kinds is not None:
         if len(kinds) != n_layer:
-            raise BadFile(
-                f"{config.name}: layer_types names {len(kinds)} layers, num_hidden_layers {n_layer}",
-                DAMAGED_HINT,
-            )
+            raise BadFile(f"{config.name}: layer_types names {len(kinds)} of {n_layer} layers", DAMAGED_HINT)
         return [n_kept if kind == "sliding_attention" else None for kind in kinds]
     if family.period is not None:
         period = config.count("sliding_window_pattern", family.period)
         return [n_kept if (layer + 1) % period else None for layer in range(n_layer)]
-    default = 28 if family.architecture in ("qwen2", "qwen3") else 0
+    default = 28 if is_qwen else 0
     is_every = config.values.get("max_window_layers", default) == 0
     first = 0 if is_every else config.count("max_window_layers", default)
     return [n_kept if layer >= first else None for layer in range(n_layer)]
@@ -305,23 +282,23 @@ def _layer(config: Config, family: _Family, shape: ModelShape, layer: int) -> It
     bias = config.flag("attention_bias", False) if family.qkv_bias is None else family.qkv_bias
     output_bias = bias if family.qkv_bias is None else False
     mlp_bias = config.flag("mlp_bias", False) if family.mlp_bias else False
+    into = [
+        ("self_attn.q_proj", "ATTN_Q", n_query, n_embd, bias),
+        ("self_attn.k_proj", "ATTN_K", n_kv, n_embd, bias),
+        ("self_attn.v_proj", "ATTN_V", n_kv, n_embd, bias),
+        ("mlp.gate_proj", "FFN_GATE", n_ff, n_embd, mlp_bias),
+        ("mlp.up_proj", "FFN_UP", n_ff, n_embd, mlp_bias),
+    ]
     if family.fused:
-        linears = [
+        into = [
             ("self_attn.qkv_proj", "ATTN_QKV", n_query + 2 * n_kv, n_embd, bias),
-            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
             ("mlp.gate_up_proj", "FFN_UP", 2 * n_ff, n_embd, mlp_bias),
-            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
         ]
-    else:
-        linears = [
-            ("self_attn.q_proj", "ATTN_Q", n_query, n_embd, bias),
-            ("self_attn.k_proj", "ATTN_K", n_kv, n_embd, bias),
-            ("self_attn.v_proj", "ATTN_V", n_kv, n_embd, bias),
-            ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
-            ("mlp.gate_proj", "FFN_GATE", n_ff, n_embd, mlp_bias),
-            ("mlp.up_proj", "FFN_UP", n_ff, n_embd, mlp_bias),
-            ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
-        ]
+    linears = [
+        *into,
+        ("self_attn.o_proj", "ATTN_OUT", n_embd, n_query, output_bias),
+        ("mlp.down_proj", "FFN_DOWN", n_embd, n_ff, mlp_bias),
+    ]
     norms = [("input_layernorm", "ATTN_NORM", n_embd)]
     if family.four_norms:
         norms += [
@@ -351,7 +328,6 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "gemma3": ("Gemma3ForCausalLM", "gemma3_text"),
     "phi3": ("Phi3ForCausalLM", "phi3"),
 }
-"""Class and `model_type` of Transformers for llama.cpp's architectures."""
 
 
 def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) -> Config:

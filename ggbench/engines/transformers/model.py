@@ -141,7 +141,6 @@ class TransformersModel:
             self.cache.reset()
 
     def release(self) -> None:
-        """Give back what torch's allocator keeps of a GPU's memory."""
         if self._device == "cuda":
             self._torch.cuda.empty_cache()
 
@@ -167,7 +166,6 @@ class TransformersModel:
         return run(input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
     def timed_step(self, tokens: Any, *, compiled: bool = True) -> tuple[Any, int]:  # noqa: ANN401
-        """Return the logits and the nanoseconds until they were computed."""
         before = time.perf_counter_ns()
         logits = self.forward(tokens, compiled=compiled)
         self.synchronize()
@@ -191,7 +189,6 @@ class TransformersModel:
         return torch.randint(self.n_vocab, (n_seqs, n_tokens), generator=generator).to(self._device)
 
     def _limit(self, limit_bytes: int) -> None:
-        """Limit what is allocated from here on. Raises LimitFailed."""
         torch = self._torch
         if self._device == "cuda":
             _, total = torch.cuda.mem_get_info()
@@ -203,20 +200,17 @@ class TransformersModel:
         self.is_limited = True
 
     def _layers(self) -> list[Any]:
-        """Return the layers of the cache that hold keys and values."""
         return [layer for layer in self.cache.layers if getattr(layer, "keys", None) is not None]
 
 
 def _tensor_bytes(tensors: list[Any]) -> int:
-    """Return the sum of the tensors' bytes, each memory once."""
     sizes = {each.data_ptr(): each.numel() * each.element_size() for each in tensors if hasattr(each, "numel")}
     return sum(sizes.values())
 
 
 _SEED = 20240601
 _TILE = 1 << 20
-"""Random numbers that are made once and repeated: what a matrix holds changes no time, and making 7 billion takes a
-minute."""
+"""Random numbers that are made once and repeated: the values do not affect the time, and 7 billion take a minute."""
 _STD = 0.02
 """`initializer_range` of most configs; activations of a random model stay finite with it."""
 _CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
@@ -241,9 +235,7 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
-        raise TransformersRefused(
-            "load", f"{setup.method} is computed on a CUDA GPU, and torch sees none; bf16, f16 and f32 need none"
-        )
+        raise TransformersRefused("load", f"{setup.method} is computed on a CUDA GPU, and torch sees none")
     options = {
         "dtype": torch_dtype(setup.dtype),
         "attn_implementation": setup.attention,
@@ -348,8 +340,6 @@ causes, so they count only under a limit.
 
 
 class TransformersRefused(Exception):
-    """A request that cannot be carried out; the worker goes on."""
-
     def __init__(self, stage: Stage, message: str, *, out_of_memory: bool = False) -> None:
         super().__init__(message)
         self.stage = stage
@@ -357,7 +347,6 @@ class TransformersRefused(Exception):
 
 
 def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
-    """Return whether an exception of torch means that memory ran out."""
     text = str(error)
     return (
         isinstance(error, MemoryError)

@@ -1,13 +1,12 @@
 """Resolve MODEL and QUANT of a checkpoint: a folder, a Hub repo, or a catalog model with random weights.
 
-Of a repo config.json is read; its safetensors are only downloaded when the checkpoint is to be run.
+Only config.json of a repo is read; its safetensors are downloaded when the checkpoint is to be run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +36,7 @@ from ggbench.hub.download import FileProgress, download, needed_bytes, summed
 from ggbench.hub.headers import RangeSource
 from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing, cached_paths, recorded_commit, repo_folder, snapshots
-from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
 from ggbench.models.sources import FoundVariant, OnProgress
 from ggbench.models.targets import Target
@@ -53,20 +52,16 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
     checkpoint: Checkpoint
     origin: Origin
-    """`twin`: of a catalog model, or of a folder with a config alone, with random weights."""
+    """`twin`: a catalog model, or a folder with only a config, with random weights."""
     obtain: Callable[[OnProgress | None], Path]
-    """Writes or downloads what is missing, and returns the folder."""
     file_bytes: int | None = None
-    """Of its safetensors on the Hub; None where that was not asked."""
+    """Size of its safetensors on the Hub; None if the Hub was not asked."""
     download_bytes: int = 0
-    """To transfer before it can be run."""
     listing: RepoListing | None = None
-    """Of the repo; None where the Hub was not asked."""
+    """The repo; None if the Hub was not asked."""
     moved_bytes: int = 0
-    """Received over the network to read its config."""
 
     def header(self, method: Method) -> ModelFile:
-        """Return the model as loaded by this method. Raises as `Checkpoint.model_file` does."""
         file = self.checkpoint.model_file(method)
         if self.file_bytes is None or self.checkpoint.shards or method.name != self.checkpoint.method.name:
             return file
@@ -74,51 +69,39 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
 
 class CheckpointToRun(msgspec.Struct, frozen=True):
-    """A checkpoint with the method that it is to be loaded by."""
-
     found: FoundCheckpoint
     method: Method
 
     @property
     def download_bytes(self) -> int:
-        """Return the bytes to download first."""
         return self.found.download_bytes
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return MODEL and QUANT of a checkpoint on this disk that mean it from any folder."""
+        """MODEL and QUANT that mean it from any folder; empty if it is not on this disk."""
         folder = self.found.checkpoint.folder
-        return (
-            ()
-            if self.found.origin == "hub" or folder is None
-            else (f"transformers:{folder.absolute()}", self.method.name)
-        )
+        is_here = self.found.origin != "hub" and folder is not None
+        return (f"transformers:{folder.absolute()}", self.method.name) if folder and is_here else ()
 
     def check_runs(self) -> None:
-        """Raise EngineFailed where a package that the method needs is not here."""
         engine.check_packages(self.method.name)
 
     def header(self) -> ModelFile:
-        """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of the weights under each method that this checkpoint can be loaded by."""
         methods = self.found.checkpoint.methods()
         return {method.name: self.found.header(method).weight_bytes or 0 for method in methods}
 
     def setup(self, given: EngineConfig) -> TransformersConfig:
-        """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
-
-        Raises Unsupported for code of its own that is not trusted.
-        """
+        """Return the setup given, or the defaults instead of another engine's, with its method. Raises Unsupported."""
         setup = given if isinstance(given, TransformersConfig) else TransformersConfig()
         config = self.found.checkpoint.config
         config.check_code(trusted=setup.trust_remote_code)
         return replace(setup, method=self.method.name, dtype=self.method.dtype or config.dtype or "bf16")
 
     def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
-        """Return the model with its folder as the only path, written or downloaded first. Raises BadFile."""
+        """Write or download the folder, its only path, and return the model. Raises BadFile."""
         checkpoint = self.found.checkpoint
         checkpoint.require(self.method)
         folder = self.found.obtain(on_progress)
@@ -134,10 +117,8 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
 
 
 def parse(scheme: str, rest: str) -> ModelRef:
-    """Parse what follows `transformers:` (a folder where it exists or reads as a path, else a repo) or
-    `transformers-twin:` (an id of the catalog).
-
-    Raises UsageError.
+    """Parse what follows `transformers:` (a folder that exists or looks like a path, else a repo) or
+    `transformers-twin:` (an id of the catalog). Raises UsageError.
     """
     if scheme == "transformers-twin":
         name, quant = split_quant(rest)
@@ -145,10 +126,8 @@ def parse(scheme: str, rest: str) -> ModelRef:
             raise UsageError(f"{f'{scheme}:{rest}'!r} is not {scheme}:<id>", "list the ids with: ggbench models")
         return _ref("id", name.lower(), f"{scheme}:{name}", quant)
     if not rest.strip():
-        raise UsageError(
-            "transformers: names no checkpoint",
-            "write transformers:org/name, or transformers:FOLDER with a config.json",
-        )
+        hint = "write transformers:org/name, or transformers:FOLDER with a config.json"
+        raise UsageError("transformers: names no checkpoint", hint)
     if path_exists(rest):
         return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
     address = parse_address(rest)
@@ -175,39 +154,31 @@ def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef
 
 
 def in_folder(folder: Path) -> ModelRef | None:
-    """Return the checkpoint of a folder with a config.json and no GGUF; None of any other."""
+    """Return the checkpoint of a folder with a config.json and no GGUF, else None."""
     is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
     return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
 
 
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
-    """Return a target for each method, without any the one that the checkpoint is stored by."""
+    """Return a target for each method that is named, else for the one that the checkpoint is stored by."""
     found = find_checkpoint(ref, catalog, hub)
+    folder, size = found.checkpoint.folder, found.file_bytes
     methods = wanted_methods(found, ref)
     for method in methods:
         found.checkpoint.require(method)
     return tuple(
-        Target(
-            ref.label,
-            method.name,
-            found.origin,
-            found.checkpoint.folder,
-            found.file_bytes,
-            own=CheckpointToRun(found, method),
-        )
-        for method in methods or (found.checkpoint.method,)
+        Target(ref.label, each.name, found.origin, folder, size, own=CheckpointToRun(found, each))
+        for each in methods or (found.checkpoint.method,)
     )
 
 
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
+    """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and as `list_checkpoint` does."""
     if ref.form == "folder":
         raise UsageError(f"{ref.label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")
     if ref.form == "id":
-        raise UsageError(
-            f"{ref.label} is a twin, and pull downloads what is published",
-            f"leave {ref.label.partition(':')[0]}: out; a twin is made where it is measured",
-        )
+        hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
+        raise UsageError(f"{ref.label} is a twin, and pull downloads what is published", hint)
     if ref.quants:
         raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
     listing = list_checkpoint(access, ref.name, ref.revision)
@@ -216,13 +187,16 @@ def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
 
 
 def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
-    """Return the checkpoint that MODEL means; of a repo config.json is read, from this disk where it is there.
+    """Return the checkpoint that MODEL means, with its config.json.
 
-    Raises UnknownName for a catalog id, Unsupported for one of which no checkpoint is made, BadFile for a folder
+    Raises UnknownName for a catalog id, Unsupported for one that ggbench makes no checkpoint of, BadFile for a folder
     without one, and as `hub.listing.list_checkpoint` does.
     """
     if ref.form == "id":
-        return _of_catalog((catalog or load_catalog()).model(ref.name))
+        model = (catalog or load_catalog()).model(ref.name)
+        config = twin_config(model.hyper, model.id, tied=model.tied_in_config)
+        folder = paths.twins_dir() / "checkpoints" / model.id
+        return FoundCheckpoint(checkpoint_of(config), "twin", lambda _: write_config(config, folder))
     if ref.form == "hub":
         return _of_hub(ref, hub or HubAccess.from_environment())
     checkpoint = read_checkpoint(ref.path)
@@ -230,33 +204,31 @@ def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAcces
 
 
 def wanted_methods(found: FoundCheckpoint, ref: ModelRef) -> tuple[Method, ...]:
-    """Return the methods that QUANTs name, the one in MODEL first. Raises UnknownName."""
     return tuple(found.checkpoint.method_named(name) for name in ref.quants)
 
 
 def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
-    """Return what a plan shows without QUANTs: every method of a catalog model, else what the checkpoint can be."""
+    """Return what a plan shows without QUANTs: every method for a catalog model, else what the checkpoint can be."""
     return tuple(METHODS.values()) if found.checkpoint.is_twin else found.checkpoint.methods()
-
-
-def _of_catalog(model: CatalogModel) -> FoundCheckpoint:
-    config = twin_config(model.hyper, model.id, tied=model.tied_in_config)
-    folder = paths.twins_dir() / "checkpoints" / model.id
-    return FoundCheckpoint(checkpoint_of(config), "twin", lambda _: write_config(config, folder))
 
 
 def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
     local = _in_cache(ref, access)
-    if local is not None and local.shards:
-        folder = local.folder
-        assert folder is not None
+    if local is not None and local.shards and (folder := local.folder):
         return FoundCheckpoint(local, "hub", lambda _: folder)
     try:
         listing = list_checkpoint(access, ref.name, ref.revision)
     except NetworkError:
         if local is None:
             raise
-        return FoundCheckpoint(local, "hub", partial(_refuse_offline, access, ref))
+
+        def refuse(_: OnProgress | None) -> Path:
+            access.require_network(f"downloading {sanitize(ref.name)}")
+            raise BadFile(
+                f"the safetensors of {sanitize(ref.name)} are not on this disk", "download the checkpoint again"
+            )
+
+        return FoundCheckpoint(local, "hub", refuse)
     variant = listing.variants[0]
     data, moved = _config_bytes(access, listing, next(file for file in variant.files if file.path == CONFIG))
     config = parse_config(data, sanitize(listing.repo))
@@ -281,7 +253,7 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
 
 
 def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
-    """Return the checkpoint from Hugging Face's cache; None where it is not there, or not whole."""
+    """Return the checkpoint from Hugging Face's cache; None if it is not there, or not whole."""
     folder = repo_folder(access, ref.name)
     commit = recorded_commit(folder, ref.revision)
     for snapshot in snapshots(folder, commit):
@@ -294,19 +266,12 @@ def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
     return None
 
 
-def _refuse_offline(access: HubAccess, ref: ModelRef, on_progress: OnProgress | None) -> Path:
-    access.require_network(f"downloading {sanitize(ref.name)}")
-    raise BadFile(f"the safetensors of {sanitize(ref.name)} are not on this disk", "download the checkpoint again")
-
-
 def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:
     """Return config.json of a repo, cached under its hash, and the bytes received for it."""
     if file.n_bytes > LARGEST_JSON_BYTES:
-        raise BadFile(
-            f"config.json of {sanitize(listing.repo)} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT
-        )
-    variant = replace(listing.variants[0], files=(file,))
-    here = cached_paths(access, listing, variant)
+        size = format_bytes(LARGEST_JSON_BYTES)
+        raise BadFile(f"config.json of {sanitize(listing.repo)} is larger than {size}", DAMAGED_HINT)
+    here = cached_paths(access, listing, replace(listing.variants[0], files=(file,)))
     if here is not None:
         return read_json(here[0], sanitize(listing.repo)), 0
     path = access.headers_dir / f"{file.etag}.config"
@@ -314,9 +279,6 @@ def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tu
     if data is not None:
         return data, 0
     source = RangeSource(access, listing.repo, listing.commit, file)
-    parts = []
-    while part := source.read(file.n_bytes):
-        parts.append(part)
-    data = b"".join(parts)
+    data = b"".join(iter(lambda: source.read(file.n_bytes), b""))
     put_cached(path, data)
     return data, source.moved_bytes

@@ -1,6 +1,6 @@
-"""What a checkpoint needs under each method: weights as stored, a static cache, and no llama.cpp.
+"""What a checkpoint needs under each method: weights as stored, and a static cache.
 
-Transformers allocates as it runs, so that only weights and cache are known beforehand; the rest is the reserve's. All
+Transformers allocates as it runs, so only weights and cache are known beforehand; the reserve covers the rest. All
 weights lie in the one memory, the input embedding among them.
 """
 
@@ -47,8 +47,15 @@ _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 def plan_model(
     ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions, *, measures: bool
 ) -> EnginePlan:
-    """Plan each of QUANTs, or each that there is. Raises GgbenchError."""
-    _refuse_llama_options(setup, memory)
+    """Plan each of QUANTs, or each that there is. Raises GgbenchError, also for an option that only llama.cpp has."""
+    defaults = LlamaConfig()
+    rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
+    given = config_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    if given:
+        raise UsageError(
+            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
+            "omit it: the cache has the type of the weights that are not quantized",
+        )
     found = find_checkpoint(ref, hub=hub.access())
     methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
@@ -63,20 +70,8 @@ def plan_model(
     return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
 
 
-def _refuse_llama_options(setup: LlamaConfig, memory: BudgetOptions) -> None:
-    """Raise UsageError for an option that only llama.cpp has."""
-    defaults = LlamaConfig()
-    rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
-    given = config_options(rest) or (["--mmproj"] if memory.mmproj else [])
-    if given:
-        raise UsageError(
-            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
-            "omit it: the cache has the type of the weights that are not quantized",
-        )
-
-
 def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under methods and in schemes; without any, under each method of a plan."""
+    """Return the weights of a checkpoint under the QUANTs that are named, else under each method of a plan."""
     found = find_checkpoint(ref, catalog)
     bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
     first = found.header(found.checkpoint.method)
@@ -98,7 +93,7 @@ def plan_checkpoint(
 ) -> tuple[PlanRow, ...]:
     """Return one row for each method, in their order; one that cannot be counted is a row with its reason.
 
-    `model` is MODEL as typed, without QUANT. Raises GgbenchError where it is the only one.
+    `model` is MODEL as typed, without QUANT. Raises GgbenchError if the only one cannot be counted.
     """
     rows = []
     for method in methods:
@@ -180,9 +175,7 @@ def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[
         yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
         yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
-    if unused := checkpoint.unused():
-        names = [tensor.name for tensor in unused[:2]] + (["others"] if len(unused) > 2 else [])
-        unused_bytes = sum(tensor.n_bytes for tensor in unused)
-        yield f"{format_bytes(unused_bytes)} of its files are not loaded: {in_words(names)}"
+    if unused := checkpoint.unused_in_words():
+        yield f"not loaded: {unused}"
     if checkpoint.config.code_files:
         yield f"its own code is not run: {in_words(list(checkpoint.config.code_files))}"

@@ -26,7 +26,6 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
-"""Keys of the config that are ggbench's."""
 
 
 def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
@@ -35,7 +34,7 @@ def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
-        output.document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
+        output.document(CHECKPOINT, LoadedCheckpoint(found, method, found.header(method)), **given)
     else:
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)
@@ -44,14 +43,13 @@ def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
 
 
 def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType:
-    """Return files, shape and tensor types as loaded by a method, the size under each other, and the config."""
     checkpoint = found.checkpoint
     file = found.header(method)
     heading = Text(f"{checkpoint.name}  {method.name}", style="bold")
     if checkpoint.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
     if file.truncation:
-        heading.append(f"\nincomplete: {file.truncation}, as of a download that stopped", style="bold red")
+        heading.append(f"\nincomplete: {file.truncation}", style="bold red")
     config = [
         (sanitize(key), metadata_text(value))
         for key, value in checkpoint.config.values.items()
@@ -81,7 +79,7 @@ def stored_tensors_table(checkpoint: Checkpoint, method: Method) -> Table:
 def _facts(found: FoundCheckpoint) -> Facts:
     checkpoint = found.checkpoint
     file = found.header(checkpoint.method)
-    n_shards, unused = len(checkpoint.shards), checkpoint.unused()
+    n_shards = len(checkpoint.shards)
     held = f"{format_count(n_shards)} safetensors, {format_bytes(file.file_bytes)}" if n_shards else "config.json alone"
     if not n_shards and found.file_bytes:
         held = f"{format_bytes(found.file_bytes)} of safetensors on the Hub, not read"
@@ -90,12 +88,7 @@ def _facts(found: FoundCheckpoint) -> Facts:
         ("class", checkpoint.config.architecture),
         ("files", held),
         ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a matrix of its own"),
-        (
-            "not loaded",
-            f"{format_bytes(sum(each.n_bytes for each in unused))}: {in_words([each.name for each in unused[:4]])}"
-            if unused
-            else "",
-        ),
+        ("not loaded", checkpoint.unused_in_words()),
         ("own code", in_words(list(checkpoint.config.code_files)) if checkpoint.config.code_files else ""),
         ("KV cache", f"{format_bytes(file.kv_bytes_per_token())} for each token at two bytes"),
     ]
@@ -103,38 +96,29 @@ def _facts(found: FoundCheckpoint) -> Facts:
 
 def _methods_table(found: FoundCheckpoint) -> Table:
     rows = []
-    for method in planned_methods(found):
-        try:
-            file = found.header(method)
+    for _, method, file, reason in LoadedCheckpoint.by_methods(found):
+        sizes = [UNKNOWN] * 3
+        if file is not None:
             sizes = [format_number(file.bpw), format_bytes(file.weight_bytes), format_bytes(file.active_weight_bytes)]
-            rows.append([method.name, *sizes, ""])
-        except GgbenchError as error:
-            rows.append([method.name, UNKNOWN, UNKNOWN, UNKNOWN, sanitize(error.message)])
+        rows.append([method.name, *sizes, sanitize(reason or "")])
     columns = {"quant": "left", "BPW": "right", "weights": "right", "read for each token": "right", "": "wrap"}
     return new_table("Loaded as", columns, rows)
 
 
 class LoadedCheckpoint(NamedTuple):
-    """A checkpoint as one method loads it."""
-
     found: FoundCheckpoint
     method: Method
     file: ModelFile | None
-    """None where it cannot be counted, with a reason."""
+    """None if it cannot be counted, with a reason."""
     reason: str | None = None
 
     @classmethod
-    def of(cls, found: FoundCheckpoint, method: Method) -> LoadedCheckpoint:
-        """Count it. Raises as `FoundCheckpoint.header`."""
-        return cls(found, method, found.header(method))
-
-    def by_methods(self) -> Iterator[LoadedCheckpoint]:
-        """Yield it as each method that a plan shows loads it."""
-        for method in planned_methods(self.found):
+    def by_methods(cls, found: FoundCheckpoint) -> Iterator[LoadedCheckpoint]:
+        for method in planned_methods(found):
             try:
-                yield LoadedCheckpoint.of(self.found, method)
+                yield cls(found, method, found.header(method))
             except GgbenchError as error:
-                yield LoadedCheckpoint(self.found, method, None, error.message)
+                yield cls(found, method, None, error.message)
 
 
 _METHOD = Shape(
@@ -160,10 +144,9 @@ CHECKPOINT = Document(
     field(
         "unused_bytes",
         int,
-        "Of its files, what is not loaded.",
+        "Bytes of its files that are not loaded.",
         lambda loaded: sum(tensor.n_bytes for tensor in loaded.found.checkpoint.unused()),
     ),
-    field("methods", many(_METHOD), get=LoadedCheckpoint.by_methods),
+    field("methods", many(_METHOD), get=lambda loaded: LoadedCheckpoint.by_methods(loaded.found)),
     sometimes(field("tensors", many(_STORED), "With --tensors.")),
 )
-"""Of a `LoadedCheckpoint`."""

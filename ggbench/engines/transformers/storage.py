@@ -38,7 +38,6 @@ _BLOCK = 64
 """Weights of one absmax of nf4: the default of bitsandbytes."""
 _NESTED_BLOCK = 256
 _WORD_BITS = 32
-"""Weights are packed into int32."""
 
 DTYPE_BITS: Mapping[str, int] = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
@@ -49,8 +48,6 @@ DTYPE_BITS: Mapping[str, int] = {
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """One tensor as a checkpoint holds it."""
-
     name: str
     """`model.layers.0.self_attn.q_proj.qweight`."""
     dtype: str
@@ -64,10 +61,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Method(msgspec.Struct, frozen=True):
-    """One way of storing a model."""
-
     name: str
-    """QUANT."""
     dtype: str | None
     """Type of what is not converted; None takes the config's own, of two bytes if it does not say."""
     convert: Callable[[Parameter], Iterator[Stored]] | None = None
@@ -115,7 +109,6 @@ def awq(parameter: Parameter, group: int | None = GROUP) -> Iterator[Stored]:
 
 
 def _beside(parameter: Parameter, suffix: str) -> str:
-    """Return the name of a tensor in the module of a weight."""
     return f"{parameter.name.rpartition('.')[0]}.{suffix}"
 
 
@@ -148,7 +141,6 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_by_name(name: str) -> Method:
-    """Return the method of this name in any case. Raises UnknownName."""
     try:
         return METHODS[name.lower()]
     except KeyError:
@@ -203,14 +195,10 @@ _HINT = "the file is damaged, incomplete or not safetensors; download it again"
 
 
 class SafetensorsHeader(msgspec.Struct, frozen=True):
-    """One file's header."""
-
     tensors: tuple[Stored, ...]
     """In the order of their bytes."""
     raw: bytes
-    """Length and JSON, as they were read."""
     n_bytes: int
-    """The whole file as its header describes it."""
     missing_bytes: int
     """Those that the file lacks, e.g. after a download that stopped."""
 
@@ -247,8 +235,6 @@ def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHea
 
 
 class _Entry(msgspec.Struct):
-    """A tensor in the header."""
-
     dtype: str
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
     data_offsets: tuple[_Size, _Size]

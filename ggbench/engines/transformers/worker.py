@@ -35,8 +35,6 @@ _QUIET = {
 
 
 class TransformersWorker:
-    """Carries out one request after another."""
-
     def __init__(self, pipe: EventPipe) -> None:
         os.environ.update(_QUIET)
         logging.disable(logging.WARNING)  # bitsandbytes logs in every product
@@ -45,7 +43,6 @@ class TransformersWorker:
         pipe.send(Ready(os.getpid(), self._model.versions))
 
     def carry_out(self, request: Request) -> None:
-        """Answer one request with its events and `Done`, or with `Refused`, whatever torch raises."""
         try:
             self._dispatch(request)
         except (TransformersRefused, LimitFailed) as refusal:
@@ -87,7 +84,6 @@ class TransformersWorker:
 
 
 def main() -> None:
-    """Serve until stdin closes."""
     serve(TransformersWorker, CheckpointRequest)
 
 

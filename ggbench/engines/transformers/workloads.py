@@ -1,4 +1,4 @@
-"""How Transformers carries out the workloads that it can: what `ggbench.engines.workloads` has for llama.cpp."""
+"""How Transformers carries out the workloads that it can."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ggbench.engines.contract import Workload
-from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
-from ggbench.engines.workloads import (
+from ggbench.engines.contract import (
     FLUSH_NS,
     BatchedDecode,
     Decode,
@@ -17,29 +15,28 @@ from ggbench.engines.workloads import (
     ProveContext,
     Score,
     Tokenize,
+    Workload,
     without_gc,
 )
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 
 if TYPE_CHECKING:
     from ggbench.engines.transformers.model import TransformersModel
 
 _PROOF_BATCH = 512
 """Tokens computed at once at the far end of a context: llama.cpp's n_ubatch."""
-_NOT_SCORED = "quality is scored by llama.cpp alone: convert the checkpoint to GGUF to score it"
-_REFUSED: Mapping[type[Workload], str] = {Score: _NOT_SCORED, Tokenize: _NOT_SCORED}
 
 Emit = Callable[[Event], None]
 
 
 def unsupported(workload: type[Workload]) -> str:
     """Return why Transformers does not carry out such a workload here; empty where it does."""
-    if workload in _CARRIED_OUT:
-        return ""
-    return _REFUSED.get(workload, f"{workload.__name__} is measured with llama.cpp alone")
+    if workload in (Score, Tokenize):
+        return "quality is scored by llama.cpp alone: convert the checkpoint to GGUF to score it"
+    return "" if workload in _CARRIED_OUT else f"{workload.__name__} is measured with llama.cpp alone"
 
 
 def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:
-    """Carry out a workload. Raises what torch raises."""
     _CARRIED_OUT[type(request)](model, request, emit)
 
 
@@ -69,7 +66,6 @@ def _decode(model: TransformersModel, request: Decode, emit: Emit) -> None:
 
 
 def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit) -> None:
-    """Decode random tokens, so that each sequence goes its own way."""
     logits, elapsed_ns = model.read_prompts(request.n_prompt)
     before = time.perf_counter_ns()
     _most_likely(logits)
@@ -85,7 +81,7 @@ def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit
 
 
 def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | None]], emit: Emit) -> None:
-    """Report `n_gen` steps in batches; nothing is sent while one is timed. Those before a failure are reported."""
+    """Report `n_gen` steps in batches; nothing is sent while one is timed. Those before a failure are reported too."""
     step_ns, sample_ns = array("q"), array("q")
     n_sent, sent_at = 0, time.perf_counter_ns()
 
@@ -121,12 +117,10 @@ def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) 
     full = int(model.cache.get_seq_length()) == n_cells
     left_bytes = model.left_bytes
     model.clear()
-    seconds = time.perf_counter() - started
-    emit(ContextProven(seconds, n_batch, batch_ns, token_ns, "copied", full, left_bytes))
+    emit(ContextProven(time.perf_counter() - started, n_batch, batch_ns, token_ns, "copied", full, left_bytes))
 
 
 def _most_likely(logits: Any) -> Any:  # noqa: ANN401 - tensors
-    """Return the token of each sequence."""
     return logits[:, -1].argmax(-1, keepdim=True)
 
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.engines.contract import Decode, Prefill
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled

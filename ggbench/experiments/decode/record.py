@@ -33,7 +33,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
     n_warmup: int = 8
     """Tokens decoded before anything is timed."""
     depths: tuple[int, ...] = ()
-    """Of an imported run: tokens in the cache before each window of `n_gen`; empty of one decode from its prompt."""
+    """Tokens in the cache before each window of `n_gen` of an imported run; empty for one decode after its prompt."""
 
     def __post_init__(self) -> None:
         if self.n_gen < 1 or self.n_warmup < 0:

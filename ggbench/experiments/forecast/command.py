@@ -41,29 +41,23 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
     Not forecast: architectures whose layers do not stand alone (Gemma 3n), and layers on several GPUs.
     """
+    from ggbench.commands.load_options import check_main_gpu, check_rpc
     from ggbench.commands.measuring import measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.record import ForecastSettings
+    from ggbench.models.targets import resolve
     from ggbench.runs.experiment import Job
 
-    targets = _targets(asked)
+    check_main_gpu(asked.setup)
+    check_rpc(asked.setup)
+    targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
     if no_measure:
         _show_known(targets, asked)
         return
     measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
     show_measured(measured)
     measured.leave()
-
-
-def _targets(asked: MeasureRequest) -> tuple[Target, ...]:
-    """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
-    from ggbench.commands.load_options import check_main_gpu, check_rpc
-    from ggbench.models.targets import resolve
-
-    check_main_gpu(asked.setup)
-    check_rpc(asked.setup)
-    return resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
 
 
 def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:

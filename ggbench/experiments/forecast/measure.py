@@ -93,9 +93,9 @@ EXPERIMENT = ForecastExperiment()
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
-    """Return what is known of each target; where nothing is, or its header cannot be read, a run with the reason.
+    """Return what is known of each target; a run with the reason if nothing is, or its header cannot be read.
 
-    Raises StoreError, and what a header raises where it is the only one.
+    Raises StoreError, and the header's error if there is only one target.
     """
     files: list[ModelFile | None] = []
     reasons = []

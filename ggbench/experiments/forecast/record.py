@@ -56,7 +56,7 @@ class ForecastPlacement(msgspec.Struct, frozen=True):
     """From 0; the first has the output."""
     cost: StepCost
     setup: LlamaConfig
-    """That places all layers of a twin so."""
+    """Places all layers of a twin this way."""
     name: str = ""
     """For people: `30 on the GPU`; empty where there is nothing to say."""
 
@@ -67,7 +67,7 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     number: int
     """From 0, by rising number of layers."""
     layers: tuple[int, ...]
-    """Of the model."""
+    """The model's layers that it has."""
     cost: StepCost
     file_bytes: int
     shape_key: str
@@ -105,9 +105,9 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
     w_tokens_per_ms: Expected | None = None
     """None also for a model whose latency does not grow."""
     tok_s: tuple[tuple[int, Expected], ...] = ()
-    """By position."""
+    """Decode speed by position."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
-    """By the length of the prompt."""
+    """Time to read a prompt by its length."""
     limit: DecodeLimit | None = None
 
 

@@ -13,7 +13,7 @@ from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Shape, field, of
+from ggbench.show.document import Field, Shape, field, of
 from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
@@ -40,6 +40,19 @@ _AT = (1, 4096, 32768)
 
 _CAPTION = "Expected of this machine, with 95 % intervals."
 
+
+def _by_number(name: str, about: str) -> tuple[Field, ...]:
+    """Return the values of a member by position or length, and their intervals."""
+
+    def values(run: Run) -> dict[int, float]:
+        return {n: each.value for n, each in getattr(result_of(run), name)}
+
+    def intervals(run: Run) -> dict[int, object]:
+        return {n: ends(each) for n, each in getattr(result_of(run), name)}
+
+    return (*field(name, dict[str, float], about, values), *field(f"{name}_ci95", dict[str, ENDS], get=intervals))
+
+
 _FORECAST = Shape(
     "Forecast",
     "The speed that is expected of a model.",
@@ -48,20 +61,8 @@ _FORECAST = Shape(
     CACHE_TYPES,
     expected("b_ms", "", lambda run: result_of(run).b_ms, "b_ci95"),
     expected("w_tokens_per_ms", "", lambda run: result_of(run).w_tokens_per_ms, "w_ci95"),
-    field(
-        "tok_s",
-        dict[str, float],
-        "Tokens per second of a decode, by position.",
-        lambda run: {n: each.value for n, each in result_of(run).tok_s},
-    ),
-    field("tok_s_ci95", dict[str, ENDS], get=lambda run: {n: ends(each) for n, each in result_of(run).tok_s}),
-    field(
-        "prefill_ms",
-        dict[str, float],
-        "Time to read a prompt, by its length.",
-        lambda run: {n: each.value for n, each in result_of(run).prefill_ms},
-    ),
-    field("prefill_ms_ci95", dict[str, ENDS], get=lambda run: {n: ends(each) for n, each in result_of(run).prefill_ms}),
+    _by_number("tok_s", "Tokens per second of a decode, by position."),
+    _by_number("prefill_ms", "Time to read a prompt, by its length."),
     field(
         "prefill_tok_s",
         dict[str, float],
@@ -109,26 +110,19 @@ class ForecastPresenter(Presenter):
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         found, blocks = result_of(run), list[RenderableType]()
         if found.b_ms is not None:
-            limit = found.limit
-            blocks.append(
-                facts_table(
-                    "Expected latency: (n - 1) / W + B",
-                    [
-                        ("B", f"{expected_text(found.b_ms)} ms" + _of(None if limit is None else limit.b_ms, "ms")),
-                        (
-                            "W",
-                            f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
-                            + _of(None if limit is None else limit.w_tokens_per_ms),
-                        ),
-                        *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
-                        *(
-                            (f"prompt of {format_count(n)}", f"{expected_text(each)} ms")
-                            for n, each in found.prefill_ms
-                        ),
-                        ("from", found.basis),
-                    ],
-                )
-            )
+            b, w = f"{expected_text(found.b_ms)} ms", f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
+            if found.limit is not None:
+                b += f"; {format_number(found.limit.b_ms)} ms at the memory's bandwidth"
+                if found.limit.w_tokens_per_ms is not None:
+                    w += f"; {format_number(found.limit.w_tokens_per_ms)} tokens/ms at the memory's bandwidth"
+            facts = [
+                ("B", b),
+                ("W", w),
+                *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
+                *((f"prompt of {format_count(n)}", f"{expected_text(each)} ms") for n, each in found.prefill_ms),
+                ("from", found.basis),
+            ]
+            blocks.append(facts_table("Expected latency: (n - 1) / W + B", facts))
         return run_page(run, quant_name(run.subject), blocks, folded=folded)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -153,10 +147,6 @@ class ForecastPresenter(Presenter):
             width=width,
             caption=_CAPTION,
         )
-
-
-def _of(limit: float | None, unit: str = "tokens/ms") -> str:
-    return "" if limit is None else f"; {format_number(limit)} {unit} at the memory's bandwidth"
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:

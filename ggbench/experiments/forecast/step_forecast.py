@@ -29,7 +29,7 @@ class _Line(msgspec.Struct, frozen=True):
     """Time of a step or of a batch by what it reads [ms, ms per byte]."""
 
     outside_ms: float
-    """Of what is not in the layers; of all, where one twin has every layer."""
+    """Time of what is not in the layers; of everything if one twin has all layers."""
     per_layer_byte: float
     per_kv_byte: float
 
@@ -38,7 +38,7 @@ class _Part(msgspec.Struct, frozen=True):
     """What one round says of the layers that are placed alike."""
 
     cost: StepCost
-    """Of those of the model."""
+    """Cost of the model's layers placed so."""
     step: _Line
     batch: _Line | None
     """At the beginning of a prompt; None where none was timed."""
@@ -48,7 +48,7 @@ class _Round(msgspec.Struct, frozen=True):
     """What one round of measurements says of the model."""
 
     parts: tuple[_Part, ...]
-    """By placement; the first has what is outside the layers."""
+    """One for each placement; the first has what is outside the layers."""
     n_batch: int
 
     @property
@@ -57,7 +57,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """Of a step, with each position beyond any window."""
+        """What a step gains with each position beyond any window."""
         return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
 
     def latency_ms(self, n: int) -> float:
@@ -117,9 +117,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
-    """Return what the rounds say that have timings of every twin in every placement, near the beginning and far into
-    the context.
-    """
+    """Return what the rounds say that have all timings of every twin in every placement."""
     by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
     rounds = []
     for number in sorted({each.round for each in timings}):

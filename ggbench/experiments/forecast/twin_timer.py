@@ -7,15 +7,13 @@ import statistics
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.known import ThisMachine
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import DecodeAtDepth, Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastCost,
@@ -31,13 +29,12 @@ from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import describe_cpu
-from ggbench.machine.records import Environment
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording
-from ggbench.runs.run import Result
 from ggbench.runs.session import Session
+from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.stored import listed_run, read_recording
 from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -60,7 +57,12 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     twins, planned = _plan(session, model, setup)
     placements = _placements(model, twins, setup)
     if earlier := earlier_timings(session, twins, placements):
-        return (yield from _taken_over(session, earlier))
+        stored, timings, limit = earlier
+        session.begin(stored.environment)
+        for each in (*placements, *timings, *([limit] if limit else [])):
+            session.recorder.observe(each)
+        yield PointMeasured(f"run {stored.run_id} has timed the same twins", stored.run_id)
+        return Concluded(reason=f"the timings are those of run {stored.run_id}")
     group = group_twins(planned)
     yield _announced(session, model, twins, group, len(placements))
     with contextlib.ExitStack() as stack:
@@ -76,7 +78,8 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
             if not isinstance(ending, Completed):
                 return ending
             is_split = len(placements) > 1
-            if is_split and placement.number == 0 and not _is_on_gpu(session):
+            buffers = session.allocated.buffers if session.allocated else ()
+            if is_split and placement.number == 0 and not Memory(buffers=buffers).weights_on_gpu:
                 placement, is_split = _placed(0, model, without_gpu(model, setup)), False
             session.recorder.observe(placement)
             ending = yield from _rounds(session, workers, twins, placement)
@@ -86,7 +89,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig) -> tuple[ForecastPlacement, ...]:
-    """Where the model's layers are; a twin of all of them is placed as the model is."""
+    """Return where the model's layers are; a twin of all of them is placed as the model is."""
     found = layer_placements(model, setup)
     if len(found) > 1 and not list_gpus():
         found = (without_gpu(model, setup),)
@@ -100,22 +103,10 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
     return ForecastPlacement(number, cost, placement.setup, placement.name)
 
 
-def _is_on_gpu(session: Session) -> bool:
-    return session.allocated is not None and Memory(buffers=session.allocated.buffers).weights_on_gpu
-
-
-def _taken_over(session: Session, earlier: EarlierTimings) -> Generator[Progress, None, Conclusion]:
-    session.begin(earlier.environment)
-    for each in (*earlier.placements, *earlier.timings, *([earlier.limit] if earlier.limit else [])):
-        session.recorder.observe(each)
-    yield PointMeasured(f"run {earlier.run_id} has timed the same twins", earlier.run_id)
-    return Concluded(reason=f"the timings are those of run {earlier.run_id}")
-
-
 def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
 ) -> PointMeasured:
-    """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
+    """Return what it will take, said before anything is written. Raises DoesNotFit if the disk has no room."""
     context, folder = session.context, forecasts_dir()
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
     in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
@@ -195,9 +186,9 @@ def _last(events: Iterator[object]) -> Ending:
 def _rounds(
     session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
-    """Time each twin near the beginning, and the largest behind a long context, as often as asked.
+    """Time each twin near the beginning, and the largest far into a context, as often as asked.
 
-    By turns, so that what changes meanwhile concerns all; with one worker a twin after the other, since each is loaded.
+    The twins take turns, so that what changes meanwhile affects all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
@@ -254,15 +245,15 @@ _TIMED_S = 1.0
 """A timing of slow steps takes no longer, unless the fewest tokens do."""
 _UNKNOWN_BYTES_PER_S = 20e9
 _WEIGHTS_SHARE, _KV_SHARE = 0.5, 0.1
-"""Of the memory's bandwidth, that reading weights and a KV cache reach."""
+"""Shares of the memory's bandwidth that reading weights and a KV cache reach."""
 _MADE_BYTES_PER_S = 0.3e9
-"""Of a twin that is written, loaded, put into the order that the CPU's kernels read, and removed."""
+"""Bytes/s of a twin that is written, loaded, repacked for the CPU's kernels, and removed."""
 _STARTED_S = 2.0
 """For each worker."""
 _BATCH_TOKENS_PER_STEP = 25
 """Tokens of a batch that take as long as a step."""
 _FILL_TOKENS = 32
-"""That are read before the cells behind them are copies."""
+"""Tokens that are read before the cells after them are copies."""
 
 
 def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
@@ -277,10 +268,7 @@ def forecast_cost(
     bandwidth: Bandwidth | None,
     n_placements: int = 1,
 ) -> ForecastCost:
-    """Return what it takes to make twins of `disk_bytes` together and to time them in each placement.
-
-    A step reads `outside_bytes` besides the layers.
-    """
+    """Return what making and timing twins takes; a step reads `outside_bytes` besides the layers."""
     rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
     near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
@@ -294,75 +282,51 @@ def forecast_cost(
 
 
 _STEADY = 0.25
-"""Half the interval of B, as a share of it, above which a forecast was disturbed, so that it is better made again."""
-
-
-class EarlierTimings(msgspec.Struct, frozen=True):
-    """What an earlier run says of a model."""
-
-    run_id: int
-    environment: Environment | None
-    placements: tuple[ForecastPlacement, ...]
-    """Of the model, not of that of the earlier run."""
-    timings: tuple[TwinTiming, ...]
-    limit: DecodeLimit | None
-    """None where the earlier run was of a model of other tensors."""
+"""Half the interval of B, as a share of B, above which a forecast was disturbed, so that it is measured again."""
 
 
 def earlier_timings(
     session: Session, twins: Sequence[ForecastTwin], placements: Sequence[ForecastPlacement]
-) -> EarlierTimings | None:
-    """Return what the newest run has timed of such twins, in each of these placements, on this machine.
+) -> tuple[StoredRun, tuple[TwinTiming, ...], DecodeLimit | None] | None:
+    """Return the newest run that has timed such twins in each of these placements on this machine, and its timings.
 
-    They may be those of another model of the same shape, or of another number of layers. Timings of several runs are
-    not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
+    They may be those of another model of the same shape, which gives no limit, or of another number of layers. Timings
+    of several runs are not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
     """
     store, own = session.context.store, session.recorder.recording.head
     if store is None:
         return None
     here = ThisMachine.describe()
+    decisive = [(twin.shape_key, twin.cost) for twin in twins]
     for stored in store.list_runs(kind=own.kind, state=Outcome.COMPLETED):
         if stored.run_id == session.recorder.run_id or not here.made(stored.environment):
             continue
         with contextlib.suppress(StoreError, UnknownName):
-            if not _is_steady(listed_run(stored).result):
+            result = listed_run(stored).result
+            b_ms = result.b_ms if isinstance(result, ForecastResult) else None
+            if b_ms is None or b_ms.high - b_ms.low > 2 * _STEADY * b_ms.value:
                 continue
             found = read_recording(store, stored)
-            if found.head.settings != own.settings or _decisive(found.of(ForecastTwin)) != _decisive(twins):
+            timed = [(twin.shape_key, twin.cost) for twin in found.of(ForecastTwin)]
+            if found.head.settings != own.settings or timed != decisive:
                 continue
             timings = _timings(found, here, placements)
             if timings is not None:
                 is_same = bool(own.subject.shape_key) and stored.subject.shape_key == own.subject.shape_key
-                limit = found.last(DecodeLimit) if is_same else None
-                return EarlierTimings(stored.run_id, stored.environment, tuple(placements), timings, limit)
+                return stored, timings, found.last(DecodeLimit) if is_same else None
     return None
-
-
-def _is_steady(result: Result | None) -> bool:
-    b_ms = result.b_ms if isinstance(result, ForecastResult) else None
-    return b_ms is not None and b_ms.high - b_ms.low <= 2 * _STEADY * b_ms.value
 
 
 def _timings(
     found: Recording, here: ThisMachine, placements: Sequence[ForecastPlacement]
 ) -> tuple[TwinTiming, ...] | None:
-    """Those of each placement, by its number here; None where one is missing."""
+    """Return those of each placement, by its number here; None if one is missing."""
     timings: list[TwinTiming] = []
+    known = {each.number: here.decisive(each.setup, None) for each in found.of(ForecastPlacement)}
     for placement in placements:
-        alike = (
-            each
-            for each in found.of(ForecastPlacement)
-            if here.decisive(each.setup, None) == here.decisive(placement.setup, None)
-        )
-        earlier = next(alike, None)
-        if earlier is None:
-            return None
-        taken = [each for each in found.of(TwinTiming) if each.placement == earlier.number]
+        alike = [number for number, setup in known.items() if setup == here.decisive(placement.setup, None)]
+        taken = [each for each in found.of(TwinTiming) if each.placement in alike[:1]]
         if not taken:
             return None
         timings += [replace(each, placement=placement.number) for each in taken]
     return tuple(timings)
-
-
-def _decisive(twins: Sequence[ForecastTwin]) -> list[object]:
-    return [(twin.shape_key, twin.cost) for twin in twins]

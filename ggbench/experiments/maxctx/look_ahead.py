@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -38,20 +39,20 @@ class LookAhead(msgspec.Struct, frozen=True):
     """What is expected of one quant in one budget. None is unknown."""
 
     plan: SearchPlan
-    """As it is recorded; its `planned_n_ctx` is None where llama.cpp would not load dry."""
+    """Its `planned_n_ctx` is None if llama.cpp would not load dry."""
     budget: SearchBudget
     ceiling_n_ctx: int
     weight_bytes: int | None
-    """Of those that lie in the budget's memory."""
+    """Those that lie in the budget's memory."""
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
     bytes_per_token: float | None
-    """What one token more takes, cache and compute buffers together, near the planned length."""
+    """What one more token takes near the planned length, cache and compute buffers together."""
     known_at: tuple[int, int] | None
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]
     versions: Mapping[str, str] | None = None
-    """Of the engine that ran dry; None where it was not even ready."""
+    """Versions of the engine that ran dry; None if it was never ready."""
 
     @property
     def is_by_theory(self) -> bool:
@@ -66,17 +67,11 @@ class LookAhead(msgspec.Struct, frozen=True):
         return n_ctx + int((left_bytes - n_bytes) / self.bytes_per_token)
 
 
-def look_ahead(
-    engine: Engine,
-    file: ModelFile,
-    path: Path,
-    setup: LlamaConfig,
-    settings: MaxctxSettings,
-) -> LookAhead:
-    """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
+def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, settings: MaxctxSettings) -> LookAhead:
+    """Ask theory, then llama.cpp's allocator run dry, which takes milliseconds; ends the engine.
 
-    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError where a
-    GPU would be searched for a cache that lies in main memory.
+    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError if a GPU
+    would be searched for a cache that lies in main memory.
     """
     probes: list[Probe] = []
     devices = device_memories(setup)  # a server that the dry worker uses answers nobody else
@@ -104,8 +99,6 @@ def look_ahead(
         if grows and weight_bytes is not None:
             theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
         ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=settings.cap_train)
-        if budget.warning:
-            warnings = (budget.warning, *warnings)
 
         def size(n_ctx: int) -> DryContext:
             started = time.perf_counter()
@@ -132,21 +125,25 @@ def look_ahead(
                     line = dry.context(planned - _NEAR), dry.context(planned)
             except EngineEnded as ended:
                 _raise_if_cancelled(ended)
+    bytes_per_token = known_at = None
+    if line is not None:
+        (near, near_bytes), known_at = ((each.n_ctx, placement.context_bytes(each)) for each in line)
+        bytes_per_token = (known_at[1] - near_bytes) / (known_at[0] - near)
     return LookAhead(
         plan=_plan(
             budget,
+            warnings,
             planned_n_ctx=planned,
             is_planned_higher=planned is not None and planned >= foreseen,
             theory_n_ctx=theory,
             ceiling_n_ctx=ceiling,
-            warnings=warnings,
         ),
         budget=budget,
         ceiling_n_ctx=ceiling,
         weight_bytes=weight_bytes,
         least_bytes=None if least is None else placement.context_bytes(least),
-        bytes_per_token=None if line is None else _slope(line, placement),
-        known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
+        bytes_per_token=bytes_per_token,
+        known_at=known_at,
         probes=tuple(probes),
         versions=dry.versions,
     )
@@ -163,9 +160,9 @@ def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxS
     return LookAhead(
         plan=_plan(
             budget,
+            warnings,
             theory_n_ctx=None if per_token is None else room_bytes // per_token // KV_CELLS * KV_CELLS,
             ceiling_n_ctx=ceiling,
-            warnings=(budget.warning, *warnings) if budget.warning else warnings,
         ),
         budget=budget,
         ceiling_n_ctx=ceiling,
@@ -177,21 +174,9 @@ def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxS
     )
 
 
-def _plan(
-    budget: SearchBudget,
-    *,
-    planned_n_ctx: int | None = None,
-    is_planned_higher: bool = False,
-    theory_n_ctx: int | None,
-    ceiling_n_ctx: int,
-    warnings: tuple[str, ...],
-) -> SearchPlan:
+def _plan(budget: SearchBudget, warnings: tuple[str, ...], **found: Any) -> SearchPlan:  # noqa: ANN401 - its fields
     planned = budget.planned
     return SearchPlan(
-        planned_n_ctx=planned_n_ctx,
-        is_planned_higher=is_planned_higher,
-        theory_n_ctx=theory_n_ctx,
-        ceiling_n_ctx=ceiling_n_ctx,
         budget_bytes=planned.usable_bytes,
         memory_bytes=planned.memory_bytes,
         memory_source=planned.memory_source,
@@ -200,18 +185,14 @@ def _plan(
         mmproj_bytes=planned.mmproj_bytes,
         free_bytes=budget.free_bytes,
         gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
-        warnings=warnings,
+        warnings=(budget.warning, *warnings) if budget.warning else warnings,
+        **found,
     )
 
 
 def _raise_if_cancelled(ended: EngineEnded) -> None:
     if isinstance(ended.ending, Cancelled):
         raise SearchCancelled from ended
-
-
-def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
-    rise = placement.context_bytes(line[1]) - placement.context_bytes(line[0])
-    return rise / (line[1].n_ctx - line[0].n_ctx)
 
 
 def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:

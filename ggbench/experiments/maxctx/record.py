@@ -37,7 +37,7 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     mmproj: str = ""
     """Path of a projector that will be loaded beside the model; empty for none."""
     mmproj_bytes: int = 0
-    """Of its tensors, which are kept free."""
+    """Bytes of its tensors, which are kept free."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Probe(msgspec.Struct, frozen=True):
     n_ctx: int
     kind: ProbeKind
     outcome: Outcome
-    """Of a dry probe: whether its size is within the budget."""
+    """For a dry probe, whether its size is within the budget."""
     seconds: float
     kv_bytes: int | None = None
     """None where the probe ended before the engine reported it."""

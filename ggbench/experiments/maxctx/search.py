@@ -14,11 +14,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig, Source
+from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (
@@ -56,9 +55,9 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts before the file is made or downloaded, where an engine can: its header in a sparse file is enough.
+    """Size contexts, before the file is made or downloaded if its header in a sparse file is enough for the engine.
 
-    Raises Unsupported where the engine cannot decode at the far end of a context.
+    Raises Unsupported if the engine cannot decode at the far end of a context.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
@@ -149,12 +148,13 @@ class _Search:
             self._bracket.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if probe.passed:
-                yield self._made(prober.memory)
+                self._session.recorder.observe(prober.memory)
+                yield ModelReady(prober.memory, self._session.recorder.run_id)
             expected = self._expected_after(probe, prober, expected)
         return Concluded()
 
     def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
-        """Where a decode should work, below a context that left so much and in which one failed."""
+        """Return where a decode should work, below a context that left so much and in which one failed."""
         if self._seen.is_by_theory:
             return self._bracket.middle
         if not self._seen.bytes_per_token:
@@ -164,7 +164,7 @@ class _Search:
         return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
-        """Where the edge should be by what a context left, or by what was missing for it."""
+        """Return where the edge should be by what a context left, or by what was missing for it."""
         if self._seen.is_by_theory:
             return self._bracket.middle  # what a cache that grows lacked in its last step says little
         if not self._seen.bytes_per_token:
@@ -176,7 +176,7 @@ class _Search:
         return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
+        """Decode at the far end of the winner; if that fails, of contexts below it until the edge is found again."""
         winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
@@ -209,7 +209,7 @@ class _Search:
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
-        """A worker that fails while it is being ended shows nothing about memory."""
+        """Mark a failure as cancelled if the worker was being ended: it shows nothing about memory."""
         if probe.passed or not self._session.cancel.is_set():
             return probe
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
@@ -225,12 +225,8 @@ class _Search:
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
         return PointMeasured("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
 
-    def _made(self, memory: Memory) -> ModelReady:
-        self._session.recorder.observe(memory)
-        return ModelReady(memory, self._session.recorder.run_id)
-
     def _stopped(self, probe: Probe) -> Conclusion:
-        """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
+        """Return the end after a probe that shows nothing about memory: it was cancelled, or the worker too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
         doing = "decoding at the far end of" if probe.is_proof else "making"
@@ -239,7 +235,7 @@ class _Search:
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
     def _with_peak(self, prober: ContextProber) -> Memory:
-        """The memory of the context that was proven, with the most that was taken meanwhile."""
+        """Return the memory of the context that was proven, with its peak."""
         budget, memory = self._seen.budget, prober.memory
         peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
@@ -328,9 +324,9 @@ class ContextProber:
         self._proof: ContextProven | None = None
         self._is_foreseen = False
         self.allocated = Allocated(())
-        """Of the load and the last context."""
+        """Buffers of the model and the last context."""
         self.memory = Memory()
-        """Of the last context that was made."""
+        """What the last context took."""
         self.left_bytes: int | None = None
         """What the last load or context left to take; None where llama.cpp has no limit, or no worker reported it."""
 
@@ -366,10 +362,7 @@ class ContextProber:
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Decode at the far end of a context, made first where it is not the last one. Raises as `allocate`.
-
-        After a decode that failed the worker is ended where its state is unknown.
-        """
+        """Decode at the far end of a context, made first if it is not the last one. Raises as `allocate`."""
         started = time.perf_counter()
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)
@@ -389,11 +382,6 @@ class ContextProber:
         self._engine.close()
         self._pid = self.left_bytes = self._live_n_ctx = None
 
-    def _foreseen(self, left_s: float) -> PointMeasured:
-        n_ctx = self.memory.n_ctx or 0
-        text = f"n_ctx {format_count(n_ctx)}: about {format_duration(left_s)} left to decode at its far end"
-        return PointMeasured(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
-
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
         return self._engine.open(self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes)
 
@@ -409,7 +397,10 @@ class ContextProber:
                 case Proving(stage, share, left_s):
                     if left_s is not None and not self._is_foreseen:
                         self._is_foreseen = True
-                        yield self._foreseen(left_s)
+                        n_ctx = self.memory.n_ctx or 0
+                        left = f"about {format_duration(left_s)} left to decode at its far end"
+                        text = f"n_ctx {format_count(n_ctx)}: {left}" if left_s >= _LONG_S else ""
+                        yield PointMeasured(text, ProofForeseen(n_ctx, left_s))
                     yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)
                 case Allocated():
                     self.allocated = event

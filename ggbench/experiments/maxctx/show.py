@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
+from ggbench.engines.events import DeviceBuffers, MemoryKind
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
@@ -43,7 +42,6 @@ from ggbench.show.run_documents import (
 )
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
 from ggbench.show.text import projector_text, swa_text
-from ggbench.stats.intervals import Interval
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
@@ -125,10 +123,6 @@ class MaxctxPresenter(Presenter):
         return self.answer(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The answer, where its memory goes, and every probe; dry ones are only counted.
-
-        `readings` of the machine go into a section of their own; `folded` as in `again_line`.
-        """
         found, environment, program = context_of(run), run.head.environment, run.head.setup.program
         real = [probe for probe in found.probes if not probe.is_dry]
         lines = [
@@ -140,7 +134,14 @@ class MaxctxPresenter(Presenter):
         ]
         parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
         if real:
-            parts += [_probes_table(real, program), Text()]
+            columns = [
+                right("n_ctx", (format_count(probe.n_ctx) for probe in real)),
+                Cells("outcome", tuple(sanitize(outcome_text(probe, program)) for probe in real), wraps=True),
+                right("time", (format_number(probe.seconds, 2) for probe in real), "s"),
+                right("KV", (format_bytes(probe.kv_bytes) for probe in real)),
+                right("compute", (format_bytes(probe.compute_bytes) for probe in real)),
+            ]
+            parts += [fitted_table(columns), Text()]
         if machine := machine_table(readings, run.gpu_use):
             parts += [machine, Text()]
         return Group(
@@ -180,34 +181,39 @@ class MaxctxPresenter(Presenter):
 def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch or setup.n_ubatch
+    works = "no n_ctx that was tried" if found.max_n_ctx is None else f"n_ctx {format_count(found.max_n_ctx)}"
+    if found.verified_by_decode:
+        batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
+        works += f"; a batch of {batch} and one more were decoded at its far end"
+    elif found.max_n_ctx is not None:
+        works += " loads; not proven by a decode at its far end"
+    limit = peak = budget = ""
+    if plan.memory_bytes is not None:
+        free = "" if plan.memory_bytes == plan.free_bytes else f"; {format_bytes(plan.free_bytes)} were free before"
+        limit = f"{format_bytes(plan.memory_bytes)} ({plan.memory_source}){free}"
+    if plan.budget_bytes is not None:
+        budget = f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
+    if memory.peak_bytes is not None:
+        other = "" if memory.other_bytes is None else f", {format_bytes(memory.other_bytes)} of it outside the buffers"
+        peak = f"{format_bytes(memory.peak_bytes)}{other}"
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
     windows = swa_text(memory.swa_cells, memory.n_ctx)
     return [
-        ("works", _answer(found, n_ubatch)),
+        ("works", works),
         ("fails", _failure(found, setup.program)),
         ("planned", _planned(plan, n_dry)),
-        ("memory", _limit(plan)),
+        ("memory", limit),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", projector_text(plan.mmproj_bytes)),
-        ("budget", _budget(plan)),
+        ("budget", budget),
         ("buffers", _buffers(run)),
-        ("peak", _peak(memory)),
+        ("peak", peak),
         ("other programs", name_processes(plan.gpu_processes)),
         ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}" if n_ubatch else "")))),
         ("file", run.subject.file),
     ]
-
-
-def _answer(found: MaxctxResult, n_ubatch: int | None) -> str:
-    if found.max_n_ctx is None:
-        return "no n_ctx that was tried"
-    works = f"n_ctx {format_count(found.max_n_ctx)}"
-    if found.verified_by_decode:
-        batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
-        return f"{works}; a batch of {batch} and one more were decoded at its far end"
-    return f"{works} loads; not proven by a decode at its far end"
 
 
 def _planned(plan: SearchPlan, n_dry: int) -> str:
@@ -215,17 +221,9 @@ def _planned(plan: SearchPlan, n_dry: int) -> str:
     if plan.planned_n_ctx is None:
         return "" if plan.theory_n_ctx is None else f"n_ctx {theory}"
     least = "at least " if plan.is_planned_higher else ""
-    planned = (
-        f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {counted(n_dry, 'dry allocation')}"
-    )
+    planned = f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan"
+    planned += f", by {counted(n_dry, 'dry allocation')}"
     return planned if plan.theory_n_ctx is None else f"{planned}; {theory}"
-
-
-def _limit(plan: SearchPlan) -> str:
-    if plan.memory_bytes is None:
-        return ""
-    free = "" if plan.memory_bytes == plan.free_bytes else f"; {format_bytes(plan.free_bytes)} were free before"
-    return f"{format_bytes(plan.memory_bytes)} ({plan.memory_source}){free}"
 
 
 def _buffers(run: Run) -> str:
@@ -252,13 +250,6 @@ def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
     return ", ".join(sizes) or "nothing"
 
 
-def _peak(memory: Memory) -> str:
-    if memory.peak_bytes is None:
-        return ""
-    other = "" if memory.other_bytes is None else f", {format_bytes(memory.other_bytes)} of it outside the buffers"
-    return f"{format_bytes(memory.peak_bytes)}{other}"
-
-
 def _failure(found: MaxctxResult, program: str) -> str:
     """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
@@ -279,32 +270,10 @@ def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     ]
 
 
-def _budget(plan: SearchPlan) -> str:
-    if plan.budget_bytes is None:
-        return ""
-    return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
-
-
-def _probes_table(probes: Sequence[Probe], program: str) -> Table:
-    columns = [
-        right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        Cells("outcome", tuple(sanitize(outcome_text(probe, program)) for probe in probes), wraps=True),
-        right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
-        right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
-        right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
-    ]
-    return fitted_table(columns)
-
-
-def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
-    n_ctx = summary.max_n_ctx
-    return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
-
-
 _MAX_N_CTX = metric_of(
     COLUMNS["max_n_ctx"],
     more_is_better=True,
-    interval=_max_n_ctx_interval,
+    interval=lambda summary: (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None,
     left_out=lambda summary: "not proven",
     topic="max n_ctx",
     difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",

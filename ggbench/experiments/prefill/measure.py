@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.engines.contract import Prefill
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads import Prefill
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording

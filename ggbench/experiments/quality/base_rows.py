@@ -21,11 +21,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
 from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import RowsFile, Score, Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase
@@ -50,7 +49,7 @@ _E = TypeVar("_E", bound=Event)
 def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | None) -> LlamaConfig:
     """Return the setup with room for all chunks that are decoded at once, and for the rows of one request.
 
-    A request scores no more positions than a ubatch has, since what goes beyond makes a second, small one.
+    A request scores at most a ubatch of positions: more would make a second, small one.
     """
     n_rows = min(_ROWS_BYTES // (4 * (n_vocab or _LARGEST_VOCABULARY)), setup.n_ubatch)
     at_once = max(1, min(n_rows // settings.n_seqs, settings.n_ctx))
@@ -64,7 +63,7 @@ class Scoring(msgspec.Struct, frozen=True):
 
     session: Session
     setup: LlamaConfig
-    """As `scoring_setup` returns it."""
+    """Made by `scoring_setup`."""
     text: str
     tokenized: Tokenized
     n_chunks: int
@@ -131,7 +130,7 @@ class Rows:
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
-    """Open what the settings ask for: a file, a second engine, or nothing. Closed with the stack.
+    """Open what the settings ask for: a file, a second engine, or nothing. The stack closes it.
 
     `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
     for a base that cannot be used, and EngineEnded.

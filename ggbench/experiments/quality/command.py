@@ -89,10 +89,8 @@ def command(
     if save_base_logits and save_base_logits.exists():
         raise UsageError(f"{save_base_logits.name} exists already", "name another file for --save-base-logits")
     if base_logits and not base_logits.is_file():
-        why = "not a regular file" if base_logits.exists() else "No such file"
-        raise UsageError(
-            f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
-        )
+        why, hint = "not a regular file" if base_logits.exists() else "No such file", "name a file of logits"
+        raise UsageError(f"{base_logits.name} cannot be read: {why}", hint)
     given_setup(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
@@ -111,19 +109,17 @@ def command(
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
         raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
-    is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
+    is_alone, is_named = base_logits or save_base_logits or base_quant == _NO_BASE, base_quant is not None
     targets = [job.target for job in jobs]
     base = None if is_alone else _base(asked, base_quant, targets)
-    is_named = base_quant is not None
     jobs = quality_jobs(targets, asked.setup, settings, base, kv_types, is_base_named=is_named)
-    jobs = with_tuned(jobs, asked, keeps_cache=True)
-    measured = measure(jobs, asked)
+    measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()
 
 
 def _fetch_wikitext(asked: MeasureRequest) -> None:
-    """Download the text where it is not on this disk. Raises UsageError where an option forbids it."""
+    """Download the text unless it is on this disk. Raises UsageError if an option forbids it."""
     import threading
     from concurrent.futures import CancelledError
 
@@ -147,7 +143,7 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
 
 
 def _base(asked: MeasureRequest, quant: str | None, targets: Sequence[Target]) -> Base | None:
-    """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
+    """Return the quant or the file that was named, else the model's largest file on this disk; None without any."""
     from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve, resolve_one

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.quality.record import QualityResult, ScoredBase, result_of
+from ggbench.experiments.quality.record import QualityResult, result_of
 from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
@@ -25,7 +25,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.against import Beside, against_table, published_model
+from ggbench.show.against import FigureColumn, against_table, published_model
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
@@ -151,9 +151,9 @@ METRICS = (
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
 
-    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. The base is a
-    point too where it was decoded: its KLD is 0. A quality run and a decode belong together where model, quant and
-    types of the KV cache are the same; of several decodes the last counts.
+    Loss is the KLD if all have one base, else PPL; empty if the texts differ. A base that was decoded is a point too,
+    with KLD 0. A quality run and a decode belong together if model, quant and KV types are the same; the last decode
+    counts.
     """
     speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
     for index, summary in enumerate(summaries):
@@ -164,7 +164,11 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
         for index, summary in enumerate(summaries)
         if (found := quality_of(summary)) is not None and found.ppl is not None
     ]
-    bases = {_base_key(found.base): found for _, _, found in scored if found.base is not None}
+    bases = {
+        (_model_key(base.subject), base.subject.quant, base.type_k, base.type_v): found
+        for _, _, found in scored
+        if (base := found.base) is not None
+    }
     has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
     losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
     if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
@@ -192,10 +196,6 @@ _NO_LOSS = Estimate(0.0, 0.0)
 def _quant_key(summary: QuantSummary) -> _QuantKey:
     types = summary.setup.cache_types or ("", "")
     return (_model_key(summary.subject), summary.subject.quant, *types)
-
-
-def _base_key(base: ScoredBase) -> _QuantKey:
-    return _model_key(base.subject), base.subject.quant, base.type_k, base.type_v
 
 
 def _model_key(subject: Subject) -> str:
@@ -272,11 +272,15 @@ def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableTy
     assert isinstance(found, QualityResult)
     apart, quant = found.divergence, row_name(run)
     columns = (
-        Beside("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
-        Beside("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
-        Beside("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
-        Beside("same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1),
-        Beside("RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2),
+        FigureColumn("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
+        FigureColumn("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
+        FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
+        FigureColumn(
+            "same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1
+        ),
+        FigureColumn(
+            "RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2
+        ),
     )
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
     title = f"{model_name(run.subject)} {quant} against published rows"
@@ -309,9 +313,9 @@ def _number(value: float, error: float | None) -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
+    """Return for each two neighbours by perplexity how much they differ, or that they cannot be distinguished.
 
-    Bases without a row of their own are among them. Only what was scored over the same tokens is compared.
+    Bases without a row of their own are included. Only what was scored over the same tokens is compared.
     """
     rows = {(run.subject.model, row_name(run)) for run in runs}
     scored = []

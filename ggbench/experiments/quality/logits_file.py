@@ -35,7 +35,7 @@ class LogitsFile(msgspec.Struct, frozen=True):
     n_vocab: int
     n_chunks: int
     tokens: tuple[int, ...]
-    """Of all chunks, n_chunks x n_ctx, BOS not yet in place."""
+    """n_chunks x n_ctx tokens of all chunks, BOS not yet in place."""
 
     @property
     def rows_per_chunk(self) -> int:
@@ -73,10 +73,9 @@ def read_logits_file(path: Path) -> LogitsFile:
 
 
 def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-    """Write the header and the tokens, and reserve the room of the rows.
+    """Write the header and the tokens, and reserve the whole file, so that a full disk is noticed before any scoring.
 
-    Raises DoesNotFit where there is too little, and UsageError where the folder cannot be written. The file has its
-    whole size from the start, so a disk that fills is noticed before anything is scored.
+    Raises DoesNotFit if the disk has no room, and UsageError if the folder cannot be written.
     """
     begun = LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens))
     try:

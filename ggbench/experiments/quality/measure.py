@@ -115,8 +115,8 @@ def quality_jobs(
 ) -> list[Job]:
     """Return a job for each quant and pair of KV cache types.
 
-    The base, whose figures the others have, is a job only if it is the only one. Where nobody named it, a quantized
-    cache is compared with the f16 cache of its own quant, so that its price is not mixed with that of the quant.
+    The base is a job only if nothing else is, as the others have its figures. Unless a base was named, a quantized
+    cache is compared with the f16 cache of its own quant, so that its cost is not mixed with the quant's.
     """
     rows = []
     for target in targets:

@@ -22,7 +22,7 @@ class TextSource(msgspec.Struct, frozen=True):
     name: str
     """`pydoc_data.topics`, `wikitext-2`, or the name of a file."""
     sha256: str
-    """Of its UTF-8 bytes."""
+    """Hash of its UTF-8 bytes."""
     n_bytes: int | None
     """None in an imported run, whose file does not name its text; the name is then `unknown text`, the hash empty."""
     path: str = ""
@@ -78,7 +78,7 @@ class ScoredText(msgspec.Struct, frozen=True):
     """Whole chunks that it has."""
     n_vocab: int
     tokens_sha256: str
-    """Of the tokens as 32-bit integers: runs compare only where it agrees."""
+    """Hash of the tokens as 32-bit integers: runs compare only if it agrees."""
 
 
 class ScoredBase(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     scored: ScoredText | None = None
     """None where the text was not tokenized."""
     n_chunks: int = 0
-    """That were scored."""
+    """Chunks that were scored."""
     n_scored: int = 0
     """Positions scored in them."""
     ppl: Estimate | None = None

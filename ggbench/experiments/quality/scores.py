@@ -25,7 +25,7 @@ _MIN_PAIRS = 4
 
 
 class PairedDifference(msgspec.Struct, frozen=True):
-    """By how much the mean nll of one run is above another's, over the chunks that both scored."""
+    """How far the mean nll of one run is above another's, over the chunks that both scored."""
 
     mean: float
     """ln of the ratio of their perplexities."""
@@ -73,7 +73,7 @@ def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_sam
 
 
 def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
-    """Compare two runs by the mean nll of each chunk, in the order of the text; None where too few chunks are shared.
+    """Compare two runs by the mean nll of each chunk; None if they share too few chunks.
 
     The interval is the normal one of the mean of the chunks' differences.
     """

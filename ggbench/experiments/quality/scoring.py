@@ -10,10 +10,10 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from ggbench.engines.contract import Tokenize
 from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Scored, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import Tokenize
 from ggbench.errors import StoreError, UnknownName, UsageError
 from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows, require_trained, scoring_setup
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
@@ -112,8 +112,7 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
 def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkScores, ...]]:
     """Return the number and the scores of the newest run of the same file, setup, text, base and llama.cpp.
 
-    Imported runs do not count. 0 and nothing where there is none, and where it has all `n_chunks`: whoever asks again
-    wants them scored again.
+    0 and nothing without one, and if it has all `n_chunks`: asking again means scoring again.
     """
     store, own = session.context.store, session.recorder.recording
     if store is None or session.settings(QualitySettings).save_base_logits:

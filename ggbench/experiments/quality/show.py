@@ -42,7 +42,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 _LEAST_RANGE = 1e-6
-"""Of a KLD, of a PPL and of a distance in percent: below it, nothing but rounding differs."""
+"""Smaller differences of KLD, PPL or a distance in percent are rounding."""
 
 _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
@@ -55,7 +55,7 @@ class _Scores(msgspec.Struct, frozen=True):
     nll: Floats
     base_nll: Floats
     kld: Floats
-    """As `base_nll`, empty without a base."""
+    """Empty without a base, like `base_nll`."""
 
     @classmethod
     def of(cls, observations: Sequence[object]) -> _Scores:
@@ -201,13 +201,16 @@ class QualityPresenter(Presenter):
         end = max(ends, default=None)
 
         def figure(key: str, name: str, unit: str, running: _Running, *, has_base: bool) -> Figure:
-            curves = tuple(
-                _curve(run, scores, running, unit)
-                if scores.n_chunks and (scores.is_compared or not has_base)
-                else Curve(run.name, np.empty(0, np.int64), np.empty(0))
-                for run, scores in zip(runs, scored, strict=True)
-            )
-            return Figure(key, name, unit, "chunks scored", "", curves, end, _LEAST_RANGE)
+            curves = []
+            for run, scores in zip(runs, scored, strict=True):
+                if scores.n_chunks and (scores.is_compared or not has_base):
+                    y, error = running(scores)
+                    text = f"{_last((y, error))} {unit}".rstrip()
+                    note = f"{text}, {format_count(scores.n_chunks)} chunks"
+                    curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed))
+                else:
+                    curves.append(Curve(run.name, np.empty(0, np.int64), np.empty(0)))
+            return Figure(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
             figure("ppl", "PPL", "", _running_ppl, has_base=False),
@@ -263,7 +266,8 @@ class QualityPresenter(Presenter):
         found = result_of(run)
         parts: list[RenderableType] = []
         if found is not None:
-            scored = found.scored
+            scored, text = found.scored, found.text
+            size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
             parts.append(
                 facts_table(
                     "Perplexity",
@@ -271,7 +275,7 @@ class QualityPresenter(Presenter):
                         ("PPL", estimate_text(found.ppl)),
                         ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
                                    f"{format_count(found.n_ctx)}; the second half of each"),
-                        ("text", _text_line(found.text)),
+                        ("text", ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))),
                         ("sha256", found.text.sha256),
                         ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
                                                              f"{format_count(scored.n_vocab)}"),
@@ -329,13 +333,6 @@ class QualityPresenter(Presenter):
         )
 
 
-def _curve(run: PlottedRun, scores: _Scores, running: _Running, unit: str) -> Curve:
-    y, error = running(scores)
-    text = f"{_last((y, error))} {unit}".rstrip()
-    note = f"{text}, {format_count(scores.n_chunks)} chunks"
-    return Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed)
-
-
 def _last(running: tuple[Floats, Floats]) -> str:
     means, errors = running
     return estimate_text(Estimate(float(means[-1]), float(errors[-1])))
@@ -363,11 +360,6 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
     texts = dict.fromkeys(each.text for each in found if each)
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
-
-
-def _text_line(text: TextSource) -> str:
-    size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
-    return ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))
 
 
 PRESENTER = QualityPresenter()

@@ -31,15 +31,17 @@ _LARGEST_BYTES = 1 << 28
 
 
 def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tuple[TextSource, str]:
-    """Return a text and where it comes from: `wikitext-2`, a file, or without either the one that comes with Python.
+    """Return a text and where it comes from: `wikitext-2`, a file, or by default the manual that comes with Python.
 
-    A Path is always a file. The text is without one newline at its end, as llama-perplexity reads a file. `wikitext-2`
-    is downloaded where it is not on this disk, unless `access` is offline or None.
-
-    Raises UsageError for a file that is not there or empty, BadFile for one that is not UTF-8, and as `fetch_archive`.
+    A Path is always a file. One newline at its end is removed, as llama-perplexity does. `wikitext-2` is downloaded
+    unless it is on this disk, or `access` is offline or None. Raises UsageError for a file that is missing or empty,
+    BadFile for one that is not UTF-8, and as `fetch_archive`.
     """
     if asked is None:
-        return _text(_topics().encode(), TOPICS, source=f"Python {platform.python_version()}")
+        from pydoc_data.topics import topics
+
+        manual = "\n".join(topics[name] for name in sorted(topics))
+        return _text(manual.encode(), TOPICS, source=f"Python {platform.python_version()}")
     if asked == WIKITEXT_2:
         archive = fetch_archive(access or HubAccess.from_environment(offline=True))
         return _text(read_text_bytes(archive), WIKITEXT_2, source=REPO)
@@ -92,18 +94,12 @@ def _text(content: bytes, name: str, path: str = "", source: str = "") -> tuple[
     return TextSource(name, sha256, len(content), path, source), text.removesuffix("\n")
 
 
-def _topics() -> str:
-    from pydoc_data.topics import topics
-
-    return "\n".join(topics[name] for name in sorted(topics))
-
-
 WIKITEXT_2 = "wikitext-2"
 REPO = "datasets/ggml-org/ci"
 ARCHIVE = "wikitext-2-raw-v1.zip"
 MEMBER = "wikitext-2-raw/wiki.test.raw"
 SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
-"""Of the text that published figures are of, 1,290,590 bytes: a file with this hash is it, whatever its name."""
+"""The text of published figures, 1,290,590 bytes: a file with this hash is it, whatever its name."""
 
 _LARGEST_MEMBER_BYTES = 1 << 26
 _OTHER_TEXT = "score another text with --text FILE"

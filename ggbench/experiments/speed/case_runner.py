@@ -16,11 +16,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.contract import BatchedDecode, Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, require_completed
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
-from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.gguf_file.model_file import ModelFile
@@ -66,10 +65,7 @@ class _Runner:
         """Size of each case before it runs; empty for a server, which does not say what it takes."""
 
     def open(self) -> Generator[Progress, None, Ending]:
-        """Size all cases, then load the model alone; or find the server.
-
-        Raises DoesNotFit where no memory is free at all.
-        """
+        """Size all cases and load the model alone, or find the server. Raises DoesNotFit if no memory is free."""
         session, setup = self._session, self._session.setup
         if self._makes_contexts:
             file = yield from session.prepare_file()
@@ -139,10 +135,7 @@ class _Runner:
         return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=memory)
 
     def _calibrate(self, within_s: float) -> Generator[Progress, None, None]:
-        """Read and decode a little with every batch size that the time allows, then longer prompts.
-
-        Raises EngineEnded.
-        """
+        """Run a few steps of every batch size that the time allows, then longer prompts. Raises EngineEnded."""
         cases = [case for case in self._settings.cases if not self._obstacle(case)]
         yield Working("prompt", text="short prompts, to forecast the cases")
         for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
@@ -202,10 +195,7 @@ class _Runner:
             require_completed((yield from self._session.open(setup)))
 
     def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
-        """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
-
-        Raises EngineEnded.
-        """
+        """Compute a physical batch, since memory costs more at its first use. Raises EngineEnded."""
         n_prompt = min(case.n_input, -(-(self._session.setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))
         require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
 
@@ -242,17 +232,17 @@ def _memory_of(memory: Memory | None) -> CaseMemory | None:
 
 
 _TRUSTED_SHARE = 0.5
-"""Of the positions seen with one sequence: a batch seen over fewer has the slope of one sequence, times its size."""
+"""A batch seen over less than this share of one sequence's positions has the slope of one sequence, times its size."""
 
 
 @dataclass(slots=True)
 class CaseForecast:
-    """What ran so far, and what follows from it for a case that did not.
+    """What ran so far, and what follows from it for other cases.
 
-    A prefill of B prompts of n tokens takes a + b B n + c B n², the last for attention, with no coefficient below zero;
-    a step of a decode takes what W and B of its batch size say, W being inversely proportional to the batch size where
-    it was not seen far enough. A batch size of which no step was seen takes as much longer than a smaller one as it is
-    larger, which is the most that it can take.
+    A prefill of B prompts of n tokens takes a + b B n + c B n², c for attention, with no coefficient below zero. A step
+    of a decode follows W and B of its batch size; W is inversely proportional to the batch size if that was not seen
+    far enough. A batch size without any step takes longer than a smaller one in proportion to its size, the upper
+    bound.
     """
 
     least_slope_s: float = 0.0
@@ -324,10 +314,7 @@ class CaseSize(msgspec.Struct, frozen=True):
 
 
 def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
-    """Return the size of every case, in milliseconds once the worker is ready; ends the engine.
-
-    Raises DoesNotFit where no memory is free at all.
-    """
+    """Return the size of every case in milliseconds; ends the engine. Raises DoesNotFit if no memory is free."""
     largest = f"llama.cpp's maximum n_ctx is {format_count(LARGEST_N_CTX)}"
     sized = [case for case in cases if case.n_ctx <= LARGEST_N_CTX]
     setups = [replace(setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs) for case in sized]
@@ -348,10 +335,7 @@ def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Seque
 
 
 def size_cases_by_theory(file: ModelFile, setup: EngineConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
-    """Return the size of every case by weights and KV cache alone, of an engine that sizes nothing dry.
-
-    Raises DoesNotFit where no memory is free at all.
-    """
+    """Return the size of every case by weights and KV cache alone. Raises DoesNotFit if no memory is free."""
     free_bytes, per_token = budget_by_theory(setup, None).held_bytes, kv_bytes_per_token(file, setup)
     if file.weight_bytes is None or per_token is None:
         return {case: CaseSize() for case in cases}

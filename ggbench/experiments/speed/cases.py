@@ -23,7 +23,7 @@ class CaseSteps(msgspec.Struct, frozen=True):
     """Tokens in the KV cache of a sequence, the one being decoded included."""
     step_ns: Sequence[float] = ()
     requests: Sequence[ServedRequest] = ()
-    """Of a server; empty where an engine on this machine decoded all sequences together."""
+    """A server's; empty if an engine on this machine decoded all sequences together."""
 
 
 def case_figures(
@@ -32,9 +32,11 @@ def case_figures(
     """Return the cases that ended, by batch size and input length, with the figures of those that completed."""
     found = []
     for each in ended:
-        own = steps.get(each.case, CaseSteps())
-        served = served_case(each, own.requests, n_ctx_train) if own.requests else None
-        found.append(served or _figures(each, own, n_ctx_train))
+        own, n_last = steps.get(each.case, CaseSteps()), each.case.n_input + each.case.n_gen
+        case = SpeedCase(each, exceeds_training=bool(n_ctx_train) and n_last > (n_ctx_train or 0))
+        if each.outcome is Outcome.COMPLETED:
+            case = served_case(case, own.requests) if own.requests else _timed(case, own)
+        found.append(case)
     return _with_gains(found)
 
 
@@ -61,23 +63,19 @@ def _with_gains(found: Sequence[SpeedCase]) -> tuple[SpeedCase, ...]:
     )
 
 
-def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> SpeedCase:
-    case = ended.case
-    found = SpeedCase(ended, exceeds_training=bool(n_ctx_train) and case.n_input + case.n_gen > (n_ctx_train or 0))
-    if ended.outcome is not Outcome.COMPLETED or ended.prefill_ns is None or not steps.step_ns:
+def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
+    """Return the case with what follows from the time of its prompts and of its steps, if both are known."""
+    case, prefill_ns, decode_ns, n_steps = found.case, found.ended.prefill_ns, sum(steps.step_ns), len(steps.step_ns)
+    if prefill_ns is None or not n_steps:
         return found
-    timed = _timed(found, ended.prefill_ns, sum(steps.step_ns), len(steps.step_ns))
-    ttft_ms = (ended.prefill_ns + (ended.sample_ns or 0)) / 1e6
-    return replace(timed, ttft_ms=ttft_ms, latency=summarize(steps.position, steps.step_ns))
-
-
-def _timed(found: SpeedCase, prefill_ns: int, decode_ns: float, n_steps: int) -> SpeedCase:
-    n_read, n_generated = found.case.n_seqs * found.case.n_input, found.case.n_seqs * n_steps
+    n_read, n_generated = case.n_seqs * case.n_input, case.n_seqs * n_steps
     whole_s = (prefill_ns + decode_ns) / 1e9
     return replace(
         found,
         prefill_ms=prefill_ns / 1e6,
+        ttft_ms=(prefill_ns + (found.ended.sample_ns or 0)) / 1e6,
         decode_ms=decode_ns / 1e6,
+        latency=summarize(steps.position, steps.step_ns),
         token_ms=decode_ns / 1e6 / n_steps,
         prefill_tok_s=n_read * 1e9 / prefill_ns,
         decode_tok_s=n_generated * 1e9 / decode_ns,
@@ -102,9 +100,9 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
 
 def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
-    """Return the steps of the time in which all requests generate; all steps of a single one.
+    """Return the steps of the time in which all requests generate.
 
-    Where tokens came several at once, those of the whole time: a block of them has no moment.
+    All steps of a single request, and where tokens came several at once: a block of them has no moment.
     """
     every = TokenTimes.of([each.steps for each in requests])
     window = _window(requests)
@@ -119,14 +117,13 @@ def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
     return TokenTimes.of(parts)
 
 
-def served_case(ended: CaseEnded, requests: Sequence[ServedRequest], n_ctx_train: int | None) -> SpeedCase:
+def served_case(found: SpeedCase, requests: Sequence[ServedRequest]) -> SpeedCase:
     """Return the figures of a case by the client's clock; its latencies by the clock of its steps."""
-    case = ended.case
-    found = SpeedCase(ended, exceeds_training=bool(n_ctx_train) and case.n_input + case.n_gen > (n_ctx_train or 0))
+    n_seqs = found.case.n_seqs
     timings = [each.timing for each in requests]
     firsts = [each.first_token_ns for each in timings if each.first_token_ns is not None]
     lasts = [each.last_token_ns for each in timings if each.last_token_ns is not None]
-    if ended.outcome is not Outcome.COMPLETED or len(firsts) < case.n_seqs or len(lasts) < case.n_seqs:
+    if len(firsts) < n_seqs or len(lasts) < n_seqs:
         return found
     prefill_ns, whole_ns = max(firsts), max(lasts)
     n_read = sum(each.n_prompt_counted or each.n_prompt for each in timings)

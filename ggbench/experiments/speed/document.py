@@ -24,7 +24,7 @@ from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
+from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
 from ggbench.show.document import Document, Shape, field, many, of, record_of
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
@@ -76,7 +76,7 @@ CASE = Shape(
     of(SpeedCase, "exceeds_training requests"),
     AGAINST,
 )
-"""Of a `SpeedCase`, with its quant."""
+"""Made of a `SpeedCase`, given its quant."""
 _LINE = Shape(
     "Line",
     "Latency against position of one batch size.",
@@ -162,10 +162,7 @@ def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def _case_metrics(case: Case) -> tuple[Metric, Metric]:
-    """Tokens/s of one input length and batch size, which has no interval as its prefill is timed once; of the decode.
-
-    The interval of the decode is that of its steps.
-    """
+    """Return tokens/s of one case, without an interval as its prefill is timed once, and of its decode alone."""
 
     def found(summary: QuantSummary) -> SpeedCase | None:
         result = summary.result(SpeedResult)
@@ -236,8 +233,8 @@ _NEAREST = 3
 def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
     """Return published rows of the model that count as the case does, every difference named; empty without any.
 
-    For one sequence those are speeds by input length, for several the throughputs of batches, where there are any.
-    Rows of the case's own input length, or batch, come before those of the nearest.
+    For one sequence those are speeds by input length, for several the throughputs of batches if there are any. Rows of
+    the case's own input length or batch come first.
     """
     own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
     if own is None:
@@ -270,11 +267,11 @@ def _table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | Non
     case, memory = found.case, found.ended.memory
     own_memory = format_gb(None if memory is None else memory.total_bytes, binary=True)
     columns = (
-        Beside("Qwen2.5", "tok/s", format_number(found.tok_s_qwen2_5), printed("tok_s")),
-        Beside("throughput", "tok/s", format_number(found.decode_tok_s), printed("throughput_tok_s")),
-        Beside("memory", "GiB", own_memory, printed("memory_gb"), 1),
-        Beside("input", "tokens", format_count(case.n_input), lambda row: format_count(row.n_prompt), 2),
-        Beside("batch", "", format_count(case.n_seqs), lambda row: format_count(row.batch_size), 3),
+        FigureColumn("Qwen2.5", "tok/s", format_number(found.tok_s_qwen2_5), printed("tok_s")),
+        FigureColumn("throughput", "tok/s", format_number(found.decode_tok_s), printed("throughput_tok_s")),
+        FigureColumn("memory", "GiB", own_memory, printed("memory_gb"), 1),
+        FigureColumn("input", "tokens", format_count(case.n_input), lambda row: format_count(row.n_prompt), 2),
+        FigureColumn("batch", "", format_count(case.n_seqs), lambda row: format_count(row.batch_size), 3),
     )
     device = device_of(QuantSummary.of([run])) or "device not known"
     note = "; ".join(filter(None, (f"llama.cpp, {device}", case_note(found))))

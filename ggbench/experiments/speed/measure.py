@@ -107,7 +107,7 @@ def _steps(recording: Recording) -> dict[Case, CaseSteps]:
 
 
 def run_within(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job of this kind after the other, and share the time of their settings out among those that are left.
+    """Do one job after the other, and share the time of their settings out among those that are left.
 
     What a job does before its model is loaded, such as a download, takes none of it.
     """

@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True, order=True):
 
     @property
     def series(self) -> str:
-        """Of its decode steps: `decode/i6144/b8`."""
+        """Name of the series of its decode steps: `decode/i6144/b8`."""
         return f"decode/i{self.n_input}/b{self.n_seqs}"
 
     @property
@@ -51,7 +51,7 @@ class Case(msgspec.Struct, frozen=True, order=True):
 
     @property
     def n_ctx(self) -> int:
-        """Of a context just large enough: each sequence has whole steps of llama.cpp's padding."""
+        """Tokens of a context just large enough: each sequence has whole steps of llama.cpp's padding."""
         return self.n_seqs * whole_steps(self.n_input + self.n_gen)
 
 
@@ -113,9 +113,9 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class CaseMemory(msgspec.Struct, frozen=True):
-    """What weights, KV cache and compute buffers of one case take over all devices, with the logits; bytes.
+    """Bytes of weights, KV cache and compute buffers of one case over all devices, logits included.
 
-    Of a case that did not run, what llama.cpp's allocator, run dry, says that it would take.
+    For a case that did not run, what llama.cpp's allocator run dry says.
     """
 
     weight_bytes: int
@@ -141,9 +141,9 @@ class CaseEnded(msgspec.Struct, frozen=True):
     expected_s: float | None = None
     """Forecast of prefill and decode before it ran, from what had run until then; None where nothing had."""
     prefill_ns: int | None = None
-    """Of the prompts of all sequences; None where they were not read."""
+    """Time to read the prompts of all sequences; None if they were not read."""
     sample_ns: int | None = None
-    """Of sampling the first token."""
+    """Time to sample the first token."""
     memory: CaseMemory | None = None
     """None where it is unknown."""
     peak_bytes: int | None = None
@@ -166,9 +166,9 @@ class RequestRates(msgspec.Struct, frozen=True):
     tok_s: float
     """Median over the requests: tokens after the first, over the time from the first to the last."""
     tok_s_low: float
-    """Of the slowest request."""
+    """The slowest request's."""
     tok_s_high: float
-    """Of the fastest."""
+    """The fastest request's."""
     ttft_ms: float
     """Median time from sending a request to its first token."""
     ttft_max_ms: float
@@ -190,7 +190,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
     decode_ms: float | None = None
     """All steps."""
     latency: LatencySummary | None = None
-    """Of a step, in which each sequence gets one token; `tok_s` in it is that of one sequence."""
+    """Latency of a step, in which each sequence gets one token; its `tok_s` is that of one sequence."""
     token_ms: float | None = None
     """Mean time between two tokens of one sequence, which is the mean of the steps, as bitsandbytes' tables count."""
     prefill_tok_s: float | None = None
@@ -226,7 +226,7 @@ class BatchLine(msgspec.Struct, frozen=True):
     n_seqs: int
     fit: LineFit | None
     limit: DecodeLimit | None
-    """Of that many sequences; None where it is unknown."""
+    """The limit for that many sequences; None if unknown."""
 
     @property
     def w_ratio(self) -> float | None:
@@ -245,11 +245,11 @@ class SpeedResult(Result, msgspec.Struct, frozen=True):
     no_one_memory: ClassVar[str] = "measured in several contexts"
 
     cases: tuple[SpeedCase, ...] = ()
-    """By batch size, then by input length."""
+    """Ordered by batch size, then by input length."""
     lines: tuple[BatchLine, ...] = field(default=())
-    """By batch size; those with any step."""
+    """One for each batch size of which a step was timed."""
     serving: ServingFigures | None = None
-    """As in a decode's result."""
+    """How a server answered; None if an engine on this machine ran the model."""
 
 
 _BEYOND = "beyond the model's training context"

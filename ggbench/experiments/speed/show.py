@@ -50,7 +50,7 @@ from ggbench.units import (
 )
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
-"""Of a grid of 28 characters: more batch sizes follow below."""
+"""Make a grid of 28 characters; more batch sizes follow below."""
 
 _SLOW = 0.1
 """Tokens/s below which a forecast has one digit, so that its cell holds it."""
@@ -76,8 +76,7 @@ class SpeedPresenter(Presenter):
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size.
 
-        Steps of several batch sizes lie on different lines. The series of runs that are still going on are not known,
-        so these have one figure of all their steps.
+        The series of runs still going on are unknown, so these have one figure of all their steps.
         """
         measured = [
             {found.case: found.tok_s_qwen2_5 for found in _ended(run) if found.tok_s_qwen2_5 is not None}
@@ -92,9 +91,8 @@ class SpeedPresenter(Presenter):
         return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *steps)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return the case at work, and tokens/s of each case by input length and batch size, in lines of 28 characters.
-
-        A skipped case has its forecast, a failed one `✗`, and one that waits `·`.
+        """The case at work, and a grid of tokens/s: a skipped case has its forecast, a failed one `✗`, a waiting one
+        `·`.
         """
         settings, ended = run.settings, {found.case: found for found in _ended(run)}
         if not isinstance(settings, SpeedSettings):

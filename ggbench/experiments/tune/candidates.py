@@ -34,7 +34,7 @@ class Known(msgspec.Struct, frozen=True):
     placements: Sequence[Choice] = ()
     """Other ways to split a model that does not fit on the GPU."""
     n_gpus: int = 0
-    """That hold layers; 0 for main memory alone."""
+    """GPUs that hold layers; 0 for main memory alone."""
 
 
 def choices(baseline: LlamaConfig, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
@@ -76,10 +76,11 @@ def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> li
 def combined(
     baseline: LlamaConfig, good: Sequence[LlamaConfig], open_: Sequence[LlamaConfig], tried: Sequence[LlamaConfig]
 ) -> list[LlamaConfig]:
-    """Return combinations of setups that were better alone, and of the best with those of which that is open.
+    """Return combinations of setups that were better alone, and of the best with those that may be; none that was
+    tried.
 
-    First all that go together, then these, and what does not go with them, with each that is open, then the other
-    pairs; none that was tried. The best of `good` and of `open_` come first; each has at most one value of a setting.
+    First all that go together; then these, and each that does not go with them, with each that may be better; then the
+    other pairs. The best of `good` and of `open_` come first; each has at most one value of a setting.
     """
     changed, perhaps = ([changes(baseline, each) for each in setups] for setups in (good, open_))
     if not changed:

@@ -14,7 +14,6 @@ from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
     Gain,
-    Objective,
     State,
     TuneCandidate,
     TunedCandidate,
@@ -24,22 +23,22 @@ from ggbench.experiments.tune.record import (
     TuneResult,
     TuneSegment,
     TuneSettings,
+    TuneTimeUp,
     TuneTiming,
     changes,
     changes_text,
     ratio_text,
 )
 from ggbench.machine.gpus import list_gpus
-from ggbench.machine.records import Environment, Gpu
+from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.recording import Recording
-from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
 from ggbench.stats.intervals import Expected
-from ggbench.units import format_percent, format_ratio
+from ggbench.units import format_duration, format_percent, format_ratio
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -54,42 +53,32 @@ class TuneExperiment(Experiment):
     result_type = TuneResult
     needs_file: ClassVar[str] = "a server took its settings when it started"
     needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
-    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise)
+    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine without such settings, DoesNotFit and UsageError for too little time."""
+        """Raises Unsupported for an engine without such settings, and DoesNotFit."""
         from ggbench.experiments.tune.search import search
 
         return (yield from search(session))
 
     def reduce(self, recording: Recording) -> TuneResult | None:
-        return tune_result(
-            recording.settings(TuneSettings).objective,
-            recording.of(TuneCandidate),
-            recording.of(TuneSegment),
-            recording.of(TuneDropped),
-            recording.of(TuneFailed),
-            recording.last(TuneNoise),
-        )
+        candidates = recording.of(TuneCandidate)
+        return tune_result(recording, candidates, recording.of(TuneSegment)) if candidates else None
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
         return find_tuned(store, target)
 
 
 EXPERIMENT = TuneExperiment()
+_MEASUREMENTS = 60
+"""Of a search with some five candidates, and a proof of five blocks."""
 
 
 def tune_result(
-    objective: Objective,
-    candidates: Sequence[TuneCandidate],
-    segments: Sequence[TuneSegment],
-    dropped: Sequence[TuneDropped],
-    failed: Sequence[TuneFailed],
-    noise: TuneNoise | None,
-) -> TuneResult | None:
-    """Return the result as far as the search came; None where not even the baseline is known."""
-    if not candidates:
-        return None
+    recording: Recording, candidates: Sequence[TuneCandidate], segments: Sequence[TuneSegment]
+) -> TuneResult:
+    """Return the result as far as the search came."""
+    dropped, failed, noise = recording.of(TuneDropped), recording.of(TuneFailed), recording.last(TuneNoise)
     race = Race()
     race.enter(each.number for each in candidates if each.number != BASELINE and not each.obstacle)
     for each in segments:
@@ -107,8 +96,14 @@ def tune_result(
     fates = _fates(candidates, dropped, failed)
     if whole is not None and whole.low > 1:
         fates[finalist] = ("best", "")
+    unsteady = ""
+    if noise is not None:
+        busy = ", ".join(noise.busy) or "no other program"
+        unsteady = (
+            f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly; {busy} used the CPU"
+        )
     return TuneResult(
-        objective,
+        recording.settings(TuneSettings).objective,
         tuple(_row(each, race, segments, fates) for each in candidates),
         finalist or None,
         whole,
@@ -118,8 +113,17 @@ def tune_result(
         sum(len(each.timings) for each in segments) - n_shared,
         sum(len(each.timings) for each in segments if not each.is_kept),
         math.sqrt(variance) if freedom else None,
-        "" if noise is None else _unsteady(noise),
+        unsteady,
+        "" if found else _cut_short(recording.last(TuneTimeUp)),
     )
+
+
+def _cut_short(time_up: TuneTimeUp | None) -> str:
+    if time_up is None:
+        return ""
+    enough_s = _MEASUREMENTS * time_up.measurement_s
+    took = f"a measurement takes {format_duration(time_up.measurement_s)}"
+    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s)}s or more"
 
 
 def _fates(
@@ -153,7 +157,7 @@ def _row(
 
 
 def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
-    """By depth, from measurements and from the ratios in the order of the times of one; of the baseline without any."""
+    """Return gains by depth from measurements, and from ratios in the order of one measurement's times, or none."""
     left, gains = iter(parts), []
     for index, at in enumerate(timings[0].at if timings else ()):
         steps = [each.at[index].step_ns for each in timings]
@@ -170,66 +174,43 @@ def _median_ms(times_ns: Sequence[float | None]) -> float | None:
 
 
 def _measured_in(segment: TuneSegment) -> int:
-    """The one candidate of a proof; the baseline where it failed."""
+    """Return the one candidate of a proof; the baseline if that failed."""
     return max(timing.candidate for timing in segment.timings)
-
-
-def _unsteady(noise: TuneNoise) -> str:
-    change = f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly"
-    who = ", ".join(noise.busy)
-    return f"{change}; {who} used the CPU" if who else f"{change}; no other program used the CPU"
 
 
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     """Return the newest search for this file that decided something, one that still holds before a stale one.
 
-    A search counts where the file's header, or the name that it was asked for by, is the same. None where there is
-    none. Raises StoreError where results cannot be read.
+    A search counts if it has the same header, or was asked for by the same name. Raises StoreError.
     """
-    header = ""
+    header, path = "", str(target.path.absolute()) if target.path is not None else ""
     with contextlib.suppress(GgbenchError):
         header = target.header().header_sha256
     here, gpus = ThisMachine.describe(), list_gpus()
     stale: FoundSetup | None = None
     for stored in store.list_runs(kind="tune"):
-        if stored.state == RUNNING or stored.is_imported or not _is_of(stored, target, header):
+        subject = stored.subject
+        is_same = (header and subject.header_sha256 == header) or (path and subject.file == path)
+        is_named_so = (subject.model, subject.quant) == (target.model, target.quant)
+        if stored.state == RUNNING or stored.is_imported or not (is_same or is_named_so):
             continue
         with contextlib.suppress(StoreError):
             run = read_run(store, stored)
-            if not _decided(run):
+            result = run.result
+            if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
+                continue
+            if not (result.has_gain or run.is_complete):
                 continue
             changed = _changed(stored, header, here, gpus)
+            text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()
+            if result.best is not None:
+                settings, gain = result.changes(result.best), ratio_text(result.ratio)
+                text = f"{changes_text(settings)}, as run {run.run_id} found: {gain} times the speed of the defaults"
+            found = FoundSetup(run.run_id, settings, text, changed)
             if not changed:
-                return _found(run)
-            stale = stale or _found(run, changed)
+                return found
+            stale = stale or found
     return stale
-
-
-def _found(run: Run, stale: tuple[str, ...] = ()) -> FoundSetup:
-    """As `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
-    result = run.result
-    assert isinstance(result, TuneResult)
-    if result.best is None:
-        return FoundSetup(run.run_id, {}, f"run {run.run_id} found no settings that beat the defaults", stale)
-    changed, gain = result.changes(result.best), ratio_text(result.ratio)
-    text = f"{changes_text(changed)}, as run {run.run_id} found: {gain} times the speed of the defaults"
-    return FoundSetup(run.run_id, changed, text, stale)
-
-
-def _is_of(stored: StoredRun, target: Target, header: str) -> bool:
-    subject = stored.subject
-    if header and subject.header_sha256 == header:
-        return True
-    path = str(target.path.absolute()) if target.path is not None else ""
-    return (path and subject.file == path) or (subject.model, subject.quant) == (target.model, target.quant)
-
-
-def _decided(run: Run) -> bool:
-    """Whether a gain was proven, or the search ended without one."""
-    result = run.result
-    if not isinstance(result, TuneResult) or result.unsteady:
-        return False
-    return result.has_gain or run.is_complete
 
 
 def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
@@ -244,10 +225,6 @@ def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu,
         found.append(f"the CPU, {environment.cpu} with {environment.n_cores} cores then")
     if tuple(gpu.name for gpu in environment.gpus) != here.gpus:
         found.append("the GPUs")
-    elif _drivers(environment) != tuple(gpu.driver for gpu in gpus):
-        found.append(f"the driver, {', '.join(str(each) for each in dict.fromkeys(_drivers(environment)))} then")
+    elif (drivers := [gpu.driver for gpu in environment.gpus]) != [gpu.driver for gpu in gpus]:
+        found.append(f"the driver, {', '.join(map(str, dict.fromkeys(drivers)))} then")
     return tuple(found)
-
-
-def _drivers(environment: Environment) -> tuple[str | None, ...]:
-    return tuple(gpu.driver for gpu in environment.gpus)

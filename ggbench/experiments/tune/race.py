@@ -15,7 +15,7 @@ scripts/compare_optuna shows what the first finds in the same time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ggbench.experiments.tune.record import TuneSegment, TuneTiming
@@ -63,10 +63,7 @@ def scores_of(timings: Sequence[TuneTiming]) -> Iterator[tuple[int, Vector]]:
 
 
 def in_order(candidates: Sequence[int], round_number: int, loads: Sequence[object]) -> list[int]:
-    """Return the candidates in the order of a round, backwards in every second; those that load alike stay together.
-
-    `loads` are equal for candidates that need no other load.
-    """
+    """Return the candidates in the order of a round, every second backwards; those with equal `loads` stay together."""
     first = {load: index for index, load in reversed(list(enumerate(loads)))}
     ordered = [each for _, each in sorted(zip((first[load] for load in loads), candidates, strict=True))]
     return ordered if round_number % 2 else ordered[::-1]
@@ -80,7 +77,7 @@ class Race:
     scores: dict[int, list[Vector]] = field(default_factory=dict)
     n_looks: int = 0
     _squares: list[float] = field(default_factory=list)
-    """Of the differences between neighbouring baselines."""
+    """Squared differences between neighbouring baselines."""
 
     def enter(self, candidates: Iterable[int]) -> None:
         for each in candidates:
@@ -106,8 +103,8 @@ class Race:
     def finalist(self, n_changes: Mapping[int, int]) -> int:
         """Return the leader, or what changes less and is as fast within half a percent and a standard error.
 
-        The baseline where none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
-        Regression Trees (1984), 3.4.3, with a bound, since on a noisy machine a standard error may be a real gain.
+        The baseline if none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
+        Regression Trees (1984), 3.4.3, bounded because on a noisy machine a standard error may be a real gain.
         """
         leader, variance = self.leader, self.noise[0]
         if leader == BASELINE:
@@ -119,31 +116,29 @@ class Race:
                 near.append(each)
         return min(near, key=lambda each: (n_changes[each], -self.mean(each)))
 
+    def _gain(self, candidate: int) -> tuple[float, float, int] | None:
+        """Return the mean of a candidate's scores, its standard error and degrees of freedom; None if unknown."""
+        scores, (variance, freedom) = self.scores.get(candidate), self.noise
+        return (self.mean(candidate), math.sqrt(variance / len(scores)), freedom) if scores and freedom else None
+
     def is_promising(self, candidate: int) -> bool:
         """Return whether a candidate was faster than the baseline by more than its standard error."""
-        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
-        if not n_scores or not freedom:
-            return False
-        return self.mean(candidate) > max(math.log(LEAST_GAIN), math.sqrt(variance / n_scores))
+        found = self._gain(candidate)
+        return found is not None and found[0] > max(math.log(LEAST_GAIN), found[1])
 
     def is_open(self, candidate: int) -> bool:
         """Return whether a candidate may be faster than the baseline by one percent or more."""
-        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
-        if not n_scores or not freedom:
-            return False
-        return self.mean(candidate) + t_point(2 * _ERROR, freedom) * math.sqrt(variance / n_scores) > _EQUAL
+        found = self._gain(candidate)
+        return found is not None and found[0] + t_point(2 * _ERROR, found[2]) * found[1] > _EQUAL
 
     @property
     def is_sorted(self) -> bool:
-        """Whether it is known of each that is still in the race whether it is faster than the baseline."""
-        variance, freedom = self.noise
-        if not freedom or len(self._measured()) < len(self.alive):
-            return not self.alive
-        t = t_point(2 * _ERROR, freedom)
-        return all(
-            self.mean(each) > t * math.sqrt(variance / len(self.scores[each])) or not self.is_open(each)
-            for each in self.alive
-        )
+        """Whether each candidate still in the race is known to be faster than the baseline, or known not to be."""
+        for each in self.alive:
+            found = self._gain(each)
+            if found is None or (found[0] <= t_point(2 * _ERROR, found[2]) * found[1] and self.is_open(each)):
+                return False
+        return True
 
     @property
     def noise(self) -> tuple[float, int]:
@@ -162,10 +157,10 @@ class Race:
         return 0.0 if candidate == BASELINE else _mean(_mean(score) for score in self.scores[candidate])
 
     def look(self) -> list[tuple[int, Expected]]:
-        """Drop the candidates that are clearly slower than the leader; each with its speed over the leader's.
+        """Drop the candidates that are clearly slower than the leader; return each with its speed over the leader's.
 
-        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, whose sum over
-        any number of looks is 1, and shared out among the candidates.
+        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, which sums to 1
+        over all looks, and shared among the candidates.
         """
         variance, freedom = self.noise
         if not freedom:
@@ -193,23 +188,21 @@ class Race:
         return all(difference + t * error < _EQUAL for difference, error in differences)
 
     def ratio(self, candidate: int) -> Expected | None:
-        """Return a candidate's speed over the baseline's with its own 95 % interval; None where it was not measured."""
-        return self._interval(candidate, [_mean(score) for score in self.scores.get(candidate, [])])
+        """Return a candidate's speed over the baseline's with its own 95 % interval; None if it was not measured."""
+        return self._interval(candidate, _mean)
 
     def part(self, candidate: int, index: int) -> Expected | None:
         """Return the same of one depth and phase."""
-        return self._interval(candidate, [score[index] for score in self.scores.get(candidate, [])])
+        return self._interval(candidate, lambda score: score[index])
 
-    def _interval(self, candidate: int, values: Sequence[float]) -> Expected | None:
-        variance, freedom = self.noise
+    def _interval(self, candidate: int, value: Callable[[Vector], float]) -> Expected | None:
+        values, (variance, freedom) = [value(each) for each in self.scores.get(candidate, ())], self.noise
         if not values or not freedom:
             return None
         return _ratio(_mean(values), t_point(_ERROR, freedom) * math.sqrt(variance / len(values)))
 
     def _difference(self, one: int, other: int, variance: float) -> tuple[float, float]:
-        """The difference of two means with its standard error; scores of one segment share its baselines, so that it is
-        rather too large.
-        """
+        """Return the difference of two means and its standard error, rather too large as scores share baselines."""
         error = 1 / len(self.scores[one]) + (1 / len(self.scores[other]) if other != BASELINE else 0.0)
         return self.mean(one) - self.mean(other), math.sqrt(variance * error)
 
@@ -242,7 +235,7 @@ def block_of(segment: TuneSegment) -> Vector:
 def blocks_for(variance: float, fewest: int, most: int) -> int:
     """Return how many blocks give a half-width of about one percent, from the variance of a score in the race.
 
-    The mean of two scores of one segment has about three quarters of that variance, as both share its baselines.
+    The mean of two scores of one segment has about three quarters of that variance, as they share its baselines.
     """
     wanted = math.ceil(0.75 * variance * (2.2 / _EQUAL) ** 2) if math.isfinite(variance) else most
     return min(most, max(fewest, wanted))

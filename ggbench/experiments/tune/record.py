@@ -47,7 +47,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     within_s: Annotated[
         float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
     ] = WITHIN_S
-    """Seconds from the first measurement on; a download takes none of them."""
+    """Seconds from loading the model on; a download takes none of them. No measurement begins that would end later."""
     kv_types: Annotated[
         tuple[str, ...],
         Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
@@ -90,7 +90,7 @@ class DepthTiming(msgspec.Struct, frozen=True):
     step_ns: float | None = None
     """Median of the decoded tokens; None where none was timed."""
     batch_ns: int | None = None
-    """Of the prompt; None where none was timed."""
+    """Time of the prompt; None if none was timed."""
 
     @property
     def times_ns(self) -> tuple[float, ...]:
@@ -143,7 +143,14 @@ class TuneNoise(msgspec.Struct, frozen=True):
     drift: float
     """The last, as `TuneSegment.drift`."""
     busy: tuple[str, ...] = ()
-    """As `TuneSegment.busy`."""
+    """The same as `TuneSegment.busy`."""
+
+
+class TuneTimeUp(msgspec.Struct, frozen=True):
+    """The time was over before the search had ended."""
+
+    measurement_s: float
+    """Duration of one measurement of the baseline."""
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -153,7 +160,7 @@ class Gain(msgspec.Struct, frozen=True):
     decode: Expected | None = None
     """With the 95 % interval; None where no token was timed, and of the baseline itself."""
     prefill: Expected | None = None
-    """As `decode`."""
+    """The same for the prompt."""
     step_ms: float | None = None
     """Median of a token; None where none was timed."""
     batch_ms: float | None = None
@@ -200,6 +207,8 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     """Standard deviation of one measurement, as a share of it; None where it is unknown."""
     unsteady: str = ""
     """Why the machine was too noisy to decide; empty where it was not."""
+    cut_short: str = ""
+    """What the time was too short for, and how much is enough; empty if anything was proven."""
 
     @property
     def has_gain(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
 from time import monotonic
@@ -11,13 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.known import MeasuredLosses, measured_losses
-from ggbench.decisions.pick.record import Loss
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.errors import DoesNotFit, UsageError
+from ggbench.errors import DoesNotFit
 from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
 from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
 from ggbench.experiments.tune.record import (
@@ -30,6 +27,7 @@ from ggbench.experiments.tune.record import (
     TuneNoise,
     TuneSegment,
     TuneSettings,
+    TuneTimeUp,
     TuneTiming,
     changes,
     changes_text,
@@ -42,30 +40,33 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
 from ggbench.sizing.what_helps import SetupSizes
-from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
+from ggbench.units import counted, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
-"""Of the proof; each measures the finalist twice."""
+"""Blocks of the proof; each measures the finalist twice."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 50
-"""Of the race before it is over for want of time, and in all."""
-_TRIES = 5
-"""Of a segment before the machine is too noisy to decide."""
+"""Rounds of the race, even when time runs out, and at most."""
+_TRIES, _WASTED_SHARE = 3, 0.25
+"""Attempts at a segment, and the share of the time in discarded ones, before the machine is called too noisy."""
 _ALONE_SHARE, _RACE_SHARE = 0.4, 0.6
-"""Of the time, until which single changes may be raced, and combinations of them; the rest is for the proof."""
+"""Shares of the time after which races of single changes, and of combinations, end; the rest is for the proof."""
 _FEWEST_IN_HASTE = 2
 """Blocks of the proof where the time is over: fewer give no interval."""
-_LEAST = _FEWEST_ROUNDS * 4 + FEWEST_BLOCKS * 4
-"""Measurements of a search with two candidates."""
 
 
 class _TooNoisy(Exception):
     """The baseline changes more than a search can stand."""
 
 
+class _TimeUp(Exception):
+    """The next measurement would end too late."""
+
+
 def search(session: Session) -> Generator[Progress, None, Conclusion]:
     """Find the best settings within the time. Raises as `TuneExperiment.measure`."""
     settings, setup = session.settings(TuneSettings), LlamaConfig.of(session.setup)
     file = yield from session.prepare_file()
+    began = monotonic()
     given = setup.holding(settings.n_ctx_needed)
     sizes = SetupSizes(lambda: session.context.launch(given, session.cancel), file, given)
     yield Working("probe", text="sizing")
@@ -86,7 +87,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         sizes.n_devices,
     )
     try:
-        return (yield from _Search(session, file, sizes, baseline, known).run())
+        return (yield from _Search(session, file, sizes, baseline, known, began).run())
     except EngineEnded as ended:
         return ended.ending
 
@@ -95,12 +96,17 @@ class _Search:
     """One search. A candidate that fails is out of it; a baseline that fails ends it."""
 
     def __init__(
-        self, session: Session, file: ModelFile, sizes: SetupSizes, baseline: TuneCandidate, known: Known
+        self,
+        session: Session,
+        file: ModelFile,
+        sizes: SetupSizes,
+        baseline: TuneCandidate,
+        known: Known,
+        began: float,
     ) -> None:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
-        self._uses_servers = bool(baseline.setup.rpc_servers)
         self._losses = measured_losses(session.context.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
@@ -112,20 +118,22 @@ class _Search:
         self._race = Race()
         self._failed: set[int] = set()
         self._round = 0
-        self._began = monotonic()
+        self._began = began
+        self._wasted_s = 0.0
+        """In measurements that were discarded for drift."""
         self._is_fresh = False
         """Whether each measurement has a worker of its own."""
         self._seconds: dict[int, float] = {}
         """Duration of each candidate's last measurement."""
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """Raises EngineEnded where the baseline fails or the run was cancelled, UsageError where time is too short."""
-        yield from self._calibrate()
+        """Raises EngineEnded where the baseline fails or the run was cancelled."""
         baseline = self._candidates[BASELINE].setup
         dimensions = choices(baseline, self._settings, self._known)
         alone = singles(baseline, dimensions)
-        yield from self._enter(alone)
         try:
+            yield from self._calibrate()
+            yield from self._enter(alone)
             yield from self._run_race(_ALONE_SHARE, lambda: self._race.is_sorted)
             together = self._combinations(dimensions, alone)
             if together:
@@ -134,39 +142,36 @@ class _Search:
             yield from self._prove()
         except _TooNoisy:
             return Concluded(reason="the machine is too noisy to decide")
+        except _TimeUp:
+            self._session.recorder.observe(TuneTimeUp(self._seconds[BASELINE]))
         return Completed()
 
     def _calibrate(self) -> Generator[Progress, None, None]:
-        """Warm the baseline up, choose how many tokens to time, and check that the time is enough."""
+        """Warm the baseline up, and choose how many tokens to time. Raises _TimeUp."""
         yield Working("probe", text="calibrating")
         baseline = self._candidates[BASELINE]
         for _ in range(2):
-            warm = _completed(self._timer.time(baseline))
+            warm = _completed(self._timed(BASELINE))
         self._timer = self._timer.calibrated(warm)
-        self._began = monotonic()
         _completed(self._timed(BASELINE))
-        least_s, within_s = _LEAST * self._seconds[BASELINE], self._settings.within_s
-        if least_s > within_s:
-            depths = " and ".join(map(format_count, self._settings.depths))
-            raise UsageError(
-                f"{within_s:g} s are too short to compare two settings at depth {depths}",
-                f"give --within {math.ceil(1.2 * least_s)}s or more",
-            )
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
-        yield PointMeasured(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
+        yield PointMeasured(f"{cost}; at most {format_rough_seconds(self._settings.within_s)} in all", baseline)
 
     def _enter(self, setups: Sequence[LlamaConfig]) -> Generator[Progress, None, None]:
-        """Size new candidates, and let those that fit into the race as far as the time allows."""
+        """Size new candidates, and enter those that fit into the race as far as the time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
         room = max(1, int(left_s / round_s)) if round_s else len(setups)
-        if self._uses_servers:
+        own = self._candidates[BASELINE].setup
+        if own.rpc_servers:
             self._session.engine.close()  # a server answers one client, which is to be the dry worker
         for setup, size in zip(setups, self._sizes.of(setups), strict=True):
             obstacle, number = size.obstacle, len(self._candidates)
             if not obstacle and not room:
                 obstacle = "no time was left to try it"
-            candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
+            cache = setup.type_k, setup.type_v
+            loss = None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
+            candidate = TuneCandidate(number, setup, obstacle, loss)
             self._candidates[number] = candidate
             self._session.recorder.observe(candidate)
             yield PointMeasured("", candidate)
@@ -174,15 +179,8 @@ class _Search:
                 room -= 1
                 self._race.enter([number])
 
-    def _loss(self, setup: LlamaConfig) -> Loss | None:
-        own, cache = self._candidates[BASELINE].setup, (setup.type_k, setup.type_v)
-        return None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
-
     def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
-        """Measure all that are in the race, round by round, until that is so or this share of the time is over.
-
-        Raises as `run`, and _TooNoisy.
-        """
+        """Measure all in the race, round by round, until `is_done` or this share of the time is over."""
         for number in range(_MOST_ROUNDS):
             is_over = self._left_s() < (1 - share) * self._settings.within_s
             if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
@@ -196,12 +194,15 @@ class _Search:
                 yield PointMeasured(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
 
     def _run_round(self) -> Generator[Progress, None, None]:
-        loads = [self._load(each) for each in self._race.alive]
+        # Equal for candidates between which the model stays loaded.
+        loads = [self._candidates[each].setup.load_part for each in self._race.alive]
         order = in_order(self._race.alive, self._round, loads)
         first: TuneTiming | None = None
         for start in range(0, len(order), BETWEEN_BASELINES):
             members = [each for each in order[start : start + BETWEEN_BASELINES] if each in self._race.alive]
-            yield self._working(f"round {self._round}: {counted(len(self._race.alive), 'candidate')}{self._lead()}")
+            leader = self._race.leader
+            lead = "" if leader == BASELINE else f", {self._name(leader)} leads"
+            yield self._working(f"round {self._round}: {counted(len(self._race.alive), 'candidate')}{lead}")
             segment = yield from self._segment("race", members, first)
             self._race.add(segment)
             first = segment.timings[-1]
@@ -209,13 +210,14 @@ class _Search:
     def _segment(
         self, stage: Stage, members: Sequence[int], first: TuneTiming | None = None
     ) -> Generator[Progress, None, TuneSegment]:
-        """Measure the baseline, these candidates and the baseline again, until it has not changed meanwhile.
+        """Measure the baseline, these candidates and the baseline again, until the baseline is steady. Raises
+        _TooNoisy.
 
-        `first` is a measurement of the baseline from just before. Raises as `_run_race`.
+        `first` is a measurement of the baseline from just before.
         """
         recorder = self._session.recorder
         for _ in range(_TRIES):
-            busy = BusyPrograms()
+            busy, tried_at = BusyPrograms(), monotonic()
             timings = [first or _completed(self._timed(BASELINE))]
             for member in members:
                 if member not in self._race.alive:
@@ -243,15 +245,15 @@ class _Search:
             yield PointMeasured(
                 f"the baseline took {format_percent(drift)} of its previous time: measured again", segment
             )
+            self._wasted_s += monotonic() - tried_at
+            if self._wasted_s > _WASTED_SHARE * self._settings.within_s:
+                break
             first, members = None, [each for each in members if each in self._race.alive]
         recorder.observe(TuneNoise(segment.drift, segment.busy))
         raise _TooNoisy
 
     def _prove(self) -> Generator[Progress, None, None]:
-        """Measure the leader's gain in a number of blocks that is fixed before; the next one's where it fails.
-
-        Raises as `_run_race`.
-        """
+        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails."""
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
         while True:
@@ -262,8 +264,8 @@ class _Search:
                 return
             n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
-                if number > _FEWEST_IN_HASTE and self._left_s() < 0:
-                    return
+                if self._left_s() < 2 * (self._seconds[BASELINE] + self._seconds[finalist]):
+                    raise _TimeUp
                 self._round += 1
                 yield self._working(f"proof {number} of {n_blocks}: {self._name(finalist)}")
                 yield from self._segment("proof", [finalist, finalist])
@@ -273,10 +275,10 @@ class _Search:
                 return
 
     def _blocks(self, finalist: int) -> int:
-        """How many blocks to measure, each measurement in a worker of its own where that leaves time for enough.
+        """Return how many blocks to measure, each measurement in a worker of its own if the time allows enough of them.
 
-        What a process has by chance, such as where its memory lies, changes a speed by some percent, and a person who
-        starts llama.cpp twice gets two of them.
+        Where a process's memory happens to lie changes its speed by some percent, and differs between two starts of
+        llama.cpp.
         """
         n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
         warm_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
@@ -289,11 +291,10 @@ class _Search:
         return max(_FEWEST_IN_HASTE, min(n_blocks, room))
 
     def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaConfig]) -> list[LlamaConfig]:
-        """What to try together: the best value of each setting that was faster, and of those that may be."""
+        """Return what to try together: the best value of each setting that was faster, and of those that may be."""
         race, baseline = self._race, self._candidates[BASELINE].setup
         numbers = {each.setup: each.number for each in self._candidates.values()}
-        good: list[int] = []
-        may_be: list[int] = []
+        good, may_be = [], []
         for dimension in dimensions:
             tried = [numbers[setup] for setup in singles(baseline, [dimension])]
             values = [number for number in tried if race.scores.get(number) and number not in self._failed]
@@ -309,13 +310,13 @@ class _Search:
         return combined(baseline, faster, open_, alone)
 
     def _timed(self, number: int) -> TuneTiming | Ending:
+        """Measure a candidate. Raises _TimeUp if it would end too late, by its last one or the baseline's."""
         began = monotonic()
+        if self._seconds and self._left_s() < self._seconds.get(number, self._seconds[BASELINE]):
+            raise _TimeUp
         found = self._timer.time(self._candidates[number], is_fresh=self._is_fresh)
         self._seconds[number] = monotonic() - began
         return found
-
-    def _load(self, number: int) -> object:
-        return self._candidates[number].setup.load_part
 
     def _left_s(self) -> float:
         return self._settings.within_s - (monotonic() - self._began)
@@ -324,10 +325,6 @@ class _Search:
         within_s = self._settings.within_s
         left_s = max(0.0, self._left_s())
         return Working("probe", within_s - left_s, within_s, text, left_s=left_s)
-
-    def _lead(self) -> str:
-        leader = self._race.leader
-        return "" if leader == BASELINE else f", {self._name(leader)} leads"
 
     def _name(self, number: int) -> str:
         return changes_text(changes(self._candidates[BASELINE].setup, self._candidates[number].setup))

@@ -153,7 +153,7 @@ _TUNE = Shape(
     ),
     of(TuneResult, "finalist", result_of),
     field("candidates", many(_CANDIDATE), get=_candidates),
-    of(TuneResult, "n_measured n_discarded noise unsteady?", result_of),
+    of(TuneResult, "n_measured n_discarded noise unsteady? cut_short?", result_of),
     field("commands", _COMMANDS | None, "Null where nothing was found.", _commands),
     ORIGIN,
 )
@@ -197,7 +197,9 @@ class TunePresenter(Presenter):
             return f"{ratio_text(found.ratio)} x"
         if not verdict(run):
             return ""
-        return "too noisy" if found.unsteady else "defaults"
+        if found.unsteady:
+            return "too noisy"
+        return "not proven" if found.cut_short else "defaults"
 
     def answer(self, run: Run) -> str:
         return sanitize(verdict(run))
@@ -217,6 +219,7 @@ class TunePresenter(Presenter):
             ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
             ("unsteady", sanitize(found.unsteady)),
+            ("cut short", found.cut_short),
         ]
         parts: list[RenderableType] = [facts_table("Best settings", facts)]
         if found.n_measured:
@@ -365,9 +368,12 @@ def verdict(run: Run) -> str:
             return f"too noisy to tell whether anything beats the defaults: {name}"
         return f"no setting beats the defaults; the best of the race was {name}"
     if finalist is not None:
-        return f"not proven: {changes_text(found.changes(finalist))} led the race"
+        lead = f"{changes_text(found.changes(finalist))}, {ratio_text(finalist.ratio)} times the speed of the defaults"
+        return f"not proven; the best so far is {lead}"
     if found.unsteady:
         return "too noisy to decide"
+    if found.cut_short:
+        return "too little time to tell whether anything beats the defaults"
     return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
 
 

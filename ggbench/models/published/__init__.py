@@ -26,7 +26,7 @@ class PublishedFigure(msgspec.Struct, frozen=True):
     """One cell of a table: a number, or the word printed in its place."""
 
     printed: str
-    """As printed, with a unit only if it is not the column's."""
+    """Printed text, with a unit only if it is not the column's."""
     value: float | None
     """In the unit of the field's name; None if the cell is a word: oom, N/A, Exception, not reported."""
     error: float | None = None
@@ -53,7 +53,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     model: str
     """The catalog id if the catalog has the model: `qwen2.5-7b`."""
     size: str
-    """As printed: `7B`, `57B-A14B`."""
+    """Printed size: `7B`, `57B-A14B`."""
     system: str
     """Inference system: `llama.cpp`, `vllm`, `hf-transformers-fa2`, `autoawq-gemm-fused`; `theory` is not measured."""
     quant: str | None = None

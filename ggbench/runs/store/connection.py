@@ -15,8 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench import paths
 from ggbench.errors import StoreError
 from ggbench.files import make_folders, sync_folder
+from ggbench.runs.store.runs import RUNNING
 
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
@@ -58,11 +63,11 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 
 
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open or make the results file; returns also the notices for the person.
+    """Open or make the results file; return also notices for the user.
 
-    A damaged file is moved aside and a fresh one made; one that cannot be written is opened to be read. Raises
-    StoreError, with the file left as it was, where it has another version or is another program's, where the folder or
-    the disk cannot be written, and where the file system cannot lock files.
+    A damaged file is moved aside and a new one made; one that cannot be written is opened read-only. Raises StoreError,
+    with the file left as it was, if it has another version or is another program's, if the folder or the disk cannot be
+    written, and if the file system cannot lock files.
     """
     try:
         make_folders(path.parent)
@@ -86,9 +91,10 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 @contextlib.contextmanager
 def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False) -> Iterator[None]:
-    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError.
+    """Run one transaction, which takes the write lock at its start and is undone if the block raises. Raises
+    StoreError.
 
-    Once a `synced` one is over, a power cut takes neither it nor those before it.
+    A power cut loses nothing up to the end of a `synced` one.
     """
     with as_store_errors(path):
         # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
@@ -111,16 +117,12 @@ def as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged schema
-        raise _store_error(path, _damaged(error)) from error
+    except UnicodeDecodeError as error:  # SQLite's own message quotes a damaged schema
+        found = sqlite3.DatabaseError(str(error))
+        found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise _store_error(path, found) from error
     except sqlite3.Error as error:
         raise _store_error(path, error) from error
-
-
-def _damaged(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
-    found = sqlite3.DatabaseError(str(error))
-    found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return found
 
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
@@ -206,10 +208,10 @@ def _can_lock(folder: Path) -> bool:
 
 
 def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open a file in a place that cannot be written, as in a read-only home.
+    """Open a file that cannot be written, as in a read-only home.
 
     SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
-    where there is no log. Source: https://sqlite.org/wal.html#read_only_databases.
+    without a log. Source: https://sqlite.org/wal.html#read_only_databases.
     """
     has_log = Path(f"{path}-wal").exists()
     mode = "mode=ro" if has_log else "immutable=1"
@@ -235,18 +237,14 @@ def _connect(path: Path) -> sqlite3.Connection:
                 create_tables(connection)
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        _read_tables(connection)
+        for table in ("runs", "samples", "observations"):
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
         status = path.stat()
         _KNOWN_FILES.add((status.st_dev, status.st_ino))
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _read_tables(connection: sqlite3.Connection) -> None:
-    for table in ("runs", "samples", "observations"):
-        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
 
 
 def _text_of(raw: bytes) -> str:
@@ -306,3 +304,85 @@ def identify(connection: sqlite3.Connection) -> tuple[int, bool]:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     return (0 if is_empty else version), application_id != APPLICATION_ID and not is_empty
+
+
+class StoreHealth(msgspec.Struct, frozen=True):
+    """The results file as it is; looking at it changes nothing."""
+
+    path: str
+    file_bytes: int | None
+    """With its write-ahead log; None where there is none yet."""
+    version: int | None
+    """Version of its tables; None if it cannot be read."""
+    newest_version: int
+    """The version that this ggbench writes."""
+    n_runs: int | None
+    n_running: int = 0
+    """Runs that still say so."""
+    problem: str = ""
+    """What SQLite's integrity check found, or why the file cannot be read; empty where it is sound."""
+    is_foreign: bool = False
+    """Whether it is the database of another program."""
+    n_set_aside: int = 0
+    """Damaged files that were moved aside and kept."""
+
+
+_READING_TIMEOUT_S = 2.0
+_MOST_FAULTS = 3
+_LOG = "-wal"
+"""What the name of the write-ahead log ends in, which may hold the newest runs."""
+
+
+def inspect_store(path: Path | None = None) -> StoreHealth:
+    path = path or paths.results_file()
+    n_set_aside = len(list(path.parent.glob(f"{path.stem}.broken-*{path.suffix}")))
+    health = StoreHealth(str(path), None, None, VERSION, None, n_set_aside=n_set_aside)
+    try:
+        n_bytes = path.stat().st_size
+    except FileNotFoundError:
+        return health
+    except OSError as error:
+        return replace(health, problem=error.strerror or "it cannot be read")
+    log = Path(f"{path}{_LOG}")
+    health = replace(health, file_bytes=n_bytes + (log.stat().st_size if log.exists() else 0))
+    try:
+        return _inspected(path, health)
+    except sqlite3.Error as error:
+        return replace(health, problem=str(error))
+
+
+def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
+    with contextlib.closing(open_to_read(path)) as connection:
+        version, is_foreign = identify(connection)
+        health = replace(health, version=version, is_foreign=is_foreign)
+        faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+        if faults != ["ok"]:
+            return replace(health, problem="; ".join(faults))
+        if version != VERSION or is_foreign:
+            return health
+        n_runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+        running = connection.execute("SELECT count(*) FROM runs WHERE state = ?", (RUNNING,)).fetchone()[0]
+        return replace(health, n_runs=n_runs, n_running=running)
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open the file so that SQLite writes nothing: not even the files beside it, where there are none yet."""
+    mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_READING_TIMEOUT_S)
+
+
+class NumberedRun(msgspec.Struct, frozen=True):
+    """One stored run by its number. Its texts are as stored, not sanitized."""
+
+    run_id: int
+    kind: str
+    model: str
+    quant: str
+
+
+def recent_runs(limit: int) -> tuple[NumberedRun, ...]:
+    """Return at most `limit` runs, the newest first; none where the file is missing, damaged or of another version."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(open_to_read(paths.results_file())) as connection:
+        rows = connection.execute("SELECT id, kind, model, quant FROM runs ORDER BY id DESC LIMIT ?", (limit,))
+        return tuple(NumberedRun(*row) for row in rows)
+    return ()

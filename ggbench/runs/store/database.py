@@ -105,11 +105,10 @@ class Store:
         *,
         at_ns: int = 0,
     ) -> None:
-        """Store the steps at `first_position` and the positions after it, whole or not at all.
+        """Store the steps from `first_position` on, whole or not at all; `at_ns` is when, since the epoch.
 
-        `sample_ns` is None or empty where the sampler was not timed; `at_ns` is the moment, since the epoch. Raises
-        ValueError where the two differ in length, UnknownName where the run was deleted, and StoreError where the
-        series has a chunk that begins at this position.
+        `sample_ns` is None or empty if the sampler was not timed. Raises ValueError if the two differ in length,
+        UnknownName if the run was deleted, and StoreError if the series has a chunk that begins at this position.
         """
         chunk = SampleChunk(
             series, first_position, at_ns, tuple(step_ns), () if sample_ns is None else tuple(sample_ns)
@@ -125,11 +124,7 @@ class Store:
             self._append_observations(run_id, observations)
 
     def finish(self, run_id: int, run: Run) -> None:
-        """End a run with what came of it. Raises UnknownName.
-
-        The state becomes the run's outcome, also where another process had taken it for interrupted, as one in another
-        container may that does not see this one.
-        """
+        """End a run with its outcome, even if another process had marked it interrupted. Raises UnknownName."""
         with writing(self._connection, self.path, synced=True):
             self._require(run_id)
             columns = _head_columns(run.head) | _end_columns(run) | {"finished_at": _utc_now(), "id": run_id}

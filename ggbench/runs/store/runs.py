@@ -54,7 +54,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     setup_json: str
     settings_json: str
     result_json: str | None
-    """As `memory`, and None for a run that measured nothing."""
+    """None for a run without an end, or that measured nothing."""
 
     @property
     def is_imported(self) -> bool:

@@ -1,4 +1,4 @@
-"""Cost of what is kept of a sequence, by length: bytes stored, bytes read, operations of attention.
+"""Compute the cost of a sequence's state by length: bytes stored, bytes read, operations of attention.
 
 Layers with a sliding window stop growing at the window, and recurrent states do not grow at all. Which layers are which
 is `ModelFile.states`; an architecture that keeps more than those say raises Unsupported.
@@ -55,11 +55,9 @@ class KvCache(msgspec.Struct, frozen=True):
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that one position within the window adds."""
         return self.full.n_bytes + self.windowed.n_bytes
 
     def cached_bytes(self, n: float) -> float:
-        """Return the bytes stored for n positions, recurrent states included."""
         return self.state_bytes + self._over(n, self.full.n_bytes, self.windowed.n_bytes)
 
     def read_bytes(self, n: float) -> float:
@@ -78,7 +76,6 @@ class KvCache(msgspec.Struct, frozen=True):
         return replace(self, window=window)
 
     def attention_flop(self, n: float) -> float:
-        """Return the operations of the n-th token's attention."""
         return self._over(n, self.full.flop, self.windowed.flop)
 
     def prompt_bytes(self, n: float) -> float:
@@ -93,7 +90,6 @@ class KvCache(msgspec.Struct, frozen=True):
         return self._summed_over(n, self.full.read_bytes, self.windowed.read_bytes)
 
     def prefill_flop(self, n: float) -> float:
-        """Return the operations of attention in a prefill of n tokens."""
         return self._summed_over(n, self.full.flop, self.windowed.flop)
 
     def n_that_fit(self, n_bytes: float) -> int:

@@ -1,4 +1,4 @@
-"""What the bandwidth, the compute rate and the memory of a machine allow a model at best: decode, prompts, context.
+"""Compute what the bandwidth, compute rate and memory of a machine allow at best: decode, prompts, context.
 
 Decode reads the active weights once and the KV cache once for each token. A short prompt is bound by reading the
 weights, a longer one by compute; as in the article each token reads all KV before it, so that very long prompts are
@@ -27,7 +27,7 @@ from ggbench.units import GIB
 DECODE_POSITIONS = (1024, 8192, 32768)
 """1k, 8k and 32k, with K as 1024 tokens."""
 _STEP = 1.01
-"""Ratio between neighbouring lengths at which a prompt's bound is looked at; between two it changes once at most."""
+"""Ratio between neighbouring lengths where a prompt's bound is computed; it changes at most once between two."""
 
 
 class Bound(enum.IntEnum):
@@ -65,7 +65,6 @@ class PrefillLimit(msgspec.Struct, frozen=True):
     batch_size: int = 1
 
     def weights_ms(self, n: float) -> float:
-        """Return the time to read the weights once."""
         return self.weights.read_bytes(n * self.batch_size) / self.bandwidth_bytes_per_s * 1e3
 
     def kv_ms(self, n: float) -> float:
@@ -73,17 +72,14 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         return self.batch_size * self.kv.prefill_bytes(n) / self.bandwidth_bytes_per_s * 1e3
 
     def compute_ms(self, n: float) -> float:
-        """Return the compute time."""
         parameters = self.weights.parameters
         flop = 2.0 * (parameters.layers_active * n + parameters.lm_head) + self.kv.prefill_flop(n)
         return self.batch_size * flop / self.compute_flop_per_s * 1e3
 
     def read_ms(self, n: float) -> float:
-        """Return the time to read weights and KV."""
         return self.weights_ms(n) + self.kv_ms(n)
 
     def latency_ms(self, n: float) -> float:
-        """Return the first-token latency: the maximum of read time and compute time."""
         return max(self.read_ms(n), self.compute_ms(n))
 
     def floor_ms(self, n: float) -> float:
@@ -103,7 +99,6 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         return Bound.KV if self.kv_ms(n) > self.weights_ms(n) else Bound.WEIGHTS
 
     def regimes(self) -> tuple[Regime, ...]:
-        """Return the ranges of lengths with the same bound, in order."""
         n_steps = math.ceil(math.log(self.longest, _STEP)) + 1
         lengths = list(dict.fromkeys(math.ceil(_STEP**power) for power in range(n_steps)))
         lengths = [n for n in lengths if n < self.longest] + [self.longest]
@@ -166,13 +161,8 @@ class SchemeLimits(msgspec.Struct, frozen=True):
 
 
 def model_limits(
-    weights: Sequence[Weights],
-    kv: KvCache,
-    hardware: Hardware,
-    longest: int,
-    batch_sizes: Sequence[int] = (1,),
+    weights: Sequence[Weights], kv: KvCache, hardware: Hardware, longest: int, batch_sizes: Sequence[int] = (1,)
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits for each of `weights` and batch size, for prompts up to `longest`."""
     return tuple(
         _scheme_limits(scheme, kv, hardware, longest, batch_size) for scheme in weights for batch_size in batch_sizes
     )
@@ -281,8 +271,6 @@ MEANING = (
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """Memory, bandwidth and compute rate of a machine, each with its source; None is unknown."""
-
     name: str
     memory_bytes: int | None = None
     memory_source: str = ""

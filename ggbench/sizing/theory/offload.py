@@ -1,4 +1,4 @@
-"""Which tensors llama.cpp puts on the GPU for a given `n_gpu_layers`, and which layers on each of several devices.
+"""Compute which tensors llama.cpp puts on the GPU for `n_gpu_layers`, and which layers on each of several devices.
 
 Source: `load_tensors` and the tensor classes in llama.cpp. The output counts as one more layer after the repeating
 ones; the last `n_gpu_layers` of them are offloaded, and the input embedding never is.
@@ -28,16 +28,14 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 
 
 class Offload(msgspec.Struct, frozen=True):
-    """Split of a model's layers between device and host."""
-
     n_gpu_layers: int
-    """As llama.cpp counts, the output included."""
+    """Number of layers including the output."""
     first_gpu_layer: int
     """Index of the first repeating layer on the device; equal to the number of layers if none is."""
     device_weight_bytes: int
     host_weight_bytes: int
     overridden_host_bytes: int = 0
-    """Of tensors that an override keeps on the host."""
+    """Tensors that an override keeps on the host."""
 
     @property
     def is_partial(self) -> bool:
@@ -114,7 +112,7 @@ def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
 
 
 def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:
-    """Return whether llama.cpp offloads a tensor where the layers from `first_gpu_layer` on are, and the output."""
+    """Return whether llama.cpp offloads a tensor if the layers from `first_gpu_layer` on are offloaded."""
     if match := _LAYER.match(tensor.name):
         return int(match[1]) >= first_gpu_layer
     if tensor.name.startswith(_INPUT):

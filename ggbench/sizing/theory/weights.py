@@ -87,7 +87,6 @@ class Weights(msgspec.Struct, frozen=True):
 
     @property
     def resident_bytes(self) -> float:
-        """Bytes in GPU memory."""
         return self.layer_bytes + self.expert_bytes + self.lm_head_bytes + self.embedding_bytes
 
     def read_bytes(self, n_tokens: float = 1) -> float:
@@ -168,7 +167,7 @@ def file_weights(file: ModelFile, name: str) -> Weights:
 
 
 def _decoding_layers(file: ModelFile) -> int:
-    """The layers without those of drafts (NextN), which llama.cpp does not run to decode a token."""
+    """Return the number of layers without draft (NextN) layers, which llama.cpp does not run to decode a token."""
     return max(1, file.n_layer - file.n_layer_nextn)
 
 
@@ -215,11 +214,10 @@ class CountedModel(msgspec.Struct, frozen=True):
 
 
 def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Resolve a model and count its weights in the schemes (`w16`, `w4.5`) and quants (`q4_k_m`) named as its quants.
+    """Resolve a model and count its weights in the schemes (`w16`, `w4.5`) and quants (`q4_k_m`) given as QUANTs.
 
-    Without any: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path, each method for a
-    checkpoint. Raises as `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an
-    unknown tensor type.
+    The default is w16, w8, w6 and w4 for a catalog model, the tensor types for a path, each method for a checkpoint.
+    Raises like `resolve`, UsageError for a scheme without a width, Unsupported for an unknown tensor type.
     """
     if ref.engine:
         counted: CountedModel = load_plugin("ggbench.engines", ref.engine, "plan", "engine").count_model(ref, catalog)
@@ -245,7 +243,7 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
 
 
 def _from_files(ref: ModelRef) -> CountedModel:
-    from ggbench.models.targets import resolve  # imports repo and source modules that a catalog model does not need
+    from ggbench.models.targets import resolve  # imports modules that a catalog model does not need
 
     bits = {name: scheme_bits(name) for name in ref.quants}
     quants = [name for name, width in bits.items() if width is None]

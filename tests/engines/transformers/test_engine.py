@@ -11,13 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Decode, Source
 from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
 from ggbench.engines.events import Loaded, Opened, Steps
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine, check_packages
 from ggbench.engines.transformers.model import is_memory_error, one_line, wanted_bytes
-from ggbench.engines.workloads import Decode
 from ggbench.errors import EngineFailed
 from tests.fakes.engine import Bench, Script
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import BatchedDecode, Decode, Prefill, ProveContext, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
@@ -19,7 +19,6 @@ from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.engine import COMMAND, TransformersEngine
 from ggbench.engines.transformers.storage import METHODS
-from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext
 from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 

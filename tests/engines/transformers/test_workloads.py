@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
+from ggbench.engines.contract import ProveContext
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.transformers.workloads import carry_out
-from ggbench.engines.workloads import ProveContext
 
 
 def test_a_proof_compiles_the_token_alone() -> None:

@@ -38,7 +38,6 @@ download(access, listing, variant, on_progress=lambda files: print(files[0].done
 def test_a_part_damaged_on_disk_is_restarted(
     access: HubAccess, listing: RepoListing, one: RepoVariant, part: bytes
 ) -> None:
-    """Also where the part is as long as the file, or longer."""
     put_part(access, one, part)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
+from ggbench.engines.contract import Decode, Engine, EngineConfig, Prefill, Source, Workload
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, DeviceBuffers, Event, MemoryKind, Opened, PromptRead, Ready, Steps
-from ggbench.engines.workloads import Decode, Prefill
 from ggbench.fields import COUNT, Option
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import ClassVar
 
+from ggbench.engines.contract import BatchedDecode, Prefill
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads import BatchedDecode, Prefill
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.progress import PointMeasured, Progress
 from ggbench.runs.recording import Recording
@@ -25,7 +25,6 @@ class ChatExperiment(Experiment):
     measures_speed: ClassVar[bool] = False
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Return how the last turn ended."""
         settings = session.settings(ChatSettings)
         yield from session.prepare()
         ending = yield from session.open()
@@ -43,7 +42,6 @@ class ChatExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> ChatResult:
-        """Return the turns that ended."""
         return ChatResult(recording.of(Turn))
 
 

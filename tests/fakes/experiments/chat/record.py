@@ -38,5 +38,4 @@ class ChatResult(Result, msgspec.Struct, frozen=True):
 
     @property
     def token_ms(self) -> float | None:
-        """Mean of the turns."""
         return sum(each.token_ms for each in self.turns) / len(self.turns) if self.turns else None

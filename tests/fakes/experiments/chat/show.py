@@ -46,24 +46,19 @@ class ChatPresenter(Presenter):
     )  # fmt: skip
 
     def answer(self, run: Run) -> str:
-        """`2 turns, 10.48 ms a token`."""
         found = run.result
         return f"{len(found.turns)} turns, {format_ms(found.token_ms)} ms" if isinstance(found, ChatResult) else ""
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return a line for each turn that ended."""
         return tuple(f"turn {each.number}" for each in run.observations if isinstance(each, Turn))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """The time of a token, and memory."""
         return metric_of(CHAT_MS, more_is_better=False, topic="chat"), MEMORY
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The answer and the command."""
         return Text(f"details: {self.ending(run)}\nAgain: {run.head.command}")
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each run."""
         return Text("\n".join(map(self.ending, runs)))
 
 

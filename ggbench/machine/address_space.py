@@ -1,0 +1,27 @@
+"""The address space of this process and its limit; imports nothing slow, because every start of ggbench checks it."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+CAN_LIMIT = sys.platform == "linux"
+"""macOS accepts a limit and ignores it."""
+
+
+def used_bytes() -> int:
+    """Return how much this process has mapped, some of it before any model; on Linux only."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
+def limit_bytes() -> int | None:
+    """Return the limit in bytes; None without one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return limit if CAN_LIMIT and limit != resource.RLIM_INFINITY else None
+
+
+def set_limit(n_bytes: int) -> None:
+    """Set the limit, at most to what this process may set."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))
