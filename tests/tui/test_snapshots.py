@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (BatchedDecode, Request)
-from ggbench.engines.endings import (Ending)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.maxctx.record import (MaxctxResult)
-from ggbench.experiments.speed.record import (SpeedSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.experiment import (Experiment, Job, experiment_of)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.host import (Services)
-from ggbench.tui.screens.dialogs import (ConfirmScreen)
-from ggbench.tui.screens.run import (RunScreen)
-from ggbench.tui.work_queue import (PullItem, WorkState)
-from pathlib import (Path)
-from tests.fakes.driving import (check_snapshot, press, settle)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices, Gate, decodes, scored, searches, small_context)
-from tests.fakes.library import (local)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.scores import (Scattered)
-from tests.tui.conftest import (Drive)
-from tests.tui.test_run_queue import (crash)
-from textual.pilot import (Pilot)
+from textual.pilot import Pilot
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import BatchedDecode, Request
+from ggbench.engines.endings import Ending
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.maxctx.record import MaxctxResult
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.experiment import Experiment, Job, experiment_of
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.run import RunScreen
+from ggbench.tui.work_queue import PullItem, WorkState
+from tests.fakes.driving import check_snapshot, press, settle
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
+from tests.fakes.library import local
+from tests.fakes.measured import put_run, start
+from tests.fakes.scores import Scattered
+from tests.tui.conftest import Drive
+from tests.tui.test_run_queue import crash
 
 Page = Pilot[None]
 GIB = 1 << 30

@@ -1,33 +1,34 @@
 """A run by input length and batch size in the TUI: asked for in the Library, watched, listed and compared."""
 
 import asyncio
-import pytest
 import threading
-from collections.abc import (Iterator, Sequence)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (BatchedDecode, Request)
-from ggbench.engines.endings import (Ending, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.speed.record import (Case, CaseEnded, SpeedCase, SpeedSettings)
-from ggbench.experiments.speed.show import (PRESENTER)
-from ggbench.experiments.tune.record import (TuneResult, TuneSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve, resolve_one)
-from ggbench.runs.experiment import (FoundSetup, Job, experiment_of)
-from ggbench.show.figures import (PlottedRun)
-from ggbench.show.presenter import (figures_of)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.forms import (SettingsDialog)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.planted import (PlantedMachine)
-from tests.fakes.watched import (WAIT_S, WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import BatchedDecode, Request
+from ggbench.engines.endings import Ending, Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve, resolve_one
+from ggbench.runs.experiment import FoundSetup, Job, experiment_of
+from ggbench.show.figures import PlottedRun
+from ggbench.show.presenter import figures_of
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.forms import SettingsDialog
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices
+from tests.fakes.planted import PlantedMachine
+from tests.fakes.watched import WAIT_S, WatchedQueue
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
