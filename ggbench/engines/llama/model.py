@@ -28,7 +28,7 @@ _LOAD_MODES = {
     (False, False): lib.LLAMA_LOAD_MODE_NONE,
     (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
 }
-"""By whether the file is mapped, and whether its pages are locked."""
+"""Keys: whether the file is mapped, and whether its pages are locked."""
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
