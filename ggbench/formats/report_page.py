@@ -195,8 +195,8 @@ def _comparison(comparison: Comparison) -> str:
             header = text(f"{line.header} {line.unit}".rstrip())
             rows.append([(cell, None) for cell in (header, *cells, text(line.verdict))])
     notes = [text(warning) for warning in comparison.warnings]
-    differing = [each for each in comparison.differences if each.lines]
-    notes += ["<br>".join([f"Different {text(each.topic)}", *map(text, each.lines)]) for each in differing]
+    differing = [(topic, lines) for topic, lines in comparison.differences.items() if lines]
+    notes += ["<br>".join([f"Different {text(topic)}", *map(text, lines)]) for topic, lines in differing]
     return (
         "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
         + f"<p>{text(spread_sentence(comparison))}</p>"

@@ -107,7 +107,7 @@ class PartFile:
 
 
 def file_bytes(path: Path) -> int | None:
-    """Return the size of a regular file; None where it is missing, not a regular file or inaccessible."""
+    """Return the size of a regular file; None if it is missing, not a regular file or inaccessible."""
     try:
         found = path.stat()
     except OSError:
@@ -189,7 +189,7 @@ class _BackgroundHash:
                 self._condition.notify()
 
     def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
-        """Return the hash of the first `n_bytes`, in hex. Raises UsageError where the file cannot be read."""
+        """Return the hash of the first `n_bytes`, in hex. Raises UsageError if the file cannot be read."""
         with self._condition:
             self._available_bytes = n_bytes
             self._is_last = True

@@ -217,8 +217,9 @@ _SPEED = estimated(
     ),
     reader("latency.tok_s_ci95"),
 )
-W = metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True)
-W = estimated(W, reader("fit.w_ci95"))
+W = estimated(
+    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
+)
 B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
 MEMORY = Metric(
     "memory_bytes",

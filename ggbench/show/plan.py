@@ -187,7 +187,7 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: where the weights lie; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: where the weights are; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
@@ -224,7 +224,7 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
 
 
 COSTS: Mapping[ChangeKind, str] = {
-    "close programs": "nothing of the model",
+    "close programs": "nothing for the model",
     "n_ubatch": "slower prompts",
     "flash attention": "nothing",
     "KV q8_0": "a little quality",

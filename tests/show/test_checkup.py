@@ -49,7 +49,7 @@ def test_nothing_personal_is_shown() -> None:
 
 
 PATHS = Paths(Path(HOME))
-WITH_AMX = (("CPU", (("AVX2", "1"), ("AVX512", "1"), ("AMX_INT8", "1"))),)
+WITH_AMX = {"CPU": {"AVX2": "1", "AVX512": "1", "AMX_INT8": "1"}}
 
 
 def found_in(checkup: Checkup) -> tuple[Finding, ...]:

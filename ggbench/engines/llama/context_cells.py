@@ -12,7 +12,7 @@ from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, throttled
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch, throttled
 
 _COPY = 1
 """The sequence that copied cells arrive as."""
@@ -179,13 +179,9 @@ def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
 def try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
     """Return llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
     context = model.context("decode")
-    batch = lib.llama_batch_init(n_tokens, 0, 1)
+    tokens = enumerate(model.prompt_tokens(n_tokens))
+    batch = make_batch([(token, position + index, 0, index == n_tokens - 1) for index, token in tokens])
     try:
-        batch.n_tokens = n_tokens
-        for index, token in enumerate(model.prompt_tokens(n_tokens)):
-            batch.token[index], batch.pos[index] = token, position + index
-            batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
-            batch.logits[index] = index == n_tokens - 1
         started = time.perf_counter_ns()
         status = lib.llama_decode(context, batch)
         lib.llama_synchronize(context)
