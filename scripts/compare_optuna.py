@@ -28,7 +28,7 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import launch
-from ggbench.experiments.tune.candidates import merged
+from ggbench.experiments.tune.race import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
 from ggbench.experiments.tune.search import TuneTimer
 from ggbench.machine.host import default_threads

@@ -42,8 +42,3 @@ def test_unknown_name_points_at_the_nearest() -> None:
     assert error.message == "no quant named 'Q4_K_N'"
     assert error.hint.startswith("nearest: q4_k_m")
     assert isinstance(error, UsageError)
-
-
-def test_an_error_is_told_in_one_line() -> None:
-    error = GgbenchError("it broke", "repair it")
-    assert (str(error), error.message, error.hint) == ("it broke", "it broke", "repair it")

@@ -87,16 +87,8 @@ def _announce(number: int, question: str, line: str, output: Output) -> None:
 def _step(number: int, question: str, line: str, output: Output) -> None:
     """Show a question, the command line that answers it, and its answer. Raises GgbenchError as the command does."""
     _announce(number, question, line, output)
-    context = click.get_current_context().find_root()
-    group = context.command
-    assert isinstance(group, click.Group)
-    name, *words = shlex.split(line)
-    found = group.get_command(context, name)
-    assert found is not None
-    try:
-        with found.make_context(name, [*words, *(["--quiet"] if output.quiet else [])], parent=context) as step:
-            found.invoke(step)
-    except click.exceptions.Exit as left:
-        if left.exit_code:
-            raise
+    words = [*shlex.split(line), *(["--quiet"] if output.quiet else [])]
+    code = click.get_current_context().find_root().command.main(words, "ggbench", standalone_mode=False)
+    if code:
+        raise click.exceptions.Exit(code)
     output.show("")

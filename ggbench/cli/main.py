@@ -167,7 +167,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
-    if sys.platform == "win32":  # where nothing can wait for the worker's pipes
+    if sys.platform == "win32":  # no way to wait for the worker's pipes
         return _fail("ggbench does not run on Windows", "run it in WSL 2", ExitCode.UNEXPECTED)
     if COMPLETION in os.environ:
         import ggbench.cli.completion  # noqa: F401 - its bash is found by name
@@ -176,7 +176,7 @@ def _run(args: list[str] | None) -> int:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
-    except SystemExit as end:  # raised by click after a completion, or where a stream's reader has gone
+    except SystemExit as end:  # raised by click after a completion, or when a stream's reader has gone
         return end.code if COMPLETION in os.environ and isinstance(end.code, int) else ExitCode.PIPE_CLOSED
     except GgbenchError as error:
         if os.environ.get("GGBENCH_DEBUG"):
@@ -197,7 +197,7 @@ def _run(args: list[str] | None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL_DISK and not os.environ.get("GGBENCH_DEBUG"):
             if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
-                discard_output(sys.stdout.fileno())  # else what is left in its buffer fails again at the end
+                discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
             hint = "free some space, or write to another disk"
             return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
@@ -206,7 +206,7 @@ def _run(args: list[str] | None) -> int:
             hint = "free some space, or set TMPDIR to another disk"
             return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
         if _lacks_memory(error):
-            hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"
+            hint = "close other programs; if the shell limits memory, raise the limit: ulimit -v unlimited"
             return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)

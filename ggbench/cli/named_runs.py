@@ -118,7 +118,7 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
         return (QuantSummary.of(alike),)
     what = f"{own.head.kind} of {sanitize(own.subject.quant)}" if own else "run"
     hint = "import it, and give the number of the one to compare with"
-    raise UsageError(f"{sanitize(name)} holds {len(runs)} runs, of which {len(alike)} are a {what}", hint)
+    raise UsageError(f"{sanitize(name)} has {len(runs)} runs, {len(alike)} of them a {what}", hint)
 
 
 def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:

@@ -86,7 +86,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
 
 
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
-    """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
+    """Find the files of MODEL and QUANTs on the Hub. Raises UsageError for other kinds of MODEL."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.reference import engine_models
     from ggbench.models.sources import list_variants

@@ -1,4 +1,4 @@
-"""`ggbench results`: what was measured on this machine."""
+"""`ggbench results`: the stored runs of this machine."""
 
 from __future__ import annotations
 

@@ -197,9 +197,11 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         return
     from ggbench.hub.download import summed
 
-    notices = DownloadNotices(lambda text: output.notice(f"{title}: {text}"))
+    def write(text: str) -> None:
+        output.notice(f"{title}: {text}")
+
+    notices, lines = DownloadNotices(write), DownloadLines(write)
     if not sys.stderr.isatty():
-        lines = DownloadLines(lambda text: output.notice(f"{title}: {text}"))
 
         def update_lines(files: Sequence[FileProgress]) -> None:
             notices.update(files)
@@ -209,17 +211,13 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[status]}", markup=False),
-    )
-    transfer = TransferRate()
+    transfer, status = TransferRate(), TextColumn("{task.fields[status]}", markup=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), status)
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, status="")
 
         def update_bar(files: Sequence[FileProgress]) -> None:
-            notices.update(files)  # rich puts what is printed meanwhile above the bar
+            notices.update(files)  # rich prints above the bar
             done_bytes, total_bytes, moved_bytes = summed(files)
             transfer.update(done_bytes, total_bytes, moved_bytes)
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())

@@ -39,7 +39,7 @@ _EXIT_CODES = {
     Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,
     Outcome.CANCELLED: ExitCode.INTERRUPTED,
 }
-_STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
+_STOPPING = "stopping; measurements are kept (Ctrl-C again exits at once)"
 
 
 class MeasureResult(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if any job completed and none was cancelled, else that of the first job."""
+        """0 if any job completed and none was cancelled, else the code of the first job."""
         if self.is_cancelled or not self.groups:
             return ExitCode.INTERRUPTED
         if any(record.run.is_complete for record in self.finished):

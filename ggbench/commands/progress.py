@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -76,11 +77,13 @@ class _BarView(View):
         from rich.text import Text
 
         class Remaining(TimeRemainingColumn):
-            """The time left that the work itself states, else the bar's estimate."""
+            """The time left as the work states it; NaN shows nothing, and None the bar's estimate."""
 
             def render(self, task: Task) -> Text:
                 left_s = task.fields["left_s"]
-                return super().render(task) if left_s is None else Text(format_duration(left_s), "progress.remaining")
+                if left_s is None:
+                    return super().render(task)
+                return Text("" if math.isnan(left_s) else format_duration(left_s), "progress.remaining")
 
         self._rich = RichProgress(
             TextColumn("{task.description}", markup=False),
@@ -141,9 +144,8 @@ class _BarView(View):
             status = record.text or _STATUS.get(record.stage) or self._status
             if record.stage not in _STATUS:
                 status = f"{status}; {format_percent(record.done / record.total)}"
-            self._rich.update(
-                self._task, completed=record.done, total=record.total, status=status, left_s=record.left_s
-            )
+            left_s = math.nan if record.left_s is None else record.left_s
+            self._rich.update(self._task, completed=record.done, total=record.total, status=status, left_s=left_s)
 
     def _draw_samples(self, record: SamplesTimed) -> None:
         self._position += range(record.first_position, record.first_position + len(record.step_ns))

@@ -12,7 +12,7 @@ import functools
 import importlib.metadata
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -74,13 +74,23 @@ def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
     return _Runs(store, LlamaConfig(), budget).shares
 
 
+def runs_here(store: Store) -> list[Run]:
+    """Return the completed runs of this machine with its llama.cpp, newest first."""
+    here, runs = ThisMachine.describe(), []
+    for stored in store.list_runs(state=Outcome.COMPLETED):
+        if here.made(stored.environment):
+            with contextlib.suppress(StoreError):  # written by another ggbench
+                runs.append(listed_run(stored))
+    return runs
+
+
 class _Runs:
     """The stored runs of this machine, read once."""
 
     def __init__(self, store: Store, setup: LlamaConfig, budget: Budget) -> None:
         self._here = ThisMachine.describe()
         self._setup = setup
-        self._runs = list(self._of_this_machine(store))
+        self._runs = runs_here(store)
         self._by_file: dict[str, list[Run]] = {}
         for run in self._runs:
             for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
@@ -100,12 +110,6 @@ class _Runs:
         newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
         speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
         return [speed for speed in speeds if speed is not None]
-
-    def _of_this_machine(self, store: Store) -> Iterator[Run]:
-        for stored in store.list_runs(state=Outcome.COMPLETED):
-            if self._here.made(stored.environment):
-                with contextlib.suppress(StoreError):  # written by another ggbench
-                    yield listed_run(stored)
 
     def _is_alike(self, run: Run, on_gpu: bool, least_bytes: int) -> bool:
         """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""

@@ -70,7 +70,7 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     message: str
     alive: bool = True
     missing_bytes: int | None = None
-    """By how much the first allocation that failed exceeded what a limit left; None if that is unknown."""
+    """Bytes that the first failed allocation lacked; None if that is unknown."""
     device: str = ""
     """Which of several machines' devices ran out, for people; empty if there is one memory."""
 
@@ -107,7 +107,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     outcome: ClassVar[Outcome] = Outcome.CRASHED
 
     returncode: int | None
-    """As subprocess has it: negative is a signal; None if the worker was ended for writing garbage."""
+    """The exit status, or minus the number of a signal; None if the worker was ended for writing garbage."""
     log_tail: tuple[str, ...]
     message: str = ""
     hint: str = ""

@@ -253,11 +253,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     tensor_bytes: int | None = None
     """All tensors of the model, each once; None before it is loaded, and if the engine does not say."""
     n_ctx: int | None = None
-    """As the engine rounded it; None without a context."""
+    """Rounded by the engine; None without a context."""
     n_batch: int | None = None
-    """As the engine clamped it, at most n_ctx; the setup has what was asked for."""
+    """Clamped by the engine to at most n_ctx; the setup has what was asked for."""
     n_ubatch: int | None = None
-    """As the engine clamped it, at most n_batch."""
+    """Clamped by the engine to at most n_batch."""
     flash_attn: bool | None = None
     """What `auto` became; None if the engine does not say."""
     swa_cells: int | None = None

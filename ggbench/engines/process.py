@@ -80,16 +80,15 @@ class WorkerProcess:
             )
         finally:
             os.close(child_events)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self._process.stdin and self._process.stdout
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._stage: Stage = "start"
         self._n_oom_kills = count_oom_kills()
         self._events = _LineReader(events)
         self._output = _LineReader(self._stdout.fileno())
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._events.fd, selectors.EVENT_READ, self._events)
-        self._selector.register(self._output.fd, selectors.EVENT_READ, self._output)
+        for reader in (self._events, self._output):
+            self._selector.register(reader.fd, selectors.EVENT_READ, reader)
         self._closed = False
 
     def __enter__(self) -> Self:

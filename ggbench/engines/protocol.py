@@ -59,7 +59,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     out_of_memory: bool
     message: str
     missing_bytes: int | None = None
-    """By how much the failed allocation exceeded what was left; None if that is unknown."""
+    """Bytes that the failed allocation lacked; None if that is unknown."""
 
 
 Message = Event | Log | Devices | Done | Refused

@@ -1,5 +1,6 @@
-"""Read files of any known format, and keep their runs in the store, each once. A run is recognised by the hash of its
-content, one of this machine by its own samples.
+"""Read files of any known format, and keep their runs in the store, each once.
+
+A run is recognised by the hash of its content, one of this machine by its own samples.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case. Rows that
-differ only in the test are one run, which keeps its rows as they came.
+"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case.
+
+Rows that differ only in the test are one run, which keeps its rows as they came.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ _Measure = Callable[[_Rows], _Measured]
 
 
 def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, named: Named) -> list[ImportedRun]:
-    """Return the runs that the rows of a file make; a repeated row counts once. Raises BadFile, naming line and field,
-    for an invalid row, and for a file without any.
+    """Return the runs that the rows of a file make; a repeated row counts once.
+
+    Raises BadFile, naming line and field, for an invalid row, and for a file without any.
     """
     groups: dict[tuple[_Measure, tuple[object, ...]], list[BenchRow]] = {}
     for where, raw in rows:

@@ -1,5 +1,7 @@
-"""llama-perplexity's printed results as quality runs. It prints figures to stdout and their basis to stderr, so a file
-needs both. Source: llama.cpp's tools/perplexity/perplexity.cpp.
+"""llama-perplexity's printed results as quality runs.
+
+It prints figures to stdout and their basis to stderr, so a file needs both.
+Source: llama.cpp's tools/perplexity/perplexity.cpp.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import column_of, column_texts, rows_as_csv, rows_as_markdown
+from ggbench.show.columns import column_texts, rows_as_csv, rows_as_markdown
+from ggbench.show.figures import Chart
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, unambiguous_names
@@ -27,7 +28,6 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.show.figures import Chart
     from ggbench.show.vega import PictureForm
 
 
@@ -85,8 +85,9 @@ def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
 
 
 def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Path, ...]:
-    """Write the report under new names, `ggbench-runs-1-4.html`, and return the paths. Raises like `report_files`, and
-    GgbenchError if the folder cannot be written.
+    """Write the report under new names, `ggbench-runs-1-4.html`, and return the paths.
+
+    Raises like `report_files`, and GgbenchError if the folder cannot be written.
     """
     # Names are made of run numbers alone: a model's name is untrusted text.
     numbers = [str(one.run_id) for one in runs]
@@ -157,10 +158,6 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
         comparison = compare_quants(self.summaries, self.spreads)
         return None if comparison.is_empty else comparison
 
-    @cached_property
-    def charts(self) -> tuple[Chart, ...]:
-        return all_charts(self.runs)
-
 
 def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
     """Group runs by model, in the order of their first runs."""
@@ -178,14 +175,10 @@ def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
     return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
 
 
-def header_of(key: str) -> str:
-    column = column_of(key)
-    return f"{column.header} [{column.unit}]" if column.unit else column.header
-
-
 def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
-    """Write several files, each with its part added to the name, and return their paths. If one exists, none is
-    written.
+    """Write several files, each with its part added to the name, and return their paths.
+
+    If one exists, none is written.
     """
     files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
     for each in files:

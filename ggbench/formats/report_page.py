@@ -1,6 +1,7 @@
-"""A report as one HTML file that opens from disk, loads nothing and needs no network. Tables and texts are HTML without
-scripts; Vega, which is in the file, draws the charts from the same specifications as SVG and PNG. The content security
-policy forbids every request, whatever a name might smuggle in.
+"""A report as one HTML file that opens from disk, loads nothing and needs no network.
+
+Tables and texts are HTML without scripts; Vega, which is in the file, draws the charts from the same specifications as
+SVG and PNG. The content security policy forbids every request, whatever a name might smuggle in.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
 from ggbench.decisions.compare.show import sentences_of, spread_sentence
-from ggbench.formats.report import ReportedModel, header_of
+from ggbench.formats.report import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.columns import column_of, column_texts
 from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
@@ -88,7 +89,7 @@ def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
         f'<section id="model-{number}"><h2>{text(model.title)}</h2>'
         + "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
         + _runs_table(model)
-        + "".join(_chart(model, chart, specs) for chart in model.charts)
+        + "".join(_chart(model, chart, specs) for chart in all_charts(model.runs))
         + ("" if comparison is None else _comparison(comparison))
         + "<h3>Each run</h3>"
         + "".join(map(_details, model.runs, model.names))
@@ -98,7 +99,7 @@ def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
 
 def _runs_table(model: ReportedModel) -> str:
     columns = [column_of(key) for key in model.columns]
-    headers = [("", False), *((header_of(column.key), column.right_aligned) for column in columns)]
+    headers = [("", False), *((column.title, column.right_aligned) for column in columns)]
     texts = [column_texts(column.key, model.summaries) for column in columns]
     rows = []
     for index, (one, cells) in enumerate(zip(model.runs, zip(*texts, strict=True), strict=True)):
@@ -194,8 +195,8 @@ def _comparison(comparison: Comparison) -> str:
             header = text(f"{line.header} {line.unit}".rstrip())
             rows.append([(cell, None) for cell in (header, *cells, text(line.verdict))])
     notes = [text(warning) for warning in comparison.warnings]
-    differing = [each for each in comparison.differences if each.lines]
-    notes += ["<br>".join([f"Different {text(each.topic)}", *map(text, each.lines)]) for each in differing]
+    differing = [(topic, lines) for topic, lines in comparison.differences.items() if lines]
+    notes += ["<br>".join([f"Different {text(topic)}", *map(text, lines)]) for topic, lines in differing]
     return (
         "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
         + f"<p>{text(spread_sentence(comparison))}</p>"

@@ -1,8 +1,9 @@
-"""ggbench's own files: whole runs as JSON and as bundles, written and read; timed steps as CSV; and --json read back. A
-run is written from the store's JSON, so that one of a later ggbench passes through unharmed, and read as strictly as a
-stored run. What --json printed has all figures and no timed step. Every text is untrusted. A bundle is a ZIP file with
-a list and a document for each run. Members are never unpacked, so their names lead nowhere, and each is read up to a
-limit, whatever size the archive claims.
+"""ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and what --json printed, read back.
+
+A run is written from the store's JSON, so that one of a later ggbench passes through unharmed, and read as strictly as
+a stored run. What --json printed has all figures and no timed step. A bundle is a ZIP file with a list and a document
+for each run. Its members are never unpacked, so their names lead nowhere, and each is read up to a limit, whatever size
+the archive claims.
 """
 
 from __future__ import annotations

@@ -136,6 +136,8 @@ class Heads(NamedTuple):
     head_dim_v: int
     n_ff: Sequence[int]
     n_embd: int
+    is_latent: bool
+    """Whether K and V are cached as one latent (MLA)."""
 
 
 def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tuple[LayerState, ...]:
@@ -146,7 +148,6 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
     windows = _layer_windows(architecture, values, n_all, n_layer)
     recurrent = _is_recurrent(architecture, values, heads, n_layer)
     elements = _recurrent_elements(architecture, values, heads) if any(recurrent) else 0
-    is_latent = bool(values.count(keys.Attention.KEY_LENGTH_MLA) and values.count(keys.Attention.VALUE_LENGTH_MLA))
     n_keeping = _GEMMA3N_KV_LAYERS if architecture == "gemma3n" else n_all
     if architecture == "gemma4":
         n_keeping -= values.count(keys.Attention.SHARED_KV_LAYERS)
@@ -167,7 +168,7 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
         states.append(
             LayerState(
                 k_width=n_kv * dim_k,
-                v_width=0 if is_latent else n_kv * dim_v,
+                v_width=0 if heads.is_latent else n_kv * dim_v,
                 head_dim_k=dim_k if has_attention else 0,
                 head_dim_v=dim_v if has_attention else 0,
                 window=window if has_attention else None,
@@ -280,7 +281,9 @@ def read_shape(
     head_dim_v = values.count(attention.VALUE_LENGTH, head_dim)
     is_latent = bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA))
     n_ff = values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or (0,) * n_layer
-    states = layer_states(architecture, values, Heads(n_head, n_head_kv, head_dim_k, head_dim_v, n_ff, n_embd))
+    states = layer_states(
+        architecture, values, Heads(n_head, n_head_kv, head_dim_k, head_dim_v, n_ff, n_embd, is_latent)
+    )
     n_expert = values.count(llm.EXPERT_COUNT)
     experts_used = values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or ()
     n_expert_used = max(experts_used, default=0)

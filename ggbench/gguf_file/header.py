@@ -96,7 +96,7 @@ def shard_count(header: Header, name: str) -> int:
 def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -> ModelFile:
     """Make one ModelFile of the headers of all its shards, in order; `paths` stays empty for files that are not local.
 
-    Raises BadFile where the shards do not belong together.
+    Raises BadFile if the shards do not belong together.
     """
     printable = sanitize(name)
     first = headers[0]

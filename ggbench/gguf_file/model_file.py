@@ -166,7 +166,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
-        Raises Unsupported where that is not all that is kept of a sequence, and UnknownName for a type.
+        Raises Unsupported if that is not all that is kept of a sequence, and UnknownName for a type.
         """
         self.require_kv()
         return sum(state.kv_bytes_per_token(type_k, type_v) for state in self.states)
@@ -223,7 +223,7 @@ class LayerKind(msgspec.Struct, frozen=True):
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name after `blk.N.`, shape and type of each tensor, by name."""
     active_bytes: int | None
-    """Bytes that one token reads: without the experts that it is not routed to. None where a type is unknown."""
+    """Bytes that one token reads: without the experts that it is not routed to. None if a type is unknown."""
     state: LayerState
     """What it keeps of a sequence; meaningless where the model's `no_kv_reason` is set."""
     kv_source: LayerState

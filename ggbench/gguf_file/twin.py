@@ -68,7 +68,7 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
     """Plan a twin with the tensors, types and metadata of a header, without its tokenizer.
 
     `source` names the original (`org/name`). Shards become one file. `layers` are those to keep, in this order; a layer
-    may be kept several times. Raises Unsupported where the type of a tensor, or the size of the vocabulary, is unknown,
+    may be kept several times. Raises Unsupported if the type of a tensor, or the size of the vocabulary, is unknown,
     and as `select_layers` does.
     """
     if model.n_vocab is None:

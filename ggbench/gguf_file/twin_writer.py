@@ -123,10 +123,8 @@ def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
 def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
     reason = error.strerror or str(error)
     if error.errno in _FULL_DISK:
-        return DoesNotFit(
-            f"{path.parent} filled up while a twin of {format_bytes(n_bytes)} was written: {reason}",
-            "nothing was kept; free some space or name another folder",
-        )
+        what = f"{path.parent} filled up while a twin of {format_bytes(n_bytes)} was written: {reason}"
+        return DoesNotFit(what, "nothing was kept; free some space or name another folder")
     if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
         return UsageError(f"cannot write to {path.parent}: {reason}", "name a folder that you may write to")
     return GgbenchError(f"writing {path} failed: {reason}", "look at the disk, then run it again")

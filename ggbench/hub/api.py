@@ -81,7 +81,7 @@ def fetch_json(
 ) -> tuple[_Document, Params | None]:
     """Fetch one JSON document of the API; return it with the query of the next page, None on the last one.
 
-    Raises as `send_request` does, and NetworkError where the response does not match `kind`.
+    Raises as `send_request` does, and NetworkError if the response does not match `kind`.
     """
     import httpx2
 
@@ -113,7 +113,7 @@ def file_url(access: HubAccess, repo: str, path: str, commit: str) -> str:
 
 
 def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
-    """Return the delay before the next retry; None where this response is final."""
+    """Return the delay before the next retry; None if this response is final."""
     if response.status_code not in RETRY_STATUSES:
         return None
     retry_s = retry_after_s(response)
@@ -240,7 +240,7 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
 def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
     """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the file's first.
 
-    Raises NetworkError where the body is not the file's own bytes (another range, or compressed), and NotReadable.
+    Raises NetworkError if the body is not the file's own bytes (another range, or compressed), and NotReadable.
     """
     is_range = response.status_code == 206
     stated_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "")) if is_range else None

@@ -64,7 +64,7 @@ def download(
     Complete files are used without a request, and `to` is filled from the cache where possible. `on_progress` receives
     the progress of every file, in the calling thread, and once more when all are complete; its exceptions propagate.
     Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
-    arrives damaged twice; DoesNotFit for a full disk; UsageError where a folder cannot be written or another file has
+    arrives damaged twice; DoesNotFit for a full disk; UsageError if a folder cannot be written or another file has
     the name; NetworkError, and as `hub.access.hub_errors` does.
     Received bytes are kept for the next call, except those of a damaged file.
     """
@@ -219,7 +219,7 @@ class _Download(msgspec.Struct, frozen=True):
             job.lock.unlink(missing_ok=True)
 
     def _is_in_place(self, job: _Job) -> bool:
-        """Return whether the folder already has the file. Raises UsageError where another file has its name."""
+        """Return whether the folder already has the file. Raises UsageError if another file has its name."""
         if not os.path.lexists(job.target):
             return False
         if file_agrees(job.target, job.file, self.stop.check):

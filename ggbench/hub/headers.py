@@ -69,7 +69,7 @@ def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVa
     """Read the header of one variant over all its shards.
 
     Raises BadFile for a missing shard, a header that is broken or claims more than its file holds, and shards that do
-    not belong together; NetworkError where it is not cached and the Hub cannot be reached.
+    not belong together; NetworkError if it is not cached and the Hub cannot be reached.
     """
     return _Reader(access, listing).read(variant, [])
 

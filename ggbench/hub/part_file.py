@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.files import make_folders
@@ -24,9 +23,6 @@ from ggbench.hub.api import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, fi
 from ggbench.hub.repo_records import RepoFile
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
@@ -111,7 +107,7 @@ class PartFile:
 
 
 def file_bytes(path: Path) -> int | None:
-    """Return the size of a regular file; None where it is missing, not a regular file or inaccessible."""
+    """Return the size of a regular file; None if it is missing, not a regular file or inaccessible."""
     try:
         found = path.stat()
     except OSError:
@@ -174,7 +170,10 @@ class _BackgroundHash:
 
     def __init__(self, descriptor: int, file: RepoFile) -> None:
         self._descriptor = descriptor
-        self._digest = _digest_for(file)
+        self._digest = hashlib.sha256() if file.sha256 is not None else hashlib.sha1(usedforsecurity=False)
+        if file.sha256 is None:
+            # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
+            self._digest.update(b"blob %d\0" % file.n_bytes)
         self._condition = threading.Condition()
         self._available_bytes = 0
         self._is_last = False
@@ -190,7 +189,7 @@ class _BackgroundHash:
                 self._condition.notify()
 
     def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
-        """Return the hash of the first `n_bytes`, in hex. Raises UsageError where the file cannot be read."""
+        """Return the hash of the first `n_bytes`, in hex. Raises UsageError if the file cannot be read."""
         with self._condition:
             self._available_bytes = n_bytes
             self._is_last = True
@@ -228,15 +227,6 @@ class _BackgroundHash:
             while not self._is_stopped and not self._is_last and self._available_bytes <= done:
                 self._condition.wait()
             return done if self._is_stopped else self._available_bytes
-
-
-def _digest_for(file: RepoFile) -> _Hash:
-    if file.sha256 is not None:
-        return hashlib.sha256()
-    # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
-    digest = hashlib.sha1(usedforsecurity=False)
-    digest.update(b"blob %d\0" % file.n_bytes)
-    return digest
 
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)

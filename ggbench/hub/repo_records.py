@@ -56,7 +56,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
     name: str
     """The path inside the repo without shard suffix and `.gguf`; printable."""
     quant: str | None
-    """In lower case; None where neither the file's name nor its folder's has a quant in it."""
+    """In lower case; None if neither the file's name nor its folder's has a quant in it."""
     files: tuple[RepoFile, ...]
     """Existing shards, in order."""
     missing: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class RepoListing(msgspec.Struct, frozen=True):
     n_other_files: int
     """Number of files that are not GGUF."""
     listed_at: str
-    """When the Hub was queried, UTC, ISO 8601; empty where that was just now."""
+    """When the Hub was queried, UTC, ISO 8601; empty if that was just now."""
 
     @property
     def total_bytes(self) -> int:
@@ -128,7 +128,8 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
     """Group files into variants, largest first; an incomplete variant lists its missing shards."""
     groups: defaultdict[str, list[RepoFile]] = defaultdict(list)
     for file in files:
-        groups[_shared_path(file.path)].append(file)
+        shard = parse_shard_name(file.path)  # splits into different counts stay separate
+        groups[shard.sibling(shard.count) if shard else file.path].append(file)
     ordered = sorted(
         (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
         key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
@@ -141,12 +142,6 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
         names.add(name)
         variants.append(RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards)))
     return tuple(variants)
-
-
-def _shared_path(path: str) -> str:
-    """Return the key shared by the shards of one variant; splits into different counts stay separate."""
-    shard = parse_shard_name(path)
-    return path if shard is None else shard.sibling(shard.count)
 
 
 def _names(path: str) -> Iterator[str]:
@@ -179,10 +174,10 @@ class VerifiedFile(msgspec.Struct, frozen=True):
 
     path: Path
     sha256_expected: str | None
-    """None where neither the path nor a link target is named by a hash."""
+    """None if neither the path nor a link target is named by a hash."""
     sha256_found: str
     matches: bool | None
-    """None where there is no expected hash."""
+    """None if there is no expected hash."""
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
@@ -206,7 +201,7 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
 
 
 def cached_file(access: HubAccess, repo: str, path: str) -> Path | None:
-    """Return a file by its path in a repo, from the newest snapshot that has it; None where none has.
+    """Return a file by its path in a repo, from the newest snapshot that has it; None if none has.
 
     A file appears in a snapshot once it is complete.
     """
@@ -247,7 +242,7 @@ def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
 def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:
     """Hash a file and verify it against the SHA-256 in its name: `blobs/SHA256` here, `sha256-HEX` in Ollama's store.
 
-    `on_progress` receives the bytes hashed and the total. Raises BadFile where the file cannot be read.
+    `on_progress` receives the bytes hashed and the total. Raises BadFile if the file cannot be read.
     """
     digest = hashlib.sha256()
     try:

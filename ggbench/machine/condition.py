@@ -39,7 +39,7 @@ class CpuState(msgspec.Struct, frozen=True):
     quota_cpus: float | None
     """CPU time that the container may use, in CPUs; None without a limit."""
     instructions: frozenset[str]
-    """Instruction sets by the kernel's names, such as `avx512f`; empty where unknown."""
+    """Instruction sets by the kernel's names, such as `avx512f`; empty if unknown."""
     governors: tuple[str, ...] = ()
     """Governors of the frequency scaling, each once."""
     scaling_driver: str | None = None
@@ -82,7 +82,7 @@ class GpuDriver(msgspec.Struct, frozen=True):
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""
     problem: str = ""
-    """Why NVML does not answer; empty where it does, and where no NVIDIA GPU is on the bus."""
+    """Why NVML does not answer; empty if it does, or if no NVIDIA GPU is on the bus."""
     gpus: tuple[GpuState, ...] = ()
     n_visible: int = 0
     """GPUs that CUDA_VISIBLE_DEVICES leaves."""
@@ -219,7 +219,7 @@ class DataFolder(msgspec.Struct, frozen=True):
     """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
     path: str
     used_bytes: int | None
-    """Bytes of the files in it; None where unknown, 0 if it does not exist yet."""
+    """Bytes of the files in it; None if unknown, 0 if it does not exist yet."""
     free_bytes: int | None
     """Free on its disk, for this user."""
     disk: int | None

@@ -29,7 +29,7 @@ class Nvml:
         self._pynvml = pynvml
 
     def query(self, name: str, *args: object) -> Any:  # noqa: ANN401 - pynvml has no types
-        """Call a pynvml function; None where NVML or this driver does not support it."""
+        """Call a pynvml function; None if NVML or this driver does not support it."""
         function = getattr(self._pynvml, name, None)  # pynvml removes functions that NVIDIA retires
         try:
             return None if function is None else function(*args)
@@ -62,7 +62,7 @@ class Nvml:
 
 
 def open_nvml() -> Nvml | None:
-    """Open NVML, to be closed by the caller; None where there is no driver."""
+    """Open NVML, to be closed by the caller; None if there is no driver."""
     with warnings.catch_warnings():
         # The retired distribution `pynvml` emits a FutureWarning on import where it is installed too.
         warnings.simplefilter("ignore", FutureWarning)
@@ -126,7 +126,7 @@ def find_cuda_gpu(
 ) -> Gpu | None:
     """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, else by its number.
 
-    None where that is ambiguous: no id, and CUDA's default order, fastest first, among several.
+    None if that is ambiguous: no id, and CUDA's default order, fastest first, among several.
     """
     if device_id is not None:
         return next((gpu for gpu in gpus if _has_id(gpu, device_id)), None)
@@ -169,7 +169,7 @@ def _plain_uuid(uuid: str) -> str:
 
 
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
-    """Return a GPU's peak memory bandwidth: bus width x memory clock x 2; None where the driver does not report them.
+    """Return a GPU's peak memory bandwidth: bus width x memory clock x 2; None if the driver does not report them.
 
     NVML's memory clock is half the data rate of a pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
     the RTX 4090's datasheet, 5120 bit x 1593 MHz the 2039 GB/s of the A100 80GB SXM's.
@@ -216,7 +216,7 @@ class KnownGpu(msgspec.Struct, frozen=True):
     """Dense, FP16 accumulation; 10^12 flop/s."""
     fp16_tensor_source: str
     fp16_tflops: float | None = None
-    """Without tensor cores; None where no source states it."""
+    """Without tensor cores; None if no source states it."""
     fp16_source: str = ""
 
 
@@ -243,7 +243,7 @@ def find_gpu(text: str) -> KnownGpu:
 
 
 def recognize_gpu(name: str, memory_bytes: int | None) -> KnownGpu | None:
-    """Return the GPU with this NVML name, distinguished by memory size where several share it; None where uncertain."""
+    """Return the GPU with this NVML name, distinguished by memory size where several share it; None if uncertain."""
     found = [gpu for gpu in known_gpus() if gpu.name.lower() == name.strip().lower()] or _matching(name)
     if len(found) > 1 and memory_bytes is not None:
         found = sorted(found, key=lambda gpu: abs(gpu.memory_gib * (1 << 30) - memory_bytes))[:1]

@@ -21,7 +21,7 @@ SYSFS = Path("/sys")
 
 
 def read_text(file: Path) -> str | None:
-    """Return the file's text, stripped; None where it is missing or unreadable."""
+    """Return the file's text, stripped; None if it is missing or unreadable."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:
@@ -88,7 +88,7 @@ def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
 def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
     """Return the OOM kills in this process's memory cgroup and its ancestors, else those of the whole machine.
 
-    Compare two counts: if it rose, something here was killed meanwhile. None where nothing is counted.
+    Compare two counts: if it rose, something here was killed meanwhile. None if nothing is counted.
     Source: `memory.events` and `memory.oom_control` of the kernel's cgroup documentation, `/proc/vmstat`.
     """
     counts = [

@@ -94,7 +94,7 @@ def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
 
 
 def processes_by_pid(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None:
-    """Return the processes on these GPUs, each with its total memory; None where no GPU's driver reports them."""
+    """Return the processes on these GPUs, each with its total memory; None if no GPU's driver reports them."""
     if all(gpu.processes is None for gpu in gpus):
         return None
     found: dict[int, GpuProcess] = {}

@@ -33,7 +33,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """One GPU at one moment; None where the chip or its driver does not report it."""
+    """One GPU at one moment; None if the chip or its driver does not report it."""
 
     index: int
     """NVML's, in the order of the PCI bus."""
@@ -129,9 +129,9 @@ class Environment(msgspec.Struct, frozen=True):
     imported: Imported | None = None
     """None of a run that was measured here."""
     server: str = ""
-    """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""
+    """Program and version of the server that was asked, wherever it runs; empty if an engine here ran the model."""
     transformers: str = ""
-    """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty where another engine ran the model."""
+    """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty if another engine ran the model."""
     changes: tuple[str, ...] = ()
     """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""
 

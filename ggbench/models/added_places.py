@@ -88,8 +88,8 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
     """Find the models of a folder or a file, remember it, and return them.
 
     A place whose files are all in others is not remembered; one that has all files of others replaces them. Raises
-    BadFile where there is nothing to measure, for a tree with too many folders and for what cannot be read, and
-    UsageError where the config folder cannot be written.
+    BadFile if there is nothing to measure, for a tree with too many folders and for unreadable files, and
+    UsageError if the config folder cannot be written.
     """
     from ggbench.models.disk import models_in_place, path_argument
 
@@ -111,7 +111,7 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
 
 
 def forget_place(path: Path) -> None:
-    """Forget a place; its files stay. Raises UsageError where the config folder cannot be written."""
+    """Forget a place; its files stay. Raises UsageError if the config folder cannot be written."""
     _remember([place for place in remembered_places() if place != path])
 
 
@@ -153,14 +153,14 @@ def remembered_servers() -> tuple[str, ...]:
 
 
 def add_server(base_url: str) -> None:
-    """Remember a server's base URL. Raises UsageError where the config folder cannot be written."""
+    """Remember a server's base URL. Raises UsageError if the config folder cannot be written."""
     known = _read()
     if base_url not in known.servers:
         _write(_Remembered(known.places, (*known.servers, base_url)))
 
 
 def forget_server(base_url: str) -> None:
-    """Forget a server. Raises UsageError where the config folder cannot be written."""
+    """Forget a server. Raises UsageError if the config folder cannot be written."""
     known = _read()
     _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
 

@@ -163,7 +163,7 @@ class _Entry(msgspec.Struct, frozen=True):
         return self if base is None else msgspec.structs.replace(self, values={**base.values, **self.values})
 
     def fail(self, key: str, what: str) -> NoReturn:
-        """Raise UsageError at a key's line, or at the header's where the key is absent."""
+        """Raise UsageError at a key's line, or at the header's if the key is absent."""
         places = ((self.number, key), (self.number, ""), (-1, "model"))
         self.file.fail(what, next((self.file.lines[place] for place in places if place in self.file.lines), None))
 

@@ -38,16 +38,16 @@ class LocalModel(msgspec.Struct, frozen=True):
     """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
     model: str
     """MODEL argument: `org/name` or `twin:<id>` (with the quant), else the file's path with `~` for home. Input for
-    `catalog.selector`, so not sanitized; empty where there is no file.
+    `catalog.selector`, so not sanitized; empty without a file.
     """
     quant: str | None
     """Lower case; None where neither the names nor the leading metadata contain it."""
     paths: tuple[Path, ...]
-    """The file, or the existing shards; empty where there is no file."""
+    """The file, or the existing shards; empty without a file."""
     file_bytes: int | None
     """Total size; None without a file."""
     architecture: str | None = None
-    """Printable; None where the header lacks it or cannot be read."""
+    """Printable; None if the header lacks it or cannot be read."""
     n_ctx_train: int | None = None
     is_twin: bool = False
     n_missing: int = 0
@@ -59,7 +59,7 @@ class LocalModel(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """MODEL, and QUANT where MODEL alone is ambiguous; not quoted for a shell. Empty where there is no file."""
+        """MODEL, and QUANT if MODEL alone is ambiguous; not quoted for a shell. Empty without a file."""
         if not self.paths:
             return ()
         return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
@@ -73,7 +73,7 @@ class LocalModel(msgspec.Struct, frozen=True):
 def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
     """Return the models of every store and of `dirs`, by store and name, largest quant first.
 
-    A file reachable under several names is listed once, where it is found first. Never raises for file system errors.
+    A file reachable under several names is listed once, in the first place. Never raises for file system errors.
     `stores` defaults to `find_model_stores()`.
     """
     stores = find_model_stores() if stores is None else stores
@@ -214,5 +214,5 @@ def path_argument(path: Path) -> str:
     """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"
-    text, home = str(path), os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
+    text, home = str(path), os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises without one
     return f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text

@@ -134,7 +134,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
 
 def read_folder(folder: Path) -> Iterator[FolderEntry]:
-    """Yield every GGUF in and below a folder by name, sidecars included. Raises BadFile where there is none."""
+    """Yield every GGUF in and below a folder by name, sidecars included. Raises BadFile if there is none."""
     try:
         variants, is_truncated = variants_in(folder, with_sidecars=True)
     except OSError as error:

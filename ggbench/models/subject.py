@@ -14,7 +14,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """Where the weights come from: `file`, `hub`, `twin` (true shape, no trained weights), `catalog`, `endpoint`."""
     file: str = ""
-    """Absolute path of the file or its first shard; empty where there is none."""
+    """Absolute path of the file or its first shard; empty without one."""
     file_bytes: int | None = None
     """Over all shards."""
     header_sha256: str = ""

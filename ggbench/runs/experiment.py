@@ -38,7 +38,7 @@ class Concluded(msgspec.Struct, frozen=True):
 
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
-    """One line for people; empty where there is nothing to explain."""
+    """One line for the user; empty if there is nothing to explain."""
 
 
 Conclusion: TypeAlias = "Concluded | Ending"
@@ -54,7 +54,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
     text: str
     """In a line for people: the changes, and what they gain."""
     stale: tuple[str, ...] = ()
-    """What has changed since, each in a few words; empty where it holds."""
+    """What has changed since, each in a few words; empty if it holds."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
@@ -96,9 +96,9 @@ class Experiment(abc.ABC):
     measures_speed: ClassVar[bool] = True
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
-    """Why it cannot measure what a server runs, in one line; empty where it can."""
+    """Why it cannot measure what a server runs, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure what an engine loads from something else, in one line; empty where it can."""
+    """Why it cannot measure what an engine loads from something else, in one line; empty if it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -123,8 +123,7 @@ class Experiment(abc.ABC):
         if self.needs_gguf:
             others = [f"{package.NOUN}s of {package.PROGRAM}" for _, package in own_models()]
             raise UsageError(
-                f"{self.kind} needs a GGUF: {self.needs_gguf}",
-                f"{in_words(MEASURE_OWN)} measure {in_words(others)}",
+                f"{self.kind} needs a GGUF: {self.needs_gguf}", f"{in_words(MEASURE_OWN)} measure {in_words(others)}"
             )
 
     @abc.abstractmethod
@@ -133,7 +132,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, recording: Recording) -> Result | None:
-        """The result of what was recorded, live and of a run that was killed; None where nothing was measured."""
+        """Return the result of what was recorded, live or by a killed run; None if nothing was measured."""
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
@@ -179,7 +178,7 @@ class Job(msgspec.Struct, frozen=True):
     setup: EngineConfig
     settings: Settings
     base: Base | None = None
-    """None where the experiment compares with nothing."""
+    """None if the experiment compares with nothing."""
 
     def __post_init__(self) -> None:
         self.experiment.check(self.setup, self.settings)

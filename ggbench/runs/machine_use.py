@@ -1,4 +1,4 @@
-"""What the machine readings beside a run say: how its GPUs were used, and what changed in the machine meanwhile.
+"""What the readings taken during a run say: how its GPUs were used, and what changed in the machine meanwhile.
 
 An idle GPU lowers its clocks, so only readings within the timed spans count.
 """
@@ -63,7 +63,7 @@ def summarize_gpus(
 
 
 def throttled(use: GpuUse | None) -> str:
-    """Return why the GPUs' clocks were reduced during the run, in one line; empty where they were not."""
+    """Return why the GPUs' clocks were reduced during the run, in one line; empty if they were not."""
     throttling = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
     if use is None or not throttling:
         return ""

@@ -41,7 +41,7 @@ class Working(msgspec.Struct, frozen=True):
     subject: object = None
     """What a live view may draw of it, such as the question that a probe asks."""
     left_s: float | None = None
-    """Seconds that it still takes, estimated; None where that is unknown."""
+    """Seconds that it still takes, estimated; None if unknown."""
 
     @property
     def is_bytes(self) -> bool:
@@ -56,7 +56,7 @@ class ModelReady(msgspec.Struct, frozen=True):
     run_id: int | None
     """None if nothing is stored."""
     limit: DecodeLimit | None = None
-    """What the memory that the weights lie in allows; None where it is unknown."""
+    """What the memory that the weights lie in allows; None if unknown."""
 
 
 class SamplesTimed(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class PointMeasured(msgspec.Struct, frozen=True):
     """One thing was measured or answered: a prompt, a probe."""
 
     text: str
-    """One line for people; empty for what is too small to mention."""
+    """One line for the user; empty for what is too small to mention."""
     observation: object
     """The record of it."""
     context: object = None

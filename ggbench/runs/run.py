@@ -31,7 +31,7 @@ class Settings:
 
     @property
     def n_ctx_needed(self) -> int | None:
-        """Tokens that the run puts into the KV cache at most; None where that is not known before."""
+        """Tokens that the run puts into the KV cache at most; None if that is not known before."""
         return None
 
 
@@ -42,7 +42,7 @@ class Result:
     """
 
     no_one_memory: ClassVar[str] = ""
-    """Why what the run took is not the memory of one context, in a few words; empty where it is."""
+    """Why what the run took is not the memory of one context, in a few words; empty if it is."""
 
     __slots__ = ()
 
@@ -60,9 +60,9 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     limit: DecodeLimit | None = None
     """Set by the memory that holds the weights; None if its bandwidth, or what a token reads, is unknown."""
     unsteady: str = ""
-    """Why the samples should not be trusted; empty where the machine was steady."""
+    """Why the samples should not be trusted; empty if the machine was steady."""
     serving: ServingFigures | None = None
-    """How a server answered; None where an engine on this machine ran the model."""
+    """How a server answered; None if an engine on this machine ran the model."""
 
     @property
     def w_ratio(self) -> float | None:
@@ -94,15 +94,15 @@ class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
     """A result with the largest context that works."""
 
     max_n_ctx: int | None = None
-    """The largest that passed; None where not one did."""
+    """The largest that passed; None if not one did."""
     first_fail_n_ctx: int | None = None
-    """256 above `max_n_ctx`; None where the ceiling was reached instead."""
+    """256 above `max_n_ctx`; None if the ceiling was reached instead."""
     verified_by_decode: bool = False
     """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
 
     @property
     def budget_bytes(self) -> int | None:
-        """What weights and context could take; None where that is unknown."""
+        """What weights and context could take; None if unknown."""
         return None
 
 
@@ -115,7 +115,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     setup: EngineConfig
     settings: Settings
     environment: Environment | None = None
-    """None where no engine was ever ready, or an older ggbench wrote what this one cannot read."""
+    """None if no engine was ever ready, or an older ggbench wrote what this one cannot read."""
     command: str = ""
     """The command line that reproduces the run."""
     started_at: str = ""
@@ -132,13 +132,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Why it did not complete, in one line."""
     memory: Memory = field(default_factory=Memory)
     gpu_use: GpuUse | None = None
-    """None where no GPU was used, or nothing was read of one."""
+    """None if no GPU was used, or nothing was read of one."""
     result: Result | None = None
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     finished_at: str | None = None
     """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
     run_id: int | None = None
-    """In the store; None where the run is not kept."""
+    """In the store; None if the run is not kept."""
 
     @property
     def subject(self) -> Subject:

@@ -79,7 +79,7 @@ class RunContext(msgspec.Struct, frozen=True):
     reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:
-        """The bandwidth that bounds a decode from these buffers; None where weights lie in memories of two speeds."""
+        """The bandwidth that bounds a decode from these buffers; None if weights lie in memories of two speeds."""
         if self.given_bandwidth is not None:
             return self.given_bandwidth
         on_gpu = [buffers.device for buffers in allocated.buffers if buffers.weight_bytes and not buffers.is_host]
@@ -320,7 +320,7 @@ def _series_of(series: str, seq: int | None) -> str:
 
 
 def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> Subject:
-    """The subject as its header describes it; what is known without one where there is no file."""
+    """Return the subject as the file's header describes it, or what is known without a file."""
     if file is None:
         return target.subject
     return replace(

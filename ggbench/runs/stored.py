@@ -38,7 +38,7 @@ _OBSERVED: tuple[type, ...] = (
 
 
 def head_of(stored: StoredRun) -> RunHead:
-    """How a run began. Raises StoreError where its setup or settings cannot be read by this ggbench."""
+    """How a run began. Raises StoreError if its setup or settings cannot be read by this ggbench."""
     experiment = experiment_of(stored.kind)
     setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).CONFIG)
     settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)

@@ -37,7 +37,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
         return self.runs[0]
 
     def result(self, kind: type[_R]) -> _R | None:
-        """The first result of that type; None where no run has one."""
+        """The first result of that type; None if no run has one."""
         return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
 
     @property
@@ -70,7 +70,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def unsteady(self) -> str:
-        """Why what was timed should not be trusted; empty where the machine was steady."""
+        """Why what was timed should not be trusted; empty if the machine was steady."""
         if self.decode:
             return self.decode.unsteady
         return "; ".join(self.environment.changes) if self.environment else ""
@@ -89,7 +89,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def serving(self) -> ServingFigures | None:
-        """How a server answered; None where an engine on this machine ran the model."""
+        """How a server answered; None if an engine on this machine ran the model."""
         found = self.decode or self.result(PromptTimings)
         return found.serving if found else None
 
@@ -122,7 +122,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def max_n_ctx(self) -> int | None:
-        """The largest context that works, of a search that ended as planned; None where none was found."""
+        """The largest context that works, of a search that ended as planned; None if none was found."""
         search = self._search
         return self.context.max_n_ctx if self.context and search and search.is_complete else None
 

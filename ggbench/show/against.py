@@ -203,8 +203,8 @@ def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
 
 
 _CAPTION = (
-    "file: GB of 10^9, and the published one over yours; memory: GB as printed, and as 2^30 less your weights: cache, "
-    "buffers and what the program itself takes"
+    "file: in GB of 10^9; off by: the published file over yours; beyond weights: the published memory, its GB taken as "
+    "2^30, minus your weights: cache, buffers and the program itself"
 )
 
 

@@ -98,14 +98,9 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, list | tuple):
         return [anonymous(each) for each in value]
     if isinstance(value, dict):
-        return {
-            name: None
-            if name in _IDENTIFYING
-            else each
-            if isinstance(each, str) and name in _bytes_fields()
-            else anonymous(each)
-            for name, each in value.items()
-        }
+        found = {name: None if name in _IDENTIFYING else each for name, each in value.items()}
+        kept = {name: each for name, each in found.items() if name in _bytes_fields() and isinstance(each, str)}
+        return {name: anonymous(each) for name, each in found.items()} | kept
     return value
 
 

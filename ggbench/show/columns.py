@@ -56,6 +56,11 @@ class Column(msgspec.Struct, frozen=True):
     after: str = "bandwidth_bytes_per_s"
     """Key of the column that it follows, if an experiment adds it."""
 
+    @property
+    def title(self) -> str:
+        """Return the header with its unit: `W [tokens/ms]`."""
+        return f"{self.header} [{self.unit}]" if self.unit else self.header
+
 
 def note(summary: QuantSummary) -> str:
     """Return what to know before trusting the row: why it did not complete, else what it lacks."""
@@ -344,7 +349,7 @@ def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
     columns = [all_columns()[key] for key in keys]
     lines = [
-        [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
+        [markdown_escaped(column.title) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],
         *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
     ]

@@ -1,6 +1,7 @@
-"""JSON documents, each declared once as shapes whose fields know their values, types and meanings. From one declaration
-come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields that come from a
-record have its types and docstrings.
+"""JSON documents, each declared once as shapes whose fields know their values, types and meanings.
+
+From one declaration come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields
+that come from a record have its types and docstrings.
 """
 
 from __future__ import annotations
@@ -208,16 +209,18 @@ def schema_of(document: Document) -> Json:
 
 
 def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
-    """Return JSON of this shape as an object with its fields, None for a missing one. `dec_hook` is msgspec's. Raises
-    msgspec.ValidationError for wrong types.
+    """Return JSON of this shape as an object with its fields, None for a missing one.
+
+    `dec_hook` is msgspec's. Raises msgspec.ValidationError for wrong types.
     """
     return msgspec.convert(content, _Types(has_texts=False).of(shape), dec_hook=dec_hook)
 
 
 def record_of(shape: Shape, found: object, record: type[_Record], **members: object) -> _Record:
-    """Return the record whose members are fields of the shape, from what `read_object` returned. A null becomes the
-    default of a member that cannot be None. Raises TypeError for a missing member without a default, and whatever the
-    record raises.
+    """Return the record whose members are fields of the shape, from what `read_object` returned.
+
+    A null becomes the default of a member that cannot be None. Raises TypeError for a missing member without a default,
+    and whatever the record raises.
     """
     hints = get_type_hints(record)
     known = {

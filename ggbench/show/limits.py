@@ -162,8 +162,9 @@ _POINTS = 640
 
 
 def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
-    """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes. Only rows
-    with the first row's batch size are drawn.
+    """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes.
+
+    Only rows with the first row's batch size are drawn.
     """
     import numpy as np
 

@@ -119,8 +119,8 @@ def again_line(command: str, *, folded: bool) -> list[Text]:
 
 
 _CLOCKS = {
-    "server": "the server's own, for each token: its sampling included, the network not",
-    "client": "this program's, as tokens arrive: sampling, the server's queue and the network included",
+    "server": "the server's own, for each token: includes its sampling, not the network",
+    "client": "this program's, as tokens arrive: includes sampling, the server's queue and the network",
     "engine": "",
 }
 
@@ -174,9 +174,9 @@ def _chunks(serving: ServingFigures) -> str:
     if not serving.n_tokens_together:
         return ""
     share = serving.n_tokens_together / max(1, serving.n_tokens)
-    count = f"{format_count(serving.n_tokens_together)} of {format_count(serving.n_tokens)} tokens came several at once"
+    n_together, n_tokens = format_count(serving.n_tokens_together), format_count(serving.n_tokens)
     what = "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
-    return f"{count}, {what}"
+    return f"{n_together} of {n_tokens} tokens arrived together with others, {what}"
 
 
 def source_line(summaries: Sequence[QuantSummary]) -> str:

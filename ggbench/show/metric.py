@@ -217,8 +217,9 @@ _SPEED = estimated(
     ),
     reader("latency.tok_s_ci95"),
 )
-W = metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True)
-W = estimated(W, reader("fit.w_ci95"))
+W = estimated(
+    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
+)
 B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
 MEMORY = Metric(
     "memory_bytes",
@@ -258,8 +259,9 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at depths up to what any of these runs reached, and at the next one. Figures beyond a run's reach
-    follow from its line and have a tilde. Raises StoreError for an unknown kind.
+    """Return tokens/s at depths up to what any of these runs reached, and at the next one.
+
+    Figures beyond a run's reach follow from its line and have a tilde. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:

@@ -47,8 +47,9 @@ def quant_name(subject: Subject) -> str:
 
 
 def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return the shortest name of each model that, with the quant, distinguishes all files. Printable. Models of the
-    same name get a longer one together: with folders in front, or the file's whole name.
+    """Return the shortest name of each model that, with the quant, distinguishes all files. Printable.
+
+    Models of the same name get a longer one together: with folders in front, or the file's path.
     """
     names = [model_name(subject) for subject in subjects]
     groups: dict[str, list[int]] = {}

@@ -36,8 +36,9 @@ _MOST_SOURCES = 4
 def plan_report(
     budget: Budget, config: LlamaConfig | None, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
-    """Return facts, the table, and what would help if a quant does not fit. `config` is None for a checkpoint, which is
-    not llama.cpp's.
+    """Return facts, the table, and what would help if a quant does not fit.
+
+    `config` is None for a checkpoint, which is not llama.cpp's.
     """
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
@@ -186,7 +187,7 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: where the weights lie; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: where the weights are; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
@@ -223,7 +224,7 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
 
 
 COSTS: Mapping[ChangeKind, str] = {
-    "close programs": "nothing of the model",
+    "close programs": "nothing for the model",
     "n_ubatch": "slower prompts",
     "flash attention": "nothing",
     "KV q8_0": "a little quality",

@@ -51,8 +51,9 @@ Cell = tuple[int, int, str]
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The area between two axes, in characters of two by four dots. The TUI draws a live plot from it several times a
-    second, next to a decode on every core.
+    """The area between two axes, in characters of two by four dots.
+
+    The TUI draws a live plot from it several times a second, next to a decode on every core.
     """
 
     x: Axis
@@ -152,9 +153,11 @@ def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legen
 
 
 def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
-    """Return rows of text with their ink. Values are drawn as dots with paler errors or single steps behind them, the
-    fit as dashes with the curve's letter, the limit as points, and marks over all. The y axis ends a tenth above 99.5 %
-    of the steps; slower ones are marked at the top.
+    """Return rows of text with their ink.
+
+    Values are drawn as dots with paler errors or single steps behind them, the fit as dashes with the curve's letter,
+    the limit as points, and marks over all. The y axis ends a tenth above 99.5 % of the steps; slower ones are marked
+    at the top.
     """
     curves = sorted(
         ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed

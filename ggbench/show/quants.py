@@ -107,7 +107,7 @@ def _model(summary: QuantSummary) -> Facts:
         ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("parameters", parameters if subject.n_params is not None else ""),
-        ("quant", "by the model's name alone; the server does not say" if subject.is_quant_from_name else ""),
+        ("quant", "taken from the model's name; the server does not report it" if subject.is_quant_from_name else ""),
         ("context", ", ".join(context)),
         ("max n_ctx", f"{format_count(summary.max_n_ctx)} tokens, {proof}" if summary.max_n_ctx is not None else ""),
     ]

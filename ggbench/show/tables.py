@@ -41,8 +41,9 @@ class CaptionedTable(Table):
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> CaptionedTable:
-    """Return a table with a line under the header as its only rule, so that it reads without colour. `columns` are
-    headers, with the unit after a line break, and their alignment as in `add_column`.
+    """Return a table with a line under the header as its only rule, so that it reads without colour.
+
+    `columns` are headers, with the unit after a line break, and their alignment as in `add_column`.
     """
     table = CaptionedTable(
         title=Text(sanitize(title), style="bold") if title else None,

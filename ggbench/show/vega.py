@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -90,29 +90,27 @@ class Drawing(msgspec.Struct, frozen=True):
 
 def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
     """Return the Vega-Lite specification of a chart, which must not be empty."""
-    if isinstance(chart, Figure):
-        spec = _curves(chart, drawing)
-    elif isinstance(chart, BarChart):
-        spec = _bars(chart, drawing)
-    elif isinstance(chart, StackChart):
-        spec = _stack(chart, drawing)
-    else:
-        spec = _points(chart, drawing)
-    has_rows = isinstance(chart, (BarChart, StackChart))
-    labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
-    look = drawing.look
+    labels_by_run = labels_of
+    match chart:
+        case Figure():
+            spec = _curves(chart, drawing)
+        case BarChart():
+            spec, labels_by_run = _bars(chart, drawing), _wrapped_labels
+        case StackChart():
+            spec, labels_by_run = _stack(chart, drawing), _wrapped_labels
+        case PointChart():
+            spec = _points(chart, drawing)
+    labels = {str(run): text for run, text in labels_by_run(chart, drawing.names).items()}
+    is_interactive, look = drawing.is_interactive, drawing.look
     spec |= {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": look.page or "transparent",
-        "width": "container" if drawing.is_interactive else _WIDTH,
-        "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
-        "params": [
-            {"name": "hidden", "value": []},
-            {"name": "labels", "value": {str(run): text for run, text in labels.items()}},
-        ],
+        "width": "container" if is_interactive else _WIDTH,
+        "autosize": {"type": "fit-x" if is_interactive else "pad", "contains": "padding"},
+        "params": [{"name": "hidden", "value": []}, {"name": "labels", "value": labels}],
         "config": _config(look),
     }
-    if not drawing.is_interactive:
+    if not is_interactive:
         subtitle = {"subtitle": [drawing.source], "subtitlePadding": 6} if drawing.source else {}
         spec["title"] = {"text": title_of(chart), "anchor": "start", "offset": 12, **subtitle}
         spec["padding"] = 14
@@ -280,7 +278,7 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
     return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
 
 
-class _RunRows(msgspec.Struct, frozen=True):
+class _RunRows(NamedTuple):
     """A row for each run: its name in one or more lines, and its bar below."""
 
     y: Spec

@@ -88,11 +88,13 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
-    """Decoding at one position, as fast as the memory lets it."""
+    """The best speed of decoding at one position."""
 
     n: int
     latency_ms: float
+    """Latency of one step of the batch."""
     tok_s: float
+    """Throughput over all sequences of the batch."""
     fits: bool | None
     """Whether a context of n tokens fits; None if that is unknown."""
 

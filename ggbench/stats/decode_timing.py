@@ -28,7 +28,7 @@ class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
-    """None where what a token reads does not grow with the context."""
+    """None if what a token reads does not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
@@ -39,7 +39,7 @@ class LineFit(msgspec.Struct, frozen=True):
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens until one takes 1 ms longer; None where the slope does not differ from zero."""
+    """Tokens until one takes 1 ms longer; None if the slope does not differ from zero."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None
@@ -47,9 +47,9 @@ class LineFit(msgspec.Struct, frozen=True):
     b_ci95: tuple[float, float] | None
     """95 % interval of B, cut off at zero; without `b_ms`, B is "< upper end". None: too few samples."""
     r2: float | None
-    """Share of the variance that the line explains; None where the samples do not vary."""
+    """Share of the variance that the line explains; None if the samples do not vary."""
     robust_w_tokens_per_ms: float | None
-    """W from a Theil-Sen slope, to cross-check; None where that slope is not positive."""
+    """W from a Theil-Sen slope, to cross-check; None if that slope is not positive."""
 
     @property
     def is_flat(self) -> bool:
@@ -58,14 +58,14 @@ class LineFit(msgspec.Struct, frozen=True):
 
 
 def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return the measured W over the limit's; 1.0 is the physical limit. None where either is unknown."""
+    """Return the measured W over the limit's; 1.0 is the physical limit. None if either is unknown."""
     if fit is None or fit.w_tokens_per_ms is None or limit is None or limit.w_tokens_per_ms is None:
         return None
     return fit.w_tokens_per_ms / limit.w_tokens_per_ms
 
 
 def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return the limit's B over the measured; 1.0 is the physical limit. None where either is unknown."""
+    """Return the limit's B over the measured; 1.0 is the physical limit. None if either is unknown."""
     return None if fit is None or fit.b_ms is None or limit is None else limit.b_ms / fit.b_ms
 
 
@@ -73,13 +73,13 @@ class LatencySummary(msgspec.Struct, frozen=True):
     """Percentiles and rate of the timed steps."""
 
     p50_ms: float | None
-    """None where single steps were not timed, as in an imported run; so are the next two."""
+    """None if single steps were not timed, as in an imported run; so are the next two."""
     p95_ms: float | None
     p99_ms: float | None
     tok_s: float
     """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
     sample_p50_ms: float | None
-    """Median time of the sampler for one token; None where it was not timed."""
+    """Median time of the sampler for one token; None if it was not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
     """95 % interval, unbounded where the upper end is None. None: below 64 samples, or an earlier ggbench's run."""
 
@@ -202,7 +202,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
     n_tokens_together: int = 0
     """Tokens that came with others in one chunk."""
     server_prompt_ns: int | None = None
-    """Time on the server's own clock, like `server_gen_ns`; None where it has none."""
+    """Time on the server's own clock, like `server_gen_ns`; None if it has none."""
     server_gen_ns: int | None = None
     jitter_ns: float | None = None
     """Standard deviation of what arrival adds to a step of the server's own clock; None without such a clock."""

@@ -17,7 +17,7 @@ _LARGEST_EXPONENT = 700.0
 def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interval) -> Interval:
     """Return the interval of `one / other`, two independent positive estimates, from their own intervals.
 
-    An end is infinite where the interval of `other` reaches zero, and 0 where that of `one` does. Source: the method of
+    An end is infinite if the interval of `other` reaches zero, and 0 if that of `one` does. Source: the method of
     variance estimates recovery on the logarithms, G. Y. Zou and A. Donner, Statistics in Medicine 27 (2008) 1693.
     """
     ratio = math.log(one / other)
@@ -35,7 +35,7 @@ def difference_interval(one: float, one_ci: Interval, other: float, other_ci: In
 
 
 def log_ratio(more: float, less: float) -> float:
-    """Return ln(more / less); infinite where `less` is not positive or `more` is infinite."""
+    """Return ln(more / less); infinite if `less` is not positive or `more` is infinite."""
     return math.log(more / less) if less > 0 and math.isfinite(more) else math.inf
 
 

@@ -81,7 +81,7 @@ class Moments(msgspec.Struct, frozen=True):
 
     @property
     def slope(self) -> float:
-        """Slope of the least-squares line; 0 where x does not vary."""
+        """Slope of the least-squares line; 0 if x does not vary."""
         return self.sxy / self.sxx if self.sxx > 0 else 0.0
 
     @property
@@ -90,7 +90,7 @@ class Moments(msgspec.Struct, frozen=True):
 
     @property
     def r2(self) -> float | None:
-        """Share of the variance of y explained by the line; None where x or y does not vary."""
+        """Share of the variance of y explained by the line; None if x or y does not vary."""
         return min(1.0, self.sxy / self.sxx * self.sxy / self.syy) if self.sxx > 0 and self.syy > 0 else None
 
 
@@ -118,7 +118,7 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     """Fit latency(n) = (n - 1) / W + B by least squares, with 95 % intervals; None without a finite sample.
 
     `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
-    new one begins where n does not increase. Raises ValueError where the arrays differ in length.
+    new one begins where n does not increase. Raises ValueError if the arrays differ in length.
 
     The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.samples`
     describes along the 4 directions that the 5 slowest cosines span besides the line. A drift as long as the run is
@@ -180,7 +180,7 @@ def fewest_samples(first_position: int) -> int:
 
 
 def theil_sen(x: Floats, y: Floats) -> float | None:
-    """Return the median of the slopes between all pairs of points; None where no two points differ in x.
+    """Return the median of the slopes between all pairs of points; None if no two points differ in x.
 
     Source: Sen (1968), "Estimates of the regression coefficient based on Kendall's tau", JASA 63.
     """

@@ -44,7 +44,7 @@ class Repetition(NamedTuple):
 def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[Repetition]:
     """Split concatenated samples into repetitions: a new one begins wherever the position does not increase.
 
-    Non-finite samples are dropped. Raises ValueError where the arrays are not one-dimensional and equally long.
+    Non-finite samples are dropped. Raises ValueError if the arrays are not one-dimensional and equally long.
     """
     positions = np.asarray(position, dtype=np.float64)
     steps_ms = np.asarray(step_ns, dtype=np.float64) * 1e-6

@@ -38,7 +38,7 @@ def summarize(
     """Return p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
 
     `position` is 1-based; `step_ns` are the decode steps and `sample_ns` the sampler's times, both in ns; non-finite
-    values are dropped; repetitions are concatenated, as for `fit_line`. None where no time was measured.
+    values are dropped; repetitions are concatenated, as for `fit_line`. None if no time was measured.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
@@ -87,7 +87,7 @@ def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] |
     Latency climbs on a ramp or in stairs of 256 cells: what the two explain is removed from each repetition, and the
     rest is stationary noise of unknown correlation, measured as `ggbench.stats.samples` describes. Where repetitions
     differ by more than their noise, the excess widens the interval. What differs between one run and the next, such as
-    clocks, shows only in repetitions. None where no repetition has 64 samples.
+    clocks, shows only in repetitions. None if no repetition has 64 samples.
     """
     steps_ms = np.concatenate([each.step_ms for each in repetitions])
     lengths = [len(each.step_ms) for each in repetitions]
@@ -171,13 +171,13 @@ _SPIKE_TIME = 0.06
 
 
 def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
-    """Return why these samples suggest a disturbed machine, in one line; empty where nothing does.
+    """Return why these samples suggest a disturbed machine, in one line; empty if nothing does.
 
     `position` is 1-based; `step_ns` the latencies in ns; repetitions are concatenated, as for `fit_line`. Detects a
     level that changes by 3 % or more for a part of the run, a second half that deviates as much from the line through
     the first, steps over twice the median of their neighbours that are more than 1 % of all or take more than 6 % of
     the time, and repetitions 5 % apart. A change must be significant, so below about 750 samples only the last two are
-    checked. A steady drift over the whole run appears as a slope and cannot be detected. Raises ValueError where the
+    checked. A steady drift over the whole run appears as a slope and cannot be detected. Raises ValueError if the
     arrays differ in length.
     """
     repetitions = split_repetitions(position, step_ns)

@@ -155,10 +155,10 @@ class RunSpeed(msgspec.Struct, frozen=True):
     step_ms: tuple[tuple[int, Expected], ...] = ()
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     reach: int | None = None
-    """The last position that was measured, or forecast; None where no step was."""
+    """The last position that was measured, or forecast; None if no step was."""
     is_steady: bool = True
     rates: tuple[float, float] | None = None
-    """Bytes/s at which weights and KV cache were read; None where its limit or its line is not known."""
+    """Bytes/s at which weights and KV cache were read; None if its limit or its line is not known."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:

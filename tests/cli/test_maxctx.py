@@ -48,7 +48,7 @@ def searching(machine: FakeMachine) -> FakeMachine:
 
 
 def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--beyond-train", "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["schema"] == "ggbench.maxctx/1"
@@ -61,6 +61,20 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
         assert {"n_ctx", "kind", "outcome", "seconds", "kv_bytes", "compute_bytes"} <= set(probe)
     assert f"n_ctx {EDGE:,} decodes at its far end" in ran.err
     assert f"n_ctx {EDGE + 256:,} does not load: out of memory" in ran.err
+
+
+def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
+    ggbench: Run, searching: FakeMachine, tiny_twin: Path
+) -> None:
+    words = ("maxctx", tiny_twin, "--memory-limit", "100MiB")
+    found = ggbench(*words, "--json").json
+    assert (found["max_n_ctx"], found["first_fail_n_ctx"], found["verified_by_decode"]) == (4096, None, True)
+    (warning,) = found["warnings"]
+    planned = f"{found['planned_n_ctx']:,}"
+    assert warning == (
+        f"the search ended at the 4,096 tokens that the model was trained on; about {planned} would fit: --beyond-train"
+    )
+    assert ggbench(*words, "-c", 6000, "--json").json["max_n_ctx"] == 5888, "an n_ctx that is asked for is the ceiling"
 
 
 def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
@@ -80,12 +94,12 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
 def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
-    ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB")
+    ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB", "--beyond-train")
     assert ran.code == 0, ran.err
     assert "8,192" in ran.out
     assert "theory" in ran.out
     assert "q4_0" in ran.out
-    rows = {row["quant"]: row for row in ggbench("maxctx", tmp_path, "--all", "--json").json["rows"]}
+    rows = {row["quant"]: row for row in ggbench("maxctx", tmp_path, "--all", "--beyond-train", "--json").json["rows"]}
     assert rows["q8_0"]["max_n_ctx"] == EDGE
     assert rows["q4_0"]["reason"]
 
@@ -115,7 +129,7 @@ def test_what_is_planned_is_what_plan_prints(ggbench: Run, tmp_path: Path, shape
 
 @pytest.mark.llama
 def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-t", "1", "--json")
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--beyond-train", "-t", "1", "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["first_fail_n_ctx"] - found["max_n_ctx"] == 256
@@ -126,7 +140,7 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--beyond-train", "--json")
     run_id = ran.json["run_id"]
 
     listed = ggbench("results")

@@ -19,7 +19,7 @@ MEASURED = {
     "decode --repeat": ("-n", "50", "--repeat", "2"),
     "prefill": ("--lengths", "64,512"),
     "speed": ("--inputs", "1", "-n", "8", "--batch", "1", "--within", "5s"),
-    "maxctx": ("--memory-limit", "200MiB", "--cap-train", "--no-prove"),
+    "maxctx": ("--memory-limit", "200MiB", "--no-prove"),
     "bench": ("-n", "100", "--plot"),
     "forecast": (),
 }

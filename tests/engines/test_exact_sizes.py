@@ -38,7 +38,6 @@ def test_a_cache_is_cells_times_rows_and_an_output_buffer_the_logits() -> None:
 
 @pytest.mark.parametrize("left_out", ["n_embd_k_gqa", "n_embd_v_gqa", "K (f16)"])
 def test_without_what_it_is_made_of_a_cache_keeps_its_digits(left_out: str) -> None:
-    """An older or newer llama.cpp that words a line otherwise."""
     lines = [line.replace(left_out, "?") for line in SMOLLM2]
     allocated = parse_allocations(lines, PLACES)
     assert allocated.cache_bytes == allocated.total("kv_bytes") == round(5.62 * MIB)
@@ -76,7 +75,6 @@ def test_two_devices_share_a_cache() -> None:
 def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
     tiny_twin: Path, types: tuple[str, str], dry: bool
 ) -> None:
-    """At a length whose size is no whole MiB."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     setup = LlamaConfig(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
     *events, ending = (engine.estimate_memory if dry else engine.open)(Source(tiny_twin), setup)

@@ -92,7 +92,6 @@ def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_ballast_that_cannot_be_allocated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the limit would be a wish."""
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))
     with pytest.raises(LimitFailed, match="GPU memory"):
         memory.shrink(8 * GIB, 0)

@@ -130,7 +130,7 @@ def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncod
 
 
 class OtherSetup(EngineConfig):
-    """Another engine's."""
+    pass
 
 
 @pytest.mark.parametrize(("source", "setup"), [(Source(), SETUP), (FILE, OtherSetup())])

@@ -88,5 +88,4 @@ def test_the_size_of_an_allocation_that_failed(line: str, n_bytes: int | None) -
     ],
 )
 def test_the_cause_of_a_crash_is_not_the_end_of_a_backtrace(name: str, cause: str) -> None:
-    """What follows it says where in llama.cpp's source that was."""
     assert crash_cause(lines_of(name)) == cause

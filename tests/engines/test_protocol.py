@@ -95,7 +95,6 @@ class Unknown(Workload, frozen=True, tag="unknown_to_this_one"):
     ids=["unknown workload", "wrong field", "missing field", "unknown request", "garbage"],
 )  # fmt: skip
 def test_what_is_no_request_is_a_decode_error(line: bytes) -> None:
-    """The worker ends on it instead of guessing."""
     with pytest.raises(msgspec.DecodeError):
         DECODER.decode(line)
 

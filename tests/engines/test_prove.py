@@ -92,7 +92,7 @@ def test_threads_take_nothing_of_a_limit(worker: WorkerProcess, tiny_twin: Path,
 
 
 def test_what_was_missing_is_reported(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """By the size of the first allocation that failed and what was left at that moment, so it grows with n_ctx."""
+    """The size of the first failed allocation, less what was left then, grows with n_ctx."""
     load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=100 * MIB))
     missing = []
     for n_ctx in (1 << 17, 1 << 18):

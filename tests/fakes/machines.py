@@ -36,7 +36,7 @@ SOUND = Checkup(
     os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
     llama=LlamaBuild(
         llama_cpp_python="0.3.36", llama_cpp="0.5.0", commit="0c1e570",
-        features=(("CPU", (("AVX2", "1"), ("AVX512", "1"), ("OPENMP", "1"))),), backends=("CPU",),
+        features={"CPU": {"AVX2": "1", "AVX512": "1", "OPENMP": "1"}}, backends=("CPU",),
         devices=(LlamaDevice("CPU", "AMD EPYC 9B14", "CPU", False),),
     ),
     cpu=CpuState(
@@ -57,7 +57,7 @@ SOUND = Checkup(
 
 CUDA_BUILD = replace(
     SOUND.llama,
-    features=(*SOUND.llama.features, ("CUDA", (("ARCHS", "750,800,860,890"), ("USE_GRAPHS", "1")))),
+    features=SOUND.llama.features | {"CUDA": {"ARCHS": "750,800,860,890", "USE_GRAPHS": "1"}},
     backends=("CUDA", "CPU"),
     devices=(LlamaDevice("CUDA0", GPU.name, "CUDA", True), *SOUND.llama.devices),
     cuda_version=(12, 4),

@@ -117,9 +117,9 @@ def limited(limit_bytes: int = LIMIT) -> LlamaConfig:
 
 
 def search(
-    rig: RunContext, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
+    rig: RunContext, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, beyond_train: bool = True
 ) -> Finished:
-    job = Job(EXPERIMENT, target, setup or limited(), MaxctxSettings(prove=prove, cap_train=cap_train))
+    job = Job(EXPERIMENT, target, setup or limited(), MaxctxSettings(prove=prove, beyond_train=beyond_train))
     *_, finished = run_job(rig, job)
     assert isinstance(finished, Finished)
     return finished

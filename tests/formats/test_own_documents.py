@@ -1,8 +1,11 @@
-"""What commands print with --json, read back: every figure, once, and nothing that is not there."""
+"""Files to import: what commands print with --json, read back with every figure, and files that are refused."""
 
+import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +34,7 @@ from ggbench.experiments.speed.record import (
     SpeedResult,
     SpeedSettings,
 )
-from ggbench.formats.imported_run import Named
+from ggbench.formats.imported_run import STDIN, Named
 from ggbench.formats.importing import keep, read_runs
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -41,6 +44,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Estimate
 from tests.fakes import measured
+from tests.formats.conftest import PEERS
 
 FIT = LineFit(3000, 400.0, (390.0, 411.0), 10.0, (9.5, 10.5), 0.99, 398.0)
 LIMIT = DecodeLimit(610.0, 6.0, 60e9, "measured in a test")
@@ -199,3 +203,46 @@ def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> Non
             run = read_run(store, store.load_run(kept.run_id))
             presenter_of(run.head.kind).documents.value(run)
             presenter_of(run.head.kind).ending(run)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BadFile) as caught:
+        list(read_runs(path, Named()))
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_a_file_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    path.touch()
+    os.truncate(path, 1 << 30)
+
+    assert refusal(path) == "huge.json is larger than 64.0 MiB"
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    pipe, empty = tmp_path / "pipe", tmp_path / "empty"
+    os.mkfifo(pipe)
+    empty.write_text(" \n")
+
+    assert "is a folder" in refusal(tmp_path)
+    assert "there is no file" in refusal(tmp_path / "missing.json")
+    assert "not a regular file" in refusal(pipe)
+    assert "empty is empty" in refusal(empty)
+
+
+def test_binary_content_is_refused(tmp_path: Path) -> None:
+    for name, content, expected in (
+        ("x.gguf", b"GGUF\3\0\0\0" + bytes(64), "no results"),
+        ("x.bin", bytes(range(256)), "no results"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert expected in refusal(path)
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO((PEERS / "llama-bench.json").read_bytes())
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
+
+    assert len(list(read_runs(STDIN, Named()))) == 2

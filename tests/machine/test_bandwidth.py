@@ -60,29 +60,23 @@ def use(
 
 def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, rate(35.5))
-
     measured = cached_bandwidth(2, file=cache)
-
     assert measured.bytes_per_s == 35.5e9
     assert measured.source == f"measured {datetime.date.today().isoformat()} with 2 threads (memcmp)"
 
 
 def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     probe = use(monkeypatch, rate(35.5))
-
     first = cached_bandwidth(2, file=cache)
-
     assert cached_bandwidth(2, file=cache) == first
     assert len(probe.asked) == 1
 
 
 def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14))
-
     first = cached_bandwidth(2, file=cache)
     assert "busy machine" in first.source
     rest = [cached_bandwidth(2, file=cache).bytes_per_s / 1e9 for _ in range(4)]
-
     assert rest == [15, 15, 14, 14]
     assert "busy" not in cached_bandwidth(2, file=cache).source
 
@@ -103,7 +97,6 @@ def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch
     cache.parent.mkdir()
     cache.write_bytes(content)
     use(monkeypatch, rate(35))
-
     assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
     assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
 
@@ -112,7 +105,6 @@ def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch
 def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     cache.parent.mkdir(mode=0o500)
     use(monkeypatch, rate(35))
-
     assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
     assert not cache.exists()
 
@@ -130,9 +122,7 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch, cache: Path, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
 ) -> None:
     probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
-
     cached_bandwidth(2, file=cache)
-
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
     assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["min_bytes"] <= buffer_bytes
@@ -140,17 +130,14 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
 
 def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, OSError(12, "Cannot allocate memory"))
-
     with pytest.raises(DoesNotFit) as caught:
         cached_bandwidth(2, file=cache)
-
     assert "--bandwidth" in caught.value.hint
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_short_probe_reads_at_a_possible_rate(threads: int) -> None:
     rate = probe_reads(threads, buffer_bytes=48 << 20, min_bytes=0, budget_s=0.0)
-
     assert math.isfinite(rate.bytes_per_s)
     assert 1e6 < rate.bytes_per_s < 1e14
     assert 1 <= rate.threads <= threads
@@ -166,7 +153,6 @@ def test_threads_that_share_a_core_are_called_busy() -> None:
         rate = probe_reads(2, buffer_bytes=32 << 20, min_bytes=0, budget_s=0.0)
     finally:
         os.sched_setaffinity(0, allowed)
-
     assert rate.busy
 
 
@@ -183,5 +169,4 @@ def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest
     monkeypatch.setattr(ctypes, "memset", memset)
     with pytest.raises(KeyboardInterrupt):
         probe_reads(1, buffer_bytes=2 << 30, min_bytes=2 << 30, budget_s=0.0)
-
     assert n_touched < (2 << 30) // bandwidth.CHUNK_BYTES // 2

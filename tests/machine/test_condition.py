@@ -37,9 +37,7 @@ def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
             f"{cpus}2/cpufreq/scaling_governor": "performance\n",
         },
     )
-
     state = describe_cpu_state(proc, sysfs, watch_s=0)
-
     assert state.name == "A CPU"
     assert state.instructions == {"fpu", "avx2", "avx512f"}
     assert (state.governors, state.scaling_driver) == (("performance", "powersave"), "intel_pstate")
@@ -57,9 +55,7 @@ def test_memory_has_its_limits(tmp_path: Path) -> None:
             "proc/sys/vm/overcommit_memory": "2\n",
         },
     )
-
     state = describe_memory_state(proc, sysfs)
-
     assert (state.container_limit_bytes, state.available_bytes) == (1048576, 1000000)
     assert (state.huge_pages, state.overcommit) == ("never", 2)
     assert state.total_bytes > 1048576
@@ -71,9 +67,7 @@ def test_a_driver_reports_its_cuda_and_its_gpus(monkeypatch: pytest.MonkeyPatch,
     for card in nvml.cards:
         card["CudaComputeCapability"] = (8, 6)
     install(monkeypatch, nvml)
-
     driver = describe_gpu_driver(tmp_path, {"CUDA_VISIBLE_DEVICES": "1"})
-
     assert (driver.cuda_version, driver.n_visible, driver.problem) == ((13, 1), 1, "")
     assert driver.version is not None
     assert driver.version.startswith("590.")
@@ -100,9 +94,7 @@ def test_a_card_without_a_working_driver_is_a_problem(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, files: dict[str, str], problem: str
 ) -> None:
     install(monkeypatch, nvml)
-
     driver = describe_gpu_driver(tree(tmp_path, files)[1], {})
-
     assert (driver.gpus, driver.problem) == ((), problem)
 
 
@@ -156,9 +148,7 @@ def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 30)
-
     place = describe_place("caches", "XDG_CACHE_HOME", tmp_path)
-
     assert place.used_bytes is not None
     assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
     assert place.is_writable
@@ -167,7 +157,6 @@ def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
 
 def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
     place = describe_place("results", "XDG_DATA_HOME", tmp_path / "a/b/c")
-
     assert (place.used_bytes, place.is_writable) == (0, True)
     assert place.disk == tmp_path.stat().st_dev
     assert place.free_bytes is not None
@@ -179,7 +168,5 @@ def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> N
 def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
     blocking = tmp_path / "blocking"
     blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
-
     place = describe_place("results", "XDG_DATA_HOME", blocking / "ggbench")
-
     assert (place.is_writable, place.disk) == (False, tmp_path.stat().st_dev)

@@ -40,7 +40,6 @@ def write(file: Path, text: str) -> None:
 
 def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path) -> None:
     cpu = describe_cpu(proc, sysfs, range(8))
-
     assert cpu.n_cores == 4
     assert cpu.last_level_cache_bytes == 64 << 20
     assert default_threads(cpu) == 4
@@ -48,7 +47,6 @@ def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path)
 
 def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
     cpu = describe_cpu(proc, sysfs, {0, 1, 4})
-
     assert cpu.n_cores == 2
     assert cpu.last_level_cache_bytes == 32 << 20
 
@@ -57,9 +55,7 @@ def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
 def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us: int, n_cores: int) -> None:
     """More threads than whole CPUs in the quota would be throttled; at least one is left."""
     write(sysfs / "fs/cgroup/cpu.max", f"{quota_us} 100000\n")
-
     cpu = describe_cpu(proc, sysfs, range(8))
-
     assert cpu.n_cores == n_cores
     assert default_threads(cpu) == n_cores
 
@@ -67,16 +63,13 @@ def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us:
 def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
     write(sysfs / "devices/cpu_atom/cpus", "2-3,6-7\n")
-
     cpu = describe_cpu(proc, sysfs, range(8))
-
     assert (cpu.n_cores, cpu.n_performance_cores) == (4, 2)
     assert default_threads(cpu) == 2
 
 
 def test_a_machine_without_proc_and_sys_has_a_cpu(tmp_path: Path) -> None:
     cpu = describe_cpu(tmp_path / "proc", tmp_path / "sys", [0])
-
     assert cpu.name
     assert (cpu.n_cores, cpu.n_performance_cores) == (1, 1)
     assert cpu.last_level_cache_bytes is None

@@ -14,11 +14,9 @@ from ggbench.machine.host import describe_cpu
 
 def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.open_nvml", lambda: None)
-
     recorded = environment(
         {"llama_cpp_python": "0.3.36", "llama_cpp": "version: 6097 (9515c613)", "system_info": "CPU : AVX2 = 1"}
     )
-
     assert (recorded.llama_cpp_python, recorded.llama_cpp) == ("0.3.36", "version: 6097 (9515c613)")
     assert recorded.system_info == "CPU : AVX2 = 1"
     assert recorded.python == platform.python_version()
@@ -30,7 +28,6 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"PRETTY_NAME": "Debian\x1b GNU/Linux 12"})
-
     assert describe_os() == f"Debian GNU/Linux 12, {platform.system()} {platform.release()} {platform.machine()}"
 
 
@@ -39,9 +36,7 @@ def test_importing_the_machine_loads_nothing_heavy() -> None:
         "import sys, ggbench.machine.condition, ggbench.machine.bandwidth;"
         "print(*{'numpy', 'psutil', 'pynvml'} & set(sys.modules))"
     )
-
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-
     assert done.stdout.split() == []
 
 

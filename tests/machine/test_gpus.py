@@ -18,7 +18,6 @@ MIB = 1 << 20
 def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = replay("rtx-5090")
     install(monkeypatch, nvml)
-
     assert list_gpus() == (
         Gpu(
             index=0, name="NVIDIA GeForce RTX 5090", uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
@@ -31,9 +30,7 @@ def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unsupported_values_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, replay("gb10", "gtx-680"))
-
     gb10, gtx_680 = list_gpus()
-
     assert (gb10.name, gb10.pci_bus_id, gb10.driver) == ("NVIDIA GB10", "0000000F:01:00.0", "580.173.02")
     assert (gb10.total_bytes, gb10.free_bytes) == (None, None)
     assert (gtx_680.total_bytes, gtx_680.free_bytes) == (2000 * MIB, 2000 * MIB)
@@ -43,16 +40,13 @@ def test_unsupported_values_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, replay("two-a5000"))
-
     gpus = list_gpus()
-
     assert [(gpu.index, gpu.pci_bus_id) for gpu in gpus] == [(0, "00000000:81:00.0"), (1, "00000000:C1:00.0")]
     assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0", {}) is gpus[1]
 
 
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, FakeNvml([{}, *replay("h200").cards]))
-
     assert [(gpu.index, gpu.name) for gpu in list_gpus()] == [(1, "NVIDIA H200")]
 
 
@@ -66,7 +60,6 @@ def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> None:
     install(monkeypatch, nvml)
-
     assert list_gpus() == ()
 
 
@@ -80,9 +73,7 @@ def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | No
 )  # fmt: skip
 def test_bandwidth_agrees_with_the_datasheet(card: str, bits: int, mhz: int, datasheet_gb_per_s: float) -> None:
     gpu = Gpu(0, card, None, None, None, None, bits, mhz, None)
-
     bandwidth = gpu_bandwidth(gpu)
-
     assert bandwidth is not None
     assert round(bandwidth.bytes_per_s / 1e9) == pytest.approx(datasheet_gb_per_s, abs=1)
     assert bandwidth.source == f"NVML: {bits} bit x {mhz} MHz x 2"
@@ -114,9 +105,7 @@ def test_cuda_visible_devices_picks_and_orders(
     monkeypatch: pytest.MonkeyPatch, names: str | None, indices: list[int]
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: VISIBLE)
-
     seen = visible_gpus({} if names is None else {"CUDA_VISIBLE_DEVICES": names})
-
     assert [gpu.index for gpu in seen] == indices
 
 
@@ -143,7 +132,6 @@ def test_llama_cpps_device_is_found_among_nvmls(
     device: str, device_id: str | None, environ: dict[str, str], index: int | None
 ) -> None:
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
-
     assert (found and found.index) == index
 
 

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from ggbench.machine.host import MemoryLimit, count_oom_kills, cpu_quota, describe_ram, memory_limits, peak_rss_bytes
+from tests.machine.test_condition import tree
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
     ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
-
     assert ram.total_bytes == psutil.virtual_memory().total
     assert 0 < ram.available_bytes <= ram.total_bytes
 
@@ -25,16 +25,13 @@ def test_a_smaller_cgroup_limit_is_the_total(tmp_path: Path) -> None:
     (tmp_path / "proc/self/cgroup").write_text("0::/\n")
     (group / "memory.max").write_text("1000\n")
     (group / "memory.current").write_text("400\n")
-
     ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
-
     assert (ram.total_bytes, ram.available_bytes) == (1000, 600)
 
 
 def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
     (tmp_path / "42").mkdir()
     (tmp_path / "42/status").write_text("Name:\tworker\nVmPeak:\t  900 kB\nVmHWM:\t  700 kB\nVmRSS:\t  300 kB\n")
-
     assert peak_rss_bytes(42, tmp_path) == 700 * 1024
 
 
@@ -46,17 +43,9 @@ def test_a_peak_outlives_the_memory_that_made_it() -> None:
         assert child.stdout.readline() == b"freed\n"
         peak = peak_rss_bytes(child.pid)
         child.communicate(b"\n")
-
     assert peak is not None
     assert peak >= 64 << 20
     assert peak_rss_bytes(os.getpid()) is not None
-
-
-def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root / "proc", root / "sys"
 
 
 def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
@@ -73,7 +62,6 @@ def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
             "sys/fs/cgroup/user.slice/job.scope/memory.current": "10\n",
         },
     )
-
     assert cpu_quota(proc, sysfs) == 1.5
     assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=4000, used_bytes=1000),)
 
@@ -90,7 +78,6 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
             "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\ntotal_active_file 300\n",
         },
     )
-
     assert cpu_quota(proc, sysfs) == 2.0
     assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=8000, used_bytes=4000),)
 
@@ -108,7 +95,6 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
 )
 def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
     proc, sysfs = tree(tmp_path, files)
-
     assert cpu_quota(proc, sysfs) is None
     assert memory_limits(proc, sysfs) == ()
 

@@ -21,9 +21,7 @@ def read(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> tuple[GpuReading, .
 
 def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = replay("two-a5000")
-
     first, second = read(monkeypatch, nvml)
-
     assert first == GpuReading(
         index=0, name="NVIDIA RTX A5000", uuid="GPU-12345678-aaaa-bbbb-cccc-0123456789ab",
         pci_bus_id="00000000:81:00.0", sm_clock_mhz=210, memory_clock_mhz=405, temperature_c=13.0, power_w=6.41,
@@ -42,7 +40,6 @@ def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     nvml = replay("a100-mig")
     nvml.cards[0]["TotalEnergyConsumption"] = 319_159_391
-
     assert read(monkeypatch, nvml)[0].energy_mj == 319_159_391
 
 
@@ -61,9 +58,7 @@ def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         "TotalEnergyConsumption": 0,
         "ClockInfo": {pynvml.NVML_CLOCK_SM: 0, pynvml.NVML_CLOCK_MEM: 0},
     }
-
     (gpu,) = read(monkeypatch, nvml)
-
     values = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
     assert values == (None,) * 5
 
@@ -93,7 +88,6 @@ def test_throttle_reasons_are_read_from_any_driver(
 def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)
-
     assert read(monkeypatch, nvml)[0].throttle == (name,)
 
 
@@ -120,9 +114,7 @@ def test_a_list_with_invalid_pids_is_rejected(
     }
     del nvml.cards[0]["GraphicsRunningProcesses_v3"], nvml.cards[0]["GraphicsRunningProcesses_v2"]
     nvml.lacks |= lacks
-
     (gpu,) = read(monkeypatch, nvml)
-
     assert (gpu.processes and [process.pid for process in gpu.processes]) == pids
 
 
@@ -143,10 +135,8 @@ def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.M
     ]
     times[1].iowait = 0.5
     monkeypatch.setattr(psutil, "cpu_times", lambda: times.pop(0))
-
     reader = MachineReader()
     first, second = reader.read(), reader.read()
-
     assert (first.cpu_share, second.cpu_share) == (None, 0.375)
     assert first.gpus == second.gpus == ()
     assert second.used_bytes is not None and second.total_bytes is not None

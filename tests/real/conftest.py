@@ -7,7 +7,7 @@ import platformdirs
 import pytest
 
 FOLDER = Path(platformdirs.user_cache_dir("ggbench", appauthor=False)) / "real-models"
-"""As it is before a test gets a home of its own."""
+"""The home before a test gets one of its own."""
 
 
 def _fetched(name: str) -> Path:
@@ -29,7 +29,7 @@ def gemma3() -> Path:
 
 @pytest.fixture
 def smollm2_q2_k(smollm2: Path, tmp_path: Path) -> Path:
-    """The same in Q2_K, as llama-quantize --allow-requantize makes it."""
+    """Make a Q2_K of it, as llama-quantize --allow-requantize does."""
     from ggbench.engines.llama.c_functions import lib
 
     path = tmp_path / "SmolLM2-135M-Instruct.Q2_K.gguf"

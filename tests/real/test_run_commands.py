@@ -60,7 +60,6 @@ def _assert_serves(path: Path, setup: LlamaConfig) -> None:
 
 @pytest.mark.parametrize("setup", SETUPS)
 def test_the_line_starts_a_server_with_this_context(setup: LlamaConfig, tiny_twin: Path, tmp_path: Path) -> None:
-    """Of a twin whose name a shell would split."""
     path = tmp_path / "it's $HOME & more-q8_0.gguf"
     path.hardlink_to(tiny_twin)
     _assert_serves(path, setup)

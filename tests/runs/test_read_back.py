@@ -52,7 +52,7 @@ def decode(store: Store, target: Target) -> tuple[RunContext, Job]:
 def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
     kv_bytes = read_model_file(target.path or Path()).kv_bytes_per_token()
     rig = SmallMachine(kv_bytes, 16384, decode_edge=15000).rig(store)
-    return rig, Job(MAXCTX, target, limited(), MaxctxSettings())
+    return rig, Job(MAXCTX, target, limited(), MaxctxSettings(beyond_train=True))
 
 
 @pytest.fixture(autouse=True)

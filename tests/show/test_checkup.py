@@ -1,15 +1,18 @@
-"""The answer of `ggbench doctor` as text and as JSON, and what it does not say about the person."""
+"""`ggbench doctor`: each planted fault is found by its code, and the answer says nothing about the person."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import Checkup, findings
+from ggbench.decisions.doctor.checkup import Checkup, Finding, findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
+from ggbench.engines.llama.build import LlamaBuild
+from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
-from tests.fakes.machines import DRIVER, HOME, SOUND, WITH_GPU
+from tests.fakes.machines import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,
@@ -43,3 +46,124 @@ def test_nothing_personal_is_shown() -> None:
         for private in ("alice", "scratch", "example.com", "GPU-1", "0000:01:00.0"):
             assert private not in text
     assert "~/.cache/huggingface/token" in text_of(PERSONAL, paths)
+
+
+PATHS = Paths(Path(HOME))
+WITH_AMX = {"CPU": {"AVX2": "1", "AVX512": "1", "AMX_INT8": "1"}}
+
+
+def found_in(checkup: Checkup) -> tuple[Finding, ...]:
+    return findings(checkup, PATHS)
+
+
+def with_cpu(**changes: object) -> Checkup:
+    return replace(SOUND, cpu=replace(SOUND.cpu, **changes))
+
+
+def with_memory(**changes: object) -> Checkup:
+    return replace(SOUND, memory=replace(SOUND.memory, **changes))
+
+
+def with_store(**changes: object) -> Checkup:
+    return replace(SOUND, store=replace(SOUND.store, **changes))
+
+
+def with_hub(**changes: object) -> Checkup:
+    return replace(SOUND, hub=replace(SOUND.hub, **changes))
+
+
+def with_gpu(**changes: object) -> Checkup:
+    gpu = replace(DRIVER.gpus[0], **changes)
+    return replace(WITH_GPU, driver=replace(DRIVER, gpus=(gpu,)))
+
+
+def with_place(**changes: object) -> Checkup:
+    return replace(SOUND, places=(replace(SOUND.places[0], **changes), *SOUND.places[1:]))
+
+
+@pytest.mark.parametrize("checkup", [SOUND, WITH_GPU], ids=["CPU", "GPU"])
+def test_a_sound_machine_has_no_findings(checkup: Checkup) -> None:
+    assert found_in(checkup) == ()
+
+
+@pytest.mark.parametrize(
+    ("checkup", "code", "severity", "says", "to_do"),
+    [
+        (replace(SOUND, llama=LlamaBuild(is_installed=False, problem="not installed")),
+         "llama.missing", "problem", "not installed", "./scripts/setup"),
+        (replace(SOUND, llama=LlamaBuild(problem=f"OSError: {HOME}/x/libggml-cuda.so: libcuda.so.1: no such file")),
+         "llama.broken", "problem", "libcuda.so.1", "NVIDIA's driver"),
+        (replace(SOUND, llama=replace(SOUND.llama, llama_cpp_python="0.3.9")),
+         "llama.old", "problem", "0.3.9", "0.3.36"),
+        (with_cpu(instructions=SOUND.cpu.instructions | {"avx512_vnni", "amx_int8"}),
+         "llama.instructions", "advice", "without AVX512_VNNI,", "GGML_NATIVE=on"),
+        (replace(SOUND, llama=replace(SOUND.llama, features=WITH_AMX)),
+         "llama.amx", "advice", "AMX", "./scripts/setup"),
+        (replace(SOUND, driver=DRIVER), "llama.cuda", "advice", "NVIDIA RTX 4090 is not used", "GGML_CUDA=on"),
+        (replace(WITH_GPU, driver=replace(DRIVER, cuda_version=(11, 4))),
+         "gpu.driver_old", "problem", "driver 580.1 runs CUDA 11.4 at most", "update NVIDIA's driver"),
+        (replace(WITH_GPU, llama=replace(CUDA_BUILD, devices=SOUND.llama.devices)),
+         "gpu.unseen", "problem", "sees no GPU", "restart"),
+        (replace(SOUND, driver=GpuDriver(problem="Driver/library version mismatch")),
+         "gpu.driver", "problem", "version mismatch", "restart the machine"),
+        (replace(SOUND, driver=GpuDriver(problem="NVML Shared Library Not Found")),
+         "gpu.driver", "problem", "Not Found", "install NVIDIA's driver"),
+        (replace(WITH_GPU, driver=replace(DRIVER, n_visible=0)), "gpu.hidden", "advice", "hides every GPU", "unset it"),
+        (with_gpu(compute_capability=(6, 1)), "gpu.architecture", "problem", "does not run on", "ARCHITECTURES=61"),
+        (with_gpu(compute_capability=(9, 0)), "gpu.architecture", "advice", "(9.0)", "ARCHITECTURES=90"),
+        (with_gpu(gpu=replace(DRIVER.gpus[0].gpu, free_bytes=10 * GIB),
+                  processes=(GpuProcess(4242, f"{HOME}/bin/train.py", 13 * GIB),)),
+         "gpu.used", "advice", "14.0 GiB of 24.0 GiB of NVIDIA RTX 4090 are in use: train.py (pid 4242", "close"),
+        (with_gpu(throttle=("sw_power_cap", "hw_thermal_slowdown")),
+         "gpu.throttle", "advice", "held down: hw_thermal_slowdown", "cooling"),
+        (with_cpu(governors=("powersave",)), "cpu.governor", "advice", "governor is powersave", "cpupower"),
+        (with_cpu(governors=("powersave",), scaling_driver="intel_pstate", energy_preference="balance_power"),
+         "cpu.governor", "advice", "balance_power", "powerprofilesctl"),
+        (with_cpu(is_on_battery=True), "cpu.battery", "advice", "battery", "plug it in"),
+        (with_cpu(busy_share=0.6), "cpu.busy", "advice", "60 % of the CPU", "end them"),
+        (with_cpu(quota_cpus=1.5), "cpu.quota", "advice", "1.50 of 16 CPUs", "--cpus"),
+        (with_memory(huge_pages="never"), "memory.huge_pages", "advice", "are off", "transparent_hugepage/enabled"),
+        (with_memory(container_limit_bytes=16 * GIB, available_bytes=15 * GIB),
+         "memory.container", "advice", "16.0 GiB of 64.0 GiB", "--memory"),
+        (with_memory(address_space_limit_bytes=4 * GIB), "memory.address_space", "problem", "4.00 GiB", "ulimit -v"),
+        (with_memory(overcommit=2), "memory.overcommit", "advice", "overcommit_memory is 2", "sysctl"),
+        (with_memory(available_bytes=10 * GIB), "memory.used", "advice", "10.0 GiB of 64.0 GiB", "close programs"),
+        (with_place(free_bytes=4096, disk=2), "disk.full", "problem", "4.00 KiB", "~/.cache/ggbench/twins (twins"),
+        (with_place(free_bytes=2 * GIB), "disk.full", "advice", "results (~/.local/share/ggbench)", "free some space"),
+        (with_place(is_writable=False), "disk.read_only", "problem", "cannot be written", "XDG_DATA_HOME"),
+        (with_place(file_system="nfs4"), "store.network", "advice", "nfs4", "local disk"),
+        (with_store(problem="database disk image is malformed"), "store.damaged", "problem", "malformed", ".recover"),
+        (with_store(is_foreign=True), "store.foreign", "problem", "another program", "move it away"),
+        (with_store(version=9), "store.newer", "problem", "version 9, and this ggbench knows 5", "upgrade"),
+        (with_store(n_set_aside=2), "store.set_aside", "advice", "2 damaged results files moved aside", ".recover"),
+        (with_hub(token_from=f"{HOME}/.cache/huggingface/token", is_exposed=True),
+         "hub.token", "advice", "~/.cache/huggingface/token", "chmod 600 ~/.cache/huggingface/token"),
+        (with_hub(problem="HF_ENDPOINT is not a URL"), "hub.settings", "problem", "HF_ENDPOINT", "https://"),
+        (replace(SOUND, calibration=replace(SOUND.calibration, is_busy=True)),
+         "calibration.busy", "advice", "busy machine", "measured again"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value and " " not in value else "",
+)  # fmt: skip
+def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity: str, says: str, to_do: str) -> None:
+    (finding,) = found_in(checkup)
+    assert (finding.code, finding.severity) == (code, severity)
+    assert says in finding.message
+    assert to_do in finding.hint
+    assert "alice" not in f"{finding.message} {finding.hint}".replace("OSError: /home/alice", "OSError: ")
+
+
+@pytest.mark.parametrize(
+    "checkup",
+    [
+        with_cpu(governors=("powersave",), scaling_driver="intel_pstate", energy_preference="balance_performance"),
+        with_cpu(governors=("schedutil",)),
+        with_cpu(instructions=SOUND.cpu.instructions | {"amx_int8"}),
+        with_gpu(throttle=("sw_power_cap",)),
+        with_memory(huge_pages="madvise", available_bytes=17 * GIB),
+        with_cpu(quota_cpus=16.0),
+        replace(WITH_GPU, driver=replace(DRIVER, cuda_version=(12, 0))),
+    ],
+    ids=["intel_pstate", "schedutil", "AMX left out", "power cap", "enough memory", "whole quota", "CUDA minor"],
+)
+def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
+    assert found_in(checkup) == ()

@@ -100,15 +100,15 @@ def test_differences_are_named_with_their_letters() -> None:
         quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
     )  # fmt: skip
-    file, configuration, environment = compare_quants([row(), changed, row()]).differences
-    assert "quant: q4_k_m in a and c, q8_0 in b" in file.lines
-    assert "BPW: 4.00 in a and c, 8.50 in b" in file.lines
-    assert "threads: one per core in a and c, 4 in b" in configuration.lines
-    assert "flash attention: auto in a and c, off in b" in configuration.lines
-    assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment.lines
-    assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
-    assert "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b" in environment.lines
-    assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment.lines
+    file, configuration, environment = compare_quants([row(), changed, row()]).differences.values()
+    assert "quant: q4_k_m in a and c, q8_0 in b" in file
+    assert "BPW: 4.00 in a and c, 8.50 in b" in file
+    assert "threads: one per core in a and c, 4 in b" in configuration
+    assert "flash attention: auto in a and c, off in b" in configuration
+    assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment
+    assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment
+    assert "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b" in environment
+    assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment
 
 
 def test_numbers_of_different_things_come_with_a_warning() -> None:
@@ -152,7 +152,8 @@ def test_two_runs_end_in_a_sentence() -> None:
     )
     faster_b = row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1)))
     assert sentence_of(compare_quants([small, faster_b])) == (
-        "q4_k_m is faster: 1.50 ±0.15 times. q8_0 is better in B (latency of the first token): 0.80 ±0.08 times."
+        "q4_k_m is faster: 1.50 ±0.15 times."
+        " q8_0 is better in B (latency of the first token): 0.80 ±0.08 times; 8.00 ms, not 10.0."
         " q4_k_m takes less memory: 500 B less."
     )
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]

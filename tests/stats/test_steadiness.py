@@ -4,25 +4,19 @@ import re
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ggbench.stats.speed import unsteady
+from tests.fakes.latency import Floats, positions, ramp, stairs
 
 DATA = Path(__file__).parent.parent / "data"
-Floats = npt.NDArray[np.float64]
-
-
-def positions(n: int) -> Floats:
-    return np.arange(26, 26 + n, dtype=np.float64)
 
 
 def climb(position: Floats, *, in_stairs: bool, w: float = 2064) -> Floats:
-    along = np.ceil(position / 256) * 256 - 128.5 if in_stairs else position - 1
-    return 13.12 + along / w
+    return stairs(position, w) if in_stairs else ramp(position, w)
 
 
 def jitter(rng: np.random.Generator, shape: tuple[int, ...], noise: float) -> Floats:

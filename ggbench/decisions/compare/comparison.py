@@ -7,6 +7,7 @@ smallest value is named without a verdict.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
+from ggbench.decisions.compare.differences import caveats, differences_of, letters
 from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
 from ggbench.errors import UsageError
 from ggbench.runs.summary import QuantSummary
@@ -116,6 +117,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     """What a sentence calls it; empty for what follows from another metric."""
     texts: tuple[str, ...]
     """One for each run, an em dash if it is unknown."""
+    values: tuple[float | None, ...]
     compared: tuple[int, ...]
     """The runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
@@ -144,7 +146,8 @@ class Comparison(msgspec.Struct, frozen=True):
     lines: tuple[ComparedLine, ...]
     depths: tuple[ComparedLine, ...]
     """Speed by tokens in the cache; empty if no run shows it."""
-    differences: tuple[Differences, ...]
+    differences: Mapping[str, tuple[str, ...]]
+    """By topic, a line for each property that differs."""
     warnings: tuple[str, ...]
     """Why a number should not be trusted or compared."""
     unsteady: tuple[int, ...]
@@ -197,15 +200,14 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
     compared = tuple(index for index, each in enumerate(known) if each is not None)
     more = metric.more_is_better
 
-    pairs = tuple(versus(metric, columns, found, index, 0) if index else None for index in range(len(columns)))
     with_interval = [index for index, each in enumerate(intervals) if each is not None]
-
-    def beaten_by(one: int) -> list[int]:
-        apart = ((other, versus(metric, columns, found, other, one)) for other in with_interval if other != one)
-        return [other for other, each in apart if each is not None and each.is_better(more_is_better=more)]
-
-    better_runs = {one: beaten_by(one) for one in with_interval}
-    unbeaten = tuple(one for one, others in better_runs.items() if not others)
+    beaten: dict[int, list[int]] = {one: [] for one in with_interval}
+    for one, other in itertools.permutations(with_interval, 2):
+        apart = versus(metric, columns, found, other, one)
+        if apart is not None and apart.is_better(more_is_better=more):
+            beaten[one].append(other)
+    unbeaten = [one for one, others in beaten.items() if not others]
+    winners = {other for others in beaten.values() for other in others}
     reasons: tuple[Reason, ...] = ()
     if sum(text != UNKNOWN for text in texts) > 1:
         if not has_one_basis:
@@ -222,14 +224,13 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         unit=metric.unit,
         topic=metric.topic,
         texts=texts,
+        values=tuple(values),
         compared=compared,
-        better=tuple(
-            one in unbeaten and any(one in others for others in better_runs.values()) for one in range(len(columns))
-        ),
+        better=tuple(one in unbeaten and one in winners for one in range(len(columns))),
         more_is_better=more,
         concern=metric.concern,
         reasons=reasons,
-        versus=pairs,
+        versus=tuple(versus(metric, columns, found, index, 0) if index else None for index in range(len(columns))),
         spreads=tuple(each.spread if each.value is not None else None for each in found),
     )
 
@@ -238,8 +239,8 @@ def _decided(
     metric: Metric,
     columns: Sequence[Column],
     found: Sequence[Estimated],
-    compared: tuple[int, ...],
-    unbeaten: tuple[int, ...],
+    compared: Sequence[int],
+    unbeaten: Sequence[int],
 ) -> tuple[Reason, ...]:
     """Return which run is better, or which are tied; empty if none is compared, or each is beaten by another."""
     if len(compared) < 2 or not unbeaten:
@@ -247,7 +248,7 @@ def _decided(
     if len(unbeaten) > 1:
         behind = tuple(index for index in compared if index not in unbeaten)
         apart = versus(metric, columns, found, 1, 0) if len(columns) == 2 and not metric.is_exact else None
-        return (Tied(unbeaten, behind, metric.is_exact, apart.percent if apart is not None else ""),)
+        return (Tied(tuple(unbeaten), behind, metric.is_exact, apart.percent if apart is not None else ""),)
     (best,) = unbeaten
     values = [(each.value, other) for other, each in enumerate(found) if each.value is not None and other in compared]
     _, over = (max if metric.more_is_better else min)((value, other) for value, other in values if other != best)

@@ -22,31 +22,21 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
-class Differences(msgspec.Struct, frozen=True):
-    """What differs in one respect, a line for each property, with the letters of the runs."""
-
-    topic: str
-    lines: tuple[str, ...]
-    """Empty if nothing differs."""
-
-
-def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]:
-    """Return the differences by topic; the n-th run is called by the n-th letter."""
+def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ...]]:
+    """Return what differs by topic, a line for each property; the n-th run is called by the n-th letter."""
     own = own_differences(summary.run.head.kind for summary in summaries)
-    return (
-        Differences("file", _differing(_FILE, summaries)),
-        *(Differences(topic, _differing(properties, summaries)) for topic, properties in own.items()),
-        Differences(
-            "configuration",
-            (
-                *_differing(_CONFIGURATION, summaries),
-                *_loads(summaries),
-                *_differing(_LIMIT, summaries),
-                *_settings(summaries),
-            ),
-        ),
-        Differences("environment", _environment(summaries)),
+    configuration = (
+        *_differing(_CONFIGURATION, summaries),
+        *_loads(summaries),
+        *_differing(_LIMIT, summaries),
+        *_settings(summaries),
     )
+    return {
+        "file": _differing(_FILE, summaries),
+        **{topic: _differing(properties, summaries) for topic, properties in own.items()},
+        "configuration": configuration,
+        "environment": _environment(summaries),
+    }
 
 
 def letters(indices: Sequence[int]) -> str:

@@ -125,6 +125,6 @@ def _headers(comparison: Comparison) -> list[Text]:
 def _notes(comparison: Comparison) -> Iterator[Text | Padding]:
     for warning in comparison.warnings:
         yield Text(f"! {warning}")
-    for differences in comparison.differences:
-        yield Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold")
-        yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in differences.lines)
+    for topic, lines in comparison.differences.items():
+        yield Text(f"{'Different' if lines else 'Same'} {topic}", "bold")
+        yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines)

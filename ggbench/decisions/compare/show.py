@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, LimitCheck, Tied
 from ggbench.decisions.compare.estimates import Versus
@@ -59,12 +58,22 @@ def _difference(names: Sequence[str], line: ComparedLine) -> str:
     )
     for reason in line.reasons:
         if isinstance(reason, Better):
-            gain = reason.gain_over(names[reason.over])
-            return f"{names[reason.run]} {better if reason.n_compared == 2 else best}{gain}"
+            gain, verb = reason.gain_over(names[reason.over]), better if reason.n_compared == 2 else best
+            plain = _latency(line.key, line.values[reason.run], line.values[reason.over])
+            return f"{names[reason.run]} {verb}{gain}{plain}"
         if isinstance(reason, Tied) and reason.behind:
             first, others = ([names[index] for index in runs] for runs in (reason.runs, reason.behind))
             return f"{in_words(first)} {tied}; {in_words(others)} {'is' if len(others) == 1 else 'are'} {worse}"
     return ""
+
+
+def _latency(key: str, mine: float | None, other: float | None) -> str:
+    """Return W and B as latencies: `; 2.10 ms more for every 1,000 tokens, not 3.08`; empty for other metrics."""
+    if not mine or not other or key not in _MEANING:
+        return ""
+    if key == "b_ms":
+        return f"; {format_number(mine)} ms, not {format_number(other)}"
+    return f"; {format_number(1000 / mine)} ms more for every 1,000 tokens, not {format_number(1000 / other)}"
 
 
 def spread_sentence(comparison: Comparison) -> str:
@@ -102,70 +111,21 @@ def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-class _Line(NamedTuple):
-    line: ComparedLine
-    comparison: Comparison
-    summaries: Sequence[QuantSummary]
-
-    @property
-    def compared(self) -> list[int | None]:
-        return [self.comparison.run_ids[index] for index in self.line.compared]
-
-    @property
-    def better(self) -> list[int | None]:
-        pairs = zip(self.comparison.run_ids, self.line.better, strict=True)
-        return [run_id for run_id, is_better in pairs if is_better]
-
-    @property
-    def won(self) -> Better | None:
-        return next((each for each in self.line.reasons if isinstance(each, Better)), None)
-
-    @property
-    def over(self) -> int | None:
-        return None if self.won is None else self.comparison.run_ids[self.won.over]
-
-    @property
-    def versus(self) -> list[tuple[int, Versus]]:
-        return [(index, found) for index, found in enumerate(self.line.versus) if found is not None and index]
-
-    @property
-    def load_spread(self) -> float | None:
-        return max((each.sigma for each in self.line.spreads if each is not None), default=None)
-
-    @property
-    def n_repeats(self) -> int | None:
-        return min((each.n_repeats for each in self.line.spreads if each is not None), default=None)
-
-    @property
-    def n_depth(self) -> int:
-        return int(self.line.key.removeprefix("tok_s_d"))
-
-    @property
-    def extrapolated(self) -> list[str]:
-        reaches = list(map(reach_of, self.summaries))
-        return [letter(index) for index, reach in enumerate(reaches) if reach is not None and self.n_depth >= reach]
-
-
-class _Check(NamedTuple):
-    check: LimitCheck
-    comparison: Comparison
-
-
 _LETTER = "The run's name in texts: the first is `a`."
 _VERSUS = Shape(
     "Versus",
     "A run compared with the first.",
-    field("letter", str, _LETTER, lambda pair: letter(pair[0])),
-    of(Versus, "ratio", lambda pair: pair[1]),
-    field("ratio_ci95", ENDS, get=lambda pair: pair[1].ratio_ci95),
-    of(Versus, "difference", lambda pair: pair[1]),
-    field("difference_ci95", ENDS, get=lambda pair: pair[1].difference_ci95),
-    of(Versus, "is_different", lambda pair: pair[1]),
+    field("letter", str, _LETTER),
+    of(Versus, "ratio"),
+    field("ratio_ci95", ENDS),
+    of(Versus, "difference"),
+    field("difference_ci95", ENDS),
+    of(Versus, "is_different"),
 )
 _METRIC = Shape(
     "Metric",
     "One metric of all runs.",
-    of(ComparedLine, "metric=key", lambda of_all: of_all.line),
+    of(ComparedLine, "metric=key"),
     field(
         "compared",
         list[int | None],
@@ -173,9 +133,9 @@ _METRIC = Shape(
     ),
     field("better", list[int | None], "Numbers of the runs that are better than another, with none better than them."),
     field("over", int | None, "Number of the next best, if one run is better than all others."),
-    field("ratio", NUMBER, "Its value over that of the next best.", lambda of_all: of_all.won and of_all.won.ratio),
-    field("ratio_ci95", ENDS, get=lambda of_all: of_all.won and of_all.won.ratio_ci95),
-    of(ComparedLine, "verdict?", lambda of_all: of_all.line),
+    field("ratio", NUMBER, "Its value over that of the next best."),
+    field("ratio_ci95", ENDS),
+    of(ComparedLine, "verdict?"),
     field("versus", many(_VERSUS), "Every run but the first compared with the first, if both have the metric."),
     field("load_spread", NUMBER, "Standard deviation between loads, as a share; the intervals include it."),
     field("n_repeats", int | None, "Number of repeats that it was learned from."),
@@ -184,19 +144,19 @@ _DEPTH = Shape(
     "Depth",
     "One depth.",
     field("n_depth", int, "Tokens that are in the cache already."),
-    of(ComparedLine, "texts", lambda of_all: of_all.line),
+    of(ComparedLine, "texts"),
     field("extrapolated", list[str], "Letters of the runs that did not measure as far as this."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
     "Check",
     "One limit.",
-    of(LimitCheck, "limit=option share", lambda pair: pair.check),
-    field("letter", str, _LETTER, lambda pair: letter(pair.check.run)),
-    of(LimitCheck, "metric=key state worse_by", lambda pair: pair.check),
-    field("worse_by_ci95", ENDS, get=lambda pair: pair.check.worse_by_ci95),
-    of(LimitCheck, "repeats_needed", lambda pair: pair.check),
-    field("message", str, get=lambda pair: pair.check.message(pair.comparison)),
+    of(LimitCheck, "limit=option share"),
+    field("letter", str, _LETTER),
+    of(LimitCheck, "metric=key state worse_by"),
+    field("worse_by_ci95", ENDS),
+    of(LimitCheck, "repeats_needed"),
+    field("message", str),
 )
 _NAMED = sometimes(
     field("name", str, "The shortest name that distinguishes it from the others."),
@@ -237,10 +197,36 @@ def comparison_fields(
             _ROW.value(summary, name=name, letter=letter(index), kind=summary.run.head.kind)
             for index, (name, summary) in named
         ],
-        "metrics": [_Line(line, comparison, summaries) for line in comparison.lines],
-        "depths": [_Line(line, comparison, summaries) for line in comparison.depths],
-        "differences": {each.topic: each.lines for each in comparison.differences},
+        "metrics": [_METRIC.value(line, **_of_line(line, comparison)) for line in comparison.lines],
+        "depths": [_DEPTH.value(line, **_of_depth(line, comparison, summaries)) for line in comparison.depths],
+        "differences": comparison.differences,
         "warnings": comparison.warnings,
         "sentence": sentence_of(comparison),
-        "checks": [_Check(check, comparison) for check in checks],
+        "checks": [
+            _LIMIT.value(check, letter=letter(check.run), message=check.message(comparison)) for check in checks
+        ],
     }
+
+
+def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
+    run_ids = comparison.run_ids
+    won = next((each for each in line.reasons if isinstance(each, Better)), None)
+    spreads = [each for each in line.spreads if each is not None]
+    return {
+        "compared": [run_ids[index] for index in line.compared],
+        "better": [run_id for run_id, is_better in zip(run_ids, line.better, strict=True) if is_better],
+        "over": won and run_ids[won.over],
+        "ratio": won and won.ratio,
+        "ratio_ci95": won and won.ratio_ci95,
+        "versus": [
+            _VERSUS.value(each, letter=letter(n)) for n, each in enumerate(line.versus) if each is not None and n
+        ],
+        "load_spread": max((each.sigma for each in spreads), default=None),
+        "n_repeats": min((each.n_repeats for each in spreads), default=None),
+    }
+
+
+def _of_depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
+    n_depth, reaches = int(line.key.removeprefix("tok_s_d")), map(reach_of, summaries)
+    beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and n_depth >= reach]
+    return _of_line(line, comparison) | {"n_depth": n_depth, "extrapolated": beyond}

@@ -69,7 +69,7 @@ _LLAMA = Shape(
         "features",
         dict[str, dict[str, str]],
         "What each backend was compiled with, by llama.cpp's names.",
-        lambda checkup: {backend: dict(each) for backend, each in checkup.llama.features},
+        lambda checkup: checkup.llama.features,
     ),
     field(
         "missing_instructions",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -15,6 +14,7 @@ from ggbench.decisions.known import (
     ThisMachine,
     known_speeds,
     measured_losses,
+    runs_here,
     typical_loss,
 )
 from ggbench.decisions.pick.needs import ChatTurn, Needs
@@ -22,7 +22,7 @@ from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, StoreError, UnknownName
+from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
@@ -32,9 +32,8 @@ from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.run import LargestContext, Run
+from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
@@ -108,7 +107,7 @@ class _Finder:
         self._request, self._allocator = request, allocator
         self._is_alone = sum(len(model.variants) for model in models) == 1
         self._losses = measured_losses(store)
-        self._probes = tuple(_probes(store)) if store is not None and request.budget.is_here else ()
+        self._runs = runs_here(store) if store is not None and request.budget.is_here else []
         files = [variant.file for model in models for variant in model.variants]
         keys = [(model.key, number) for model in models for number in range(len(model.variants))]
         self._known: dict[tuple[str, int, KvCacheTypes], SpeedEstimate | None] = {}
@@ -184,28 +183,16 @@ class _Finder:
         if variant.file is None:
             return None
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
-        here = ThisMachine.describe()
+        here, header = ThisMachine.describe(), variant.file.header_sha256
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run, max_n_ctx, budget_bytes in self._probes:
-            if run.subject.header_sha256 != variant.file.header_sha256:
+        for run in self._runs:
+            found = run.result
+            if run.subject.header_sha256 != header or here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
-            if here.decisive(run.head.setup, run.subject.n_layer) != wanted:
-                continue
-            had_less = budget_bytes <= self._request.budget.usable_bytes
-            return (run.run_id, max_n_ctx) if had_less and run.run_id is not None else None
+            if isinstance(found, LargestContext) and found.max_n_ctx is not None:
+                had_less = (found.budget_bytes or 0) <= self._request.budget.usable_bytes
+                return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
         return None
-
-
-def _probes(store: Store) -> Iterator[tuple[Run, int, int]]:
-    """Yield this machine's completed maxctx runs, newest first, with the n_ctx they found and the bytes they had."""
-    here = ThisMachine.describe()
-    for stored in store.list_runs(state=Outcome.COMPLETED):
-        if here.made(stored.environment):
-            with contextlib.suppress(StoreError):  # written by another ggbench
-                run = listed_run(stored)
-                found = run.result
-                if isinstance(found, LargestContext) and found.max_n_ctx is not None:
-                    yield run, found.max_n_ctx, found.budget_bytes or 0
 
 
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:

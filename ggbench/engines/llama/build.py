@@ -33,28 +33,26 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     llama_cpp_python: str = ""
     llama_cpp: str = ""
     commit: str = ""
-    features: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
-    """What each backend was compiled with, by llama.cpp's names: `("CPU", (("AVX2", "1"), ...))`."""
+    features: dict[str, dict[str, str]] = {}
+    """What each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
     """Version of the CUDA runtime that is loaded with it; None without one, and if it is linked statically."""
 
     def features_of(self, backend: str) -> dict[str, str]:
-        return dict(dict(self.features).get(backend, ()))
+        return self.features.get(backend, {})
 
 
-_PACKAGE = "llama_cpp"
-_TIMEOUT_S = 60.0
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
 
 
-def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = _TIMEOUT_S) -> LlamaBuild:
+def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0) -> LlamaBuild:
     """Describe the llama.cpp that workers load; one that cannot be loaded is described by why.
 
     `command` replaces the child process that looks.
     """
-    if not command and importlib.util.find_spec(_PACKAGE) is None:
+    if not command and importlib.util.find_spec("llama_cpp") is None:
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
     try:
         child = subprocess.run(
@@ -72,18 +70,18 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = _TIME
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
 
 
-def parse_features(system_info: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
     """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    features: list[tuple[str, str]] = []
+    found: dict[str, dict[str, str]] = {}
+    features: dict[str, str] = {}
     for part in system_info.split("|"):
         backend, colon, rest = part.partition(" : ")
         if colon:
-            features = found.setdefault(backend.strip(), [])
+            features = found.setdefault(backend.strip(), {})
         name, equals, value = (rest if colon else part).partition("=")
         if equals:
-            features.append((name.strip(), value.strip()))
-    return tuple((backend, tuple(each)) for backend, each in found.items())
+            features[name.strip()] = value.strip()
+    return found
 
 
 def _describe() -> LlamaBuild:
@@ -100,7 +98,7 @@ def _describe() -> LlamaBuild:
         llama_cpp_python=binding_version(),
         llama_cpp=lib.llama_version().decode(errors="replace"),
         commit=build_commit(llama_library()),
-        features=parse_features(lib.llama_print_system_info().decode(errors="replace")),
+        features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
         devices=tuple(LlamaDevice(*each) for each in devices.descriptions),
         cuda_version=_cuda_version(),
@@ -108,7 +106,7 @@ def _describe() -> LlamaBuild:
 
 
 def _cuda_version() -> tuple[int, int] | None:
-    """Return the version of the CUDA runtime in this process, from the kernel's list of what is mapped."""
+    """Return the version of the CUDA runtime in this process, found in the kernel's list of mapped files."""
     with contextlib.suppress(OSError, AttributeError):
         found = _CUDA_RUNTIME.search(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"))
         if found is not None:

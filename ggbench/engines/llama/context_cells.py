@@ -12,7 +12,7 @@ from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, throttled
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch, throttled
 
 _COPY = 1
 """The sequence that copied cells arrive as."""
@@ -24,8 +24,8 @@ _NO_CELL_LEFT = 1
 """What llama_decode returns where it finds no free cell for a batch."""
 
 
-_TRUSTED_SHARE = 0.03
-"""Share of the batch at the far end, about a layer, after which its own speed says how long the rest takes."""
+_TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2
+"""Layers of the batch at the far end after which their own speed says how long the rest takes."""
 
 
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
@@ -68,7 +68,7 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
         elif not fill_with_copies(model, n_before, on_filled):
             fill = "decoded"
             fill_with_prompt(model, n_before, on_filled)
-        nodes.report(n_nodes, emit)
+        nodes.report(n_nodes, lib.llama_model_n_layer(model.handle), emit)
         batch_ns = decode_at(model, n_before, n_batch_tokens)
     token_ns = decode_at(model, n_ctx - 1, 1)
     full = fill == "none" or try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
@@ -88,16 +88,29 @@ class _Nodes:
         self._on_node()
         return False
 
-    def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
-        """Report the progress of the next graph, which has as many nodes, and how long the rest should take."""
+    def report(self, n_nodes: int, n_layer: int, emit: Callable[[Event], None]) -> None:
+        """Report the progress of the next graph, which has as many nodes, and how long the rest should take.
+
+        Almost all of a layer's time is in its few nodes of attention, so only whole layers are counted.
+        """
         started, self.n_done = time.perf_counter(), 0
+        n_layers_done, layers_s = 0, 0.0
+
+        def on_node() -> None:
+            nonlocal n_layers_done, layers_s
+            if (n_whole := self.n_done * n_layer // n_nodes) > n_layers_done:
+                n_layers_done, layers_s = n_whole, time.perf_counter() - started
+            on_share(min(1.0, self.n_done / n_nodes))
 
         def report_share(share: float) -> None:
-            left_s = (time.perf_counter() - started) * (1 - share) / share
-            emit(Proving("batch", share, left_s if share >= _TRUSTED_SHARE else None))
+            is_known = n_layers_done >= max(_FEWEST_LAYERS, _TRUSTED_SHARE * n_layer)
+            spent_s = time.perf_counter() - started - layers_s
+            left_s = max(0.0, layers_s * (n_layer / n_layers_done - 1) - spent_s) if is_known else None
+            emit(Proving("batch", share, left_s))
 
         on_share = throttled(report_share)
-        self._on_node = lambda: on_share(min(1.0, self.n_done / n_nodes)) if n_nodes else None
+        if n_nodes and n_layer:
+            self._on_node = on_node
 
 
 @contextlib.contextmanager
@@ -166,13 +179,9 @@ def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
 def try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
     """Return llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
     context = model.context("decode")
-    batch = lib.llama_batch_init(n_tokens, 0, 1)
+    tokens = enumerate(model.prompt_tokens(n_tokens))
+    batch = make_batch([(token, position + index, 0, index == n_tokens - 1) for index, token in tokens])
     try:
-        batch.n_tokens = n_tokens
-        for index, token in enumerate(model.prompt_tokens(n_tokens)):
-            batch.token[index], batch.pos[index] = token, position + index
-            batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
-            batch.logits[index] = index == n_tokens - 1
         started = time.perf_counter_ns()
         status = lib.llama_decode(context, batch)
         lib.llama_synchronize(context)

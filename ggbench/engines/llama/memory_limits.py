@@ -69,17 +69,6 @@ def beside_the_limit(n_bytes: int) -> Iterator[None]:
         address_space.set_limit(limit)
 
 
-def _return_what_is_freed() -> None:
-    """Let malloc keep little of what was freed, so that every allocation meets the same limit.
-
-    Else glibc raises the size up to which blocks come from a heap that seldom shrinks, when one larger is freed. If it
-    kept nothing at all, the sampler's blocks would be new memory for every token, which takes four times as long.
-    """
-    with contextlib.suppress(AttributeError):
-        for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
-
-
 class LimitFailed(Exception):
     """The limit could not be set."""
 
@@ -137,7 +126,7 @@ class ExposedMemory:
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
         """Raises NotLimited."""
-        self._ggml, self._device, self._limit = devices.ggml, device, limit_bytes
+        self._ggml, self._limit = devices.ggml, limit_bytes
         self._taken: dict[int, int] = {}
         buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
         memory, allocation = _table(device), _table(buffer_type)
@@ -147,7 +136,13 @@ class ExposedMemory:
         self._callbacks = _GetMemory(self._report), _AllocBuffer(self._allocate), _FreeBuffer(self._free)
         memory[_GET_MEMORY] = _pointer(self._callbacks[0])
         allocation[_ALLOC_BUFFER] = _pointer(self._callbacks[1])
-        self._check(buffer_type)
+        self._ggml.ggml_backend_buffer_free.argtypes = [ctypes.c_void_p]
+        buffer = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, _PROBE_BYTES)
+        is_counted = not buffer or buffer in self._taken
+        if buffer:
+            self._ggml.ggml_backend_buffer_free(buffer)
+        if not is_counted or self._taken or _free_bytes(self._ggml, device) > limit_bytes:
+            raise NotLimited
 
     @property
     def free_bytes(self) -> int:
@@ -172,15 +167,6 @@ class ExposedMemory:
     def _free(self, buffer: int) -> None:
         self._taken.pop(buffer, None)
         self._free_buffers.pop(buffer)(buffer)
-
-    def _check(self, buffer_type: int) -> None:
-        self._ggml.ggml_backend_buffer_free.argtypes = [ctypes.c_void_p]
-        buffer = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, _PROBE_BYTES)
-        is_counted = not buffer or buffer in self._taken
-        if buffer:
-            self._ggml.ggml_backend_buffer_free(buffer)
-        if not is_counted or self._taken or _free_bytes(self._ggml, self._device) > self._limit:
-            raise NotLimited
 
 
 def _free_bytes(ggml: ctypes.CDLL, device: int) -> int:

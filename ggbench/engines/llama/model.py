@@ -28,7 +28,7 @@ _LOAD_MODES = {
     (False, False): lib.LLAMA_LOAD_MODE_NONE,
     (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
 }
-"""By whether the file is mapped, and whether its pages are locked."""
+"""Keys: whether the file is mapped, and whether its pages are locked."""
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
@@ -289,14 +289,18 @@ def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_se
     places = [(seq, position) for seq in range(n_seqs) for position in range(n_prompt)]
     for start in range(0, len(places), n_batch):
         part = places[start : start + n_batch]
-        batch = lib.llama_batch_init(len(part), 0, 1)
-        batch.n_tokens = len(part)
-        for index, (seq, position) in enumerate(part):
-            batch.token[index], batch.pos[index] = tokens[seq + position], position
-            batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
-            batch.logits[index] = position == n_prompt - 1
-        batches.append(batch)
+        batches.append(make_batch([(tokens[seq + at], at, seq, at == n_prompt - 1) for seq, at in part]))
     return batches
+
+
+def make_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
+    """Return a batch of tokens, each with position, sequence and whether it needs logits; the caller frees it."""
+    batch = lib.llama_batch_init(len(rows), 0, 1)
+    batch.n_tokens = len(rows)
+    for index, (token, position, seq, has_logits) in enumerate(rows):
+        batch.token[index], batch.pos[index], batch.logits[index] = token, position, has_logits
+        batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
+    return batch
 
 
 def _overrides(setup: LlamaConfig, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type

@@ -90,10 +90,6 @@ def _end_with_parent() -> None:
     os._exit(EXIT_PARENT_GONE)
 
 
-if __name__ == "__main__":
-    main()
-
-
 _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05
 _STAYS_S = 1.0
@@ -229,3 +225,7 @@ def ipv4_address(host: str) -> str:
         raise NetworkError(
             f"no IPv4 address is known for {host!r}", "give an address of this machine, e.g. 192.168.1.7"
         ) from None
+
+
+if __name__ == "__main__":
+    main()

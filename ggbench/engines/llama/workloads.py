@@ -31,7 +31,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, make_batch
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]
@@ -110,12 +110,8 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> Non
     tokens = array("i", random.Random(n_vocab).choices(range(n_vocab), k=n_gen * n_seqs))
     clock = time.perf_counter_ns
     step_ns = array("q", bytes(8 * n_gen))
-    batch = lib.llama_batch_init(n_seqs, 0, 1)
+    batch = make_batch([(0, request.n_prompt, seq, True) for seq in range(n_seqs)])
     try:
-        batch.n_tokens = n_seqs
-        for seq in range(n_seqs):
-            batch.pos[seq], batch.logits[seq] = request.n_prompt, True
-            batch.n_seq_id[seq], batch.seq_id[seq][0] = 1, seq
         sent, sent_at = 0, clock()
         for i in range(n_gen):
             for seq in range(n_seqs):
@@ -210,17 +206,11 @@ def _score_row(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, n
 
 
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
-    n_tokens = len(request.chunks) * (request.stop - request.start)
-    batch = lib.llama_batch_init(n_tokens, 0, 1)
+    rows: list[tuple[int, int, int, bool]] = []
+    for seq, chunk in enumerate(request.chunks):
+        rows += [(chunk[at], at, seq, at < request.start + n_scored) for at in range(request.start, request.stop)]
+    batch = make_batch(rows)
     try:
-        batch.n_tokens = n_tokens
-        index = 0
-        for seq, chunk in enumerate(request.chunks):
-            for position in range(request.start, request.stop):
-                batch.token[index], batch.pos[index] = chunk[position], position
-                batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
-                batch.logits[index] = position < request.start + n_scored
-                index += 1
         status = lib.llama_decode(context, batch)
     finally:
         lib.llama_batch_free(batch)

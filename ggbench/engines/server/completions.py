@@ -116,7 +116,7 @@ class _CompletionReader(StreamReader):
         super().__init__(asked)
         self._ends_exactly = ends_exactly
         self._n_gen: int | None = None
-        """By usage or token ids; None while the server counts nothing."""
+        """Counted by usage or token ids; None while the server counts nothing."""
         self._has_ids = False
         self._is_uncounted = False
         self._usage = _Usage()

@@ -38,7 +38,7 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     base_url: str = ""
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
-    """As the server offers it."""
+    """Name that the server offers."""
     clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
     """Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.
 

@@ -31,7 +31,7 @@ class OfferedModel(msgspec.Struct, frozen=True):
     name: str
     """To request it by."""
     quant: str | None = None
-    """As the server names it: `Q4_K - Medium`, `Q4_K_M`, `awq`."""
+    """The server's name of it: `Q4_K - Medium`, `Q4_K_M`, `awq`."""
     architecture: str | None = None
     n_ctx: int | None = None
     """Tokens that one request may have, prompt and generation together."""
@@ -114,13 +114,13 @@ class Tokens(msgspec.Struct, frozen=True):
     at_ns: int
     """When the line with them was complete here."""
     n_tokens: int | None
-    """By the server's count or its token ids; None if the server counts only at the end."""
+    """Counted by the server or by its token ids; None if it counts only at the end."""
     decode_ns: int | None = None
     """The server's clock at the last of them, counted from the first token; None if it does not time each token.
 
     Tokens of one speculative step have the same clock, even if each comes in a chunk of its own."""
     text: str = ""
-    """As generated: not yet safe for a terminal."""
+    """The generated text, not yet safe for a terminal."""
 
 
 class Ended(msgspec.Struct, frozen=True):

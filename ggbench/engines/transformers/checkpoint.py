@@ -122,15 +122,10 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
         if self.shards and method.name == self.method.name:
             stored_bytes = self._bytes_in_files(expected)
-        tensors = tuple(
-            TensorInfo(
-                parameter.gguf_name,
-                parameter.shape[::-1],
-                method.name if parameter.is_converted and method.convert is not None else dtype,
-                stored_bytes[parameter],
-            )
-            for parameter in parameters
-        )
+        tensors = []
+        for each in parameters:
+            type_name = method.name if each.is_converted and method.convert is not None else dtype
+            tensors.append(TensorInfo(each.gguf_name, each.shape[::-1], type_name, stored_bytes[each]))
         weight_bytes = sum(stored_bytes.values())
         file_bytes = sum(shard.header.n_bytes for shard in self.shards)
         headers = b"".join(shard.header.raw for shard in self.shards)
@@ -141,7 +136,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             file_bytes=(file_bytes - self.missing_bytes) or weight_bytes,
             architecture=layout.architecture,
             metadata=dict(self.config.values) | ({"ggbench.twin": self.name} if self.is_twin else {}),
-            tensors=tensors,
+            tensors=tuple(tensors),
             header_sha256=hashlib.sha256(self.config_bytes + headers).hexdigest(),
             missing_bytes=self.missing_bytes,
         )
@@ -185,25 +180,22 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         quantization = self.config.quantization
         if quantization is None:
             return self.layout.parameters
-        left_out = [
-            *quantization.read("modules_to_not_convert", list[str], []),
-            *quantization.read("llm_int8_skip_modules", list[str], []),
-        ]
+        keys = ("modules_to_not_convert", "llm_int8_skip_modules")
+        left_out = [each for key in keys for each in quantization.read(key, list[str], [])]
         converts_output = method.quant_method == "gptq" and quantization.flag("lm_head", False)
-        return tuple(
-            replace(
-                parameter,
-                is_converted=(parameter.is_converted and not any(each in parameter.name for each in left_out))
-                or (converts_output and parameter.name == "lm_head.weight"),
-            )
-            for parameter in self.layout.parameters
-        )
+
+        def is_converted(parameter: Parameter) -> bool:
+            if parameter.name == "lm_head.weight":
+                return converts_output
+            return parameter.is_converted and not any(each in parameter.name for each in left_out)
+
+        return tuple(replace(each, is_converted=is_converted(each)) for each in self.layout.parameters)
 
     def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
         """Return the bytes of each parameter in its files. Raises BadFile if they hold another model."""
         found = {tensor.name: tensor for tensor in self.tensors}
-        missing = [each.name for stored in expected.values() for each in stored if each.name not in found]
-        missing = [name for name in missing if not name.endswith("quant_map")]
+        names = [each.name for stored in expected.values() for each in stored if not each.name.endswith("quant_map")]
+        missing = [name for name in names if name not in found]
         if missing:
             raise BadFile(
                 f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json asks for",

@@ -141,7 +141,7 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
 
 class Parameter(msgspec.Struct, frozen=True):
     name: str
-    """As in Transformers' state dict."""
+    """Its name in Transformers' state dict."""
     gguf_name: str
     """The same tensor in a GGUF."""
     shape: tuple[int, ...]

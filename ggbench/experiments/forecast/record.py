@@ -23,7 +23,7 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
     n_depth: int = 4097
     """Cells in use where the cost of the KV cache is measured: one more than whole steps of what is copied at once."""
     n_gen: int = 8
-    """Tokens timed each time; fewer where they are slow."""
+    """Tokens timed each time; fewer if they are slow."""
     rounds: int = 5
     """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
     n_batch: int = 256
@@ -58,7 +58,7 @@ class ForecastPlacement(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     """Places all layers of a twin this way."""
     name: str = ""
-    """For people: `30 on the GPU`; empty where there is nothing to say."""
+    """Shown to the user: `30 on the GPU`; empty for the only one."""
 
 
 class ForecastTwin(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     cost: StepCost
     file_bytes: int
     shape_key: str
-    """Equal for twins of the same tensors, as of two models of one shape."""
+    """Equal for twins of the same tensors, e.g. those of two models of one shape."""
 
 
 class ForecastCost(msgspec.Struct, frozen=True):

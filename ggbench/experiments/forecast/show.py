@@ -36,7 +36,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_count, format_interval, format_number
 
 _AT = (1, 4096, 32768)
-"""Positions of which a table of several quants shows the speed."""
+"""Positions whose speed a table of several quants shows."""
 
 _CAPTION = "Expected of this machine, with 95 % intervals."
 
@@ -71,7 +71,7 @@ _FORECAST = Shape(
     field(
         "basis",
         str | None,
-        "What the figures come from; null where nothing is known.",
+        "What the figures come from; null if nothing is known.",
         lambda run: result_of(run).basis or None,
     ),
     of(ForecastResult, "limit", result_of),

@@ -14,11 +14,30 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ggbench.experiments.forecast.record import PROMPTS, ForecastPlacement, ForecastTwin, TwinTiming
+from ggbench.decisions.known import known_speeds
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import (
+    PROMPTS,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import Job
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.session import subject_of
+from ggbench.runs.store.database import Store
 from ggbench.sizing.layer_sample import StepCost
+from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
 from ggbench.stats.samples import t_95
-from ggbench.stats.speed_estimate import POSITIONS
+from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of
@@ -41,7 +60,7 @@ class _Part(msgspec.Struct, frozen=True):
     """Cost of the model's layers placed so."""
     step: _Line
     batch: _Line | None
-    """At the beginning of a prompt; None where none was timed."""
+    """At the beginning of a prompt; None if none was timed."""
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -77,7 +96,7 @@ def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
 
 
 class StepForecast(msgspec.Struct, frozen=True):
-    """All rounds; empty where none was whole."""
+    """All rounds; empty if none was whole."""
 
     rounds: tuple[_Round, ...]
 
@@ -87,7 +106,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens until a step takes 1 ms longer, beyond any window; None where that is never, or below the noise."""
+        """Tokens until a step takes 1 ms longer, beyond any window; None if that is never, or below the noise."""
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 
@@ -170,3 +189,53 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
     if expected is None or expected.low <= 0:
         return None
     return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)
+
+
+def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
+    """Return what is known of each target; a run with the reason if nothing is, or its header cannot be read.
+
+    Raises StoreError, and the header's error if there is only one target.
+    """
+    files: list[ModelFile | None] = []
+    reasons = []
+    for target in targets:
+        try:
+            files.append(target.header())
+            reasons.append("nothing is known of it without measuring")
+        except GgbenchError as error:
+            if len(targets) == 1:
+                raise
+            files.append(None)
+            reasons.append(error.message)
+    runs = []
+    known = known_speeds(store, files, setup, budget)
+    for target, file, speed, reason in zip(targets, files, known, reasons, strict=True):
+        head = RunHead(
+            kind=EXPERIMENT.kind,
+            subject=subject_of(target, file, setup),
+            setup=setup,
+            settings=ForecastSettings(),
+            command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
+        )
+        result = None if speed is None else forecast_of(speed)
+        outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
+        runs.append(Run(head=head, outcome=outcome, reason="" if speed is not None else reason, result=result))
+    return runs
+
+
+def forecast_of(known: SpeedEstimate) -> ForecastResult:
+    """Return a known speed at the positions and lengths of a forecast; W is that between the last two positions."""
+    first, last = known.step_ms[-2:]
+    pairs = [(getattr(first[1], name), getattr(last[1], name)) for name in ("value", "low", "high")]
+    grown, *ends = (
+        (after - before) / (last[0] - first[0]) if math.isfinite(after) else math.inf for before, after in pairs
+    )
+    slope = Expected(grown, max(0.0, min(*ends, grown)), max(*ends, grown))
+    prefills = tuple((n, ms) for n in PROMPTS if (ms := prefill_ms_at(known, n)) is not None)
+    return ForecastResult(
+        known.source if known.basis != "bound" else known.basis,
+        step_ms_at(known, 1),
+        inverse(slope, 1.0) if slope.value > 0 else None,
+        tuple((n, tok_s_at(known, n)) for n in POSITIONS),
+        prefills,
+    )

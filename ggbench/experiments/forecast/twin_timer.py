@@ -139,7 +139,7 @@ def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[
 
 
 class _Workers:
-    """A worker for each twin; one for all where they compute on RPC servers, which serve one client at a time."""
+    """A worker for each twin; one for all on RPC servers, which serve one client at a time."""
 
     def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
         self._session, self._paths, self.shares_one = session, paths, shares_one

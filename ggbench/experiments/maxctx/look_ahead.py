@@ -60,7 +60,7 @@ class LookAhead(msgspec.Struct, frozen=True):
         return self.known_at is None and self.bytes_per_token is not None
 
     def n_ctx_within(self, left_bytes: int) -> int | None:
-        """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
+        """The largest n_ctx whose buffers those bytes hold, by a straight line; None if no line is known."""
         if self.known_at is None or not self.bytes_per_token:
             return None
         n_ctx, n_bytes = self.known_at
@@ -98,7 +98,7 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
         theory = None
         if grows and weight_bytes is not None:
             theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
-        ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=settings.cap_train)
+        ceiling, warnings = _ceiling(file, setup, grows=grows, beyond_train=settings.beyond_train)
 
         def size(n_ctx: int) -> DryContext:
             started = time.perf_counter()
@@ -155,8 +155,8 @@ def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxS
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
     room_bytes = max(0, budget.held_bytes - weight_bytes)
-    ceiling, warnings = _ceiling(file, setup, grows=True, cap_train=settings.cap_train)
-    ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # as of a plan
+    ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
+    ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`
     return LookAhead(
         plan=_plan(
             budget,
@@ -195,18 +195,15 @@ def _raise_if_cancelled(ended: EngineEnded) -> None:
         raise SearchCancelled from ended
 
 
-def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train: bool) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH
         warnings.append(
             f"the model's state takes the same memory at any length, so the search ends at {format_count(ceiling)}"
         )
-    if cap_train:
-        if file.n_ctx_train is None:
-            warnings.append("the header has no training context, so it is no ceiling")
-        else:
-            ceiling = min(ceiling, file.n_ctx_train)
     if setup.n_ctx is not None:
         ceiling = min(ceiling, setup.n_ctx)
+    elif file.n_ctx_train is not None and not beyond_train:
+        ceiling = min(ceiling, file.n_ctx_train)
     return max(KV_CELLS, ceiling // KV_CELLS * KV_CELLS), tuple(warnings)

@@ -1,7 +1,7 @@
 """The largest n_ctx that really works: expected in milliseconds, closed in on with real contexts, proven by a decode.
 
-However a worker ends is an answer about the n_ctx that it was asked for. Only a model that does not load, or of which
-not even the smallest context works, is an error.
+However a worker ends, its end answers whether the n_ctx works. Only a model that does not load, or whose smallest
+context does not work, is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Prob
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
-from ggbench.units import format_count
+from ggbench.units import KV_CELLS, format_count
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -57,20 +57,14 @@ class MaxctxExperiment(Experiment):
         if any(probe.is_proof and not probe.passed for probe in real):  # contexts that were only made count no longer
             passed = [probe for probe in passed if probe.is_proof]
         largest = max((probe.n_ctx for probe in passed), default=None)
-        warnings, n_train = plan.warnings, recording.head.subject.n_ctx_train
-        if n_train and (largest or 0) > n_train:
-            beyond = (
-                f"n_ctx {format_count(largest)} exceeds the {format_count(n_train)} tokens the model was trained on"
-            )
-            beyond += "; --cap-train ends the search there"
-            warnings = (*warnings, beyond)
+        about = _about_training(largest, plan, recording.head.subject.n_ctx_train)
         return MaxctxResult(
             plan=plan,
             max_n_ctx=largest,
             first_fail_n_ctx=first_fail,
             verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in passed),
             probes=probes,
-            warnings=warnings,
+            warnings=(*plan.warnings, about) if about else plan.warnings,
         )
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
@@ -82,6 +76,19 @@ class MaxctxExperiment(Experiment):
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
         return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
+
+
+def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None) -> str:
+    """Return how the answer compares with the training context; empty if it is below it."""
+    if largest is None or not n_train:
+        return ""
+    trained = f"the {format_count(n_train)} tokens that the model was trained on"
+    if largest > n_train:
+        return f"n_ctx {format_count(largest)} exceeds {trained}"
+    if largest == plan.ceiling_n_ctx == n_train // KV_CELLS * KV_CELLS and (plan.planned_n_ctx or 0) > largest:
+        least = "at least " if plan.is_planned_higher else "about "
+        return f"the search ended at {trained}; {least}{format_count(plan.planned_n_ctx)} would fit: --beyond-train"
+    return ""
 
 
 EXPERIMENT = MaxctxExperiment()

@@ -28,10 +28,10 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
         ),
     ] = None
     """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
-    cap_train: Annotated[
-        bool, Option("--cap-train", "Search no further than the context that the model was trained on.", FLAG)
+    beyond_train: Annotated[
+        bool, Option("--beyond-train", "Search beyond the context that the model was trained on.", FLAG)
     ] = False
-    """Search no further than the training context."""
+    """Search beyond the training context, which else ends the search."""
     prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the far end of the largest context.", FLAG)] = True
     """Decode at the far end of the largest context."""
     mmproj: str = ""
@@ -49,14 +49,14 @@ class Probe(msgspec.Struct, frozen=True):
     """For a dry probe, whether its size is within the budget."""
     seconds: float
     kv_bytes: int | None = None
-    """None where the probe ended before the engine reported it."""
+    """None if the probe ended before the engine reported it."""
     compute_bytes: int | None = None
     reason: str = ""
     """Why it did not pass, in one line."""
     missing_bytes: int | None = None
-    """What the first allocation that failed wanted beyond what was left; None where that is unknown."""
+    """What the first allocation that failed wanted beyond what was left; None if unknown."""
     device: str = ""
-    """Which of several machines' devices ran out; empty where there is one memory."""
+    """Which of several machines' devices ran out; empty if there is one memory."""
 
     @property
     def passed(self) -> bool:
@@ -116,7 +116,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_planned_higher: bool = False
     """Whether longer ones than `planned_n_ctx` were not looked at."""
     theory_n_ctx: int | None = None
-    """What the weights alone leave room for, by the KV of one token; None where KV is not counted from the header."""
+    """What the weights alone leave room for, by the KV of one token; None if KV is not counted from the header."""
     ceiling_n_ctx: int | None = None
     """The search does not go above it."""
     budget_bytes: int | None = None
@@ -133,7 +133,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None = None
     """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()
-    """Programs that held GPU memory before the search began; empty where none did, or main memory was searched."""
+    """Programs that held GPU memory before the search began; empty if none did, or main memory was searched."""
     warnings: tuple[str, ...] = ()
     """For people, one line each: a context beyond the training's, a state that does not grow."""
 

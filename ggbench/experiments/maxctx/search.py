@@ -328,7 +328,7 @@ class ContextProber:
         self.memory = Memory()
         """What the last context took."""
         self.left_bytes: int | None = None
-        """What the last load or context left to take; None where llama.cpp has no limit, or no worker reported it."""
+        """What the last load or context left to take; None if llama.cpp has no limit, or no worker reported it."""
 
     @property
     def was_full(self) -> bool:
@@ -337,7 +337,7 @@ class ContextProber:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that the worker had resident; None where it is gone."""
+        """The worker's peak resident memory; None if the worker is gone."""
         return None if self._pid is None else peak_rss_bytes(self._pid)
 
     def load(self) -> Generator[Progress]:
@@ -349,7 +349,7 @@ class ContextProber:
             raise EngineEnded(ending)
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Make a context in place of the last one. Raises EngineEnded where a new worker does not load."""
+        """Make a context in place of the last one. Raises EngineEnded if a new worker does not load."""
         if self._pid is None:
             yield from self.load()
         self._live_n_ctx = None

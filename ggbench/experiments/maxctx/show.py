@@ -104,12 +104,15 @@ class MaxctxPresenter(Presenter):
         return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
-        """`n_ctx 8,192, proven by a decode, after 3 contexts`; of a search that was cut short, so far."""
+        """`n_ctx 8,192, proven by a decode, after 3 contexts and 1 decode`; of a search that was cut short, so far."""
         found = context_of(run)
         if found.max_n_ctx is None:
             return run.reason or "no n_ctx works" if run.is_complete else "no working n_ctx found yet"
         proven = "proven by a decode" if found.verified_by_decode else "not proven"
-        text = f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+        made = counted(found.n_allocations, "context")
+        if n_decodes := sum(probe.is_proof for probe in found.probes):
+            made += f" and {counted(n_decodes, 'decode')}"
+        text = f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {made}"
         return text if run.is_complete else f"so far {text}"
 
     def short_answer(self, run: Run) -> str:
@@ -196,6 +199,8 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
     if memory.peak_bytes is not None:
         other = "" if memory.other_bytes is None else f", {format_bytes(memory.other_bytes)} of it outside the buffers"
         peak = f"{format_bytes(memory.peak_bytes)}{other}"
+        if plan.memory_bytes is not None and memory.peak_bytes > plan.memory_bytes:
+            peak += "; the limit counts what the model and its context add to the process, not the process"
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""

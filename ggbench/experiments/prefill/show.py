@@ -33,7 +33,7 @@ class PrefillPresenter(QuantPresenter):
     has_samples: ClassVar[bool] = False
 
     def answer(self, run: Run) -> str:
-        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty where none was timed."""
+        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty if none was timed."""
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
             return ""
         longest = max(run.result.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt))

@@ -73,7 +73,7 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return which of the runs' figures do not compare, in one line; empty where they do."""
+    """Return which of the runs' figures do not compare, in one line; empty if they do."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
@@ -81,7 +81,7 @@ def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
-    """Return what has to be the same for perplexities to compare, by name; empty where nothing was scored."""
+    """Return what has to be the same for perplexities to compare, by name; empty if nothing was scored."""
     found = quality_of(summary)
     if found is None or found.ppl is None:
         return {}

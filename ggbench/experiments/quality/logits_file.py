@@ -97,7 +97,7 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
 
 
 def _reserve_room(descriptor: int, n_bytes: int, folder: Path) -> None:
-    """Give an open file in a folder that length, with room for it. Raises OSError: ENOSPC where there is too little."""
+    """Set the length of an open file, with disk space reserved. Raises OSError, ENOSPC if there is too little."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, n_bytes)
     else:  # macOS cannot reserve: others may still fill the disk

@@ -1,4 +1,4 @@
-"""Quality: perplexity of a text and, beside a base, the KL divergence that a quant or a KV cache type costs."""
+"""Quality: perplexity of a text and, given a base, the KL divergence that a quant or a KV cache type costs."""
 
 from __future__ import annotations
 

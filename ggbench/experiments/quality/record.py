@@ -42,8 +42,7 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
     )
     """Chunks to score at most; None scores all that the text has."""
     within_s: Annotated[
-        float | None,
-        Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION),
+        float | None, Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION)
     ] = None
     """Stop before the chunks that would take longer than this in all; None sets no limit."""
     n_seqs: int = 4
@@ -125,12 +124,12 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 class QualityResult(Result, msgspec.Struct, frozen=True):
-    """Perplexity of a text, and the divergence from a base where there is one."""
+    """Perplexity of a text, and the divergence from a base if one was given."""
 
     text: TextSource
     n_ctx: int
     scored: ScoredText | None = None
-    """None where the text was not tokenized."""
+    """None if the text was not tokenized."""
     n_chunks: int = 0
     """Chunks that were scored."""
     n_scored: int = 0

@@ -34,7 +34,7 @@ class PairedDifference(msgspec.Struct, frozen=True):
     """Its 95 % interval."""
     n_chunks: int
     n_chunks_needed: int | None
-    """Chunks that would tell them apart if the difference stayed as it is; None where they differ in nothing."""
+    """Chunks that would tell them apart if the difference stayed as it is; None if they do not differ."""
 
     @property
     def is_distinguishable(self) -> bool:

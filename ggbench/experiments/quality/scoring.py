@@ -1,4 +1,4 @@
-"""The scoring behind `quality.measure`: one model alone, or beside the log-probabilities of a base."""
+"""The scoring behind `quality.measure`: one model alone, or compared with the log-probabilities of a base."""
 
 from __future__ import annotations
 

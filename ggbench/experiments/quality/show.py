@@ -122,10 +122,7 @@ _QUALITY = Shape(
         _estimate("dp_mean", "Mean difference of the probability of the right token.", "p_diff"),
         _estimate("rms_dp", "Root mean square of that difference.", "rms_p_diff", "rms_dp_error"),
         _estimate(
-            "ln_ppl_ratio",
-            "Natural logarithm of its perplexity over the base's.",
-            "ln_ppl_ratio",
-            "ln_ppl_ratio_error",
+            "ln_ppl_ratio", "Natural logarithm of its perplexity over the base's.", "ln_ppl_ratio", "ln_ppl_ratio_error"
         ),
     ),
     within(

@@ -50,7 +50,7 @@ def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tupl
 
 
 def read_text(source: TextSource) -> str:
-    """Return the text of a run. Raises as `find_text`, and UsageError where it has changed meanwhile."""
+    """Return the text of a run. Raises as `find_text`, and UsageError if it has changed meanwhile."""
     found, text = find_text(Path(source.path) if source.path else text_argument(source))
     if found.sha256 != source.sha256:
         raise UsageError(
@@ -60,7 +60,7 @@ def read_text(source: TextSource) -> str:
 
 
 def text_argument(source: TextSource) -> str | None:
-    """Return what `--text` is for this text; None where it is left out."""
+    """Return the value of `--text` for this text; None for the default."""
     return source.path or (None if source.name == TOPICS else source.name)
 
 
@@ -106,7 +106,7 @@ _OTHER_TEXT = "score another text with --text FILE"
 
 
 def find_archive(access: HubAccess) -> Path | None:
-    """Return the archive where it is on this disk, without the network; else None."""
+    """Return the archive if it is on this disk, else None."""
     return cached_file(access, REPO, ARCHIVE)
 
 
@@ -116,7 +116,7 @@ def fetch_archive(
     on_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Path:
-    """Return the archive, downloaded and verified where it is not on this disk. Raises as `hub.download.download`."""
+    """Return the archive, downloaded and verified unless it is on this disk. Raises as `hub.download.download`."""
     found = find_archive(access)
     if found is not None:
         return found

@@ -45,7 +45,7 @@ _RUNG_SHARE = 0.05
 _SURE_SHARE = 0.5
 """Where all cases together take less than this share of the time, no more has to be known about them."""
 _SERVER_BATCH = 512
-"""Tokens of a physical batch where it is unknown: llama-server's default."""
+"""Tokens of a physical batch if unknown: llama-server's default."""
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -106,7 +106,7 @@ class _Runner:
         return Completed()
 
     def _obstacle(self, case: Case) -> str:
-        """Return why the case does not fit; empty where it does as far as is known."""
+        """Return why the case does not fit; empty if it does as far as is known."""
         if self._makes_contexts:
             return self._sizes[case].obstacle
         server = self._session.recorder.recording.last(ServerFound)
@@ -308,9 +308,9 @@ class CaseSize(msgspec.Struct, frozen=True):
     """One case before it runs."""
 
     memory: CaseMemory | None = None
-    """None where llama.cpp would not size it."""
+    """None if llama.cpp would not size it."""
     obstacle: str = ""
-    """Why it does not fit, in one line; empty where it does as far as is known."""
+    """Why it does not fit, in one line; empty if it does as far as is known."""
 
 
 def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:

@@ -41,7 +41,7 @@ def case_figures(
 
 
 def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimit]) -> tuple[BatchLine, ...]:
-    """Return the line of each batch size through the steps of all its cases, beside the limit of as many sequences."""
+    """Return the line of each batch size through the steps of all its cases, with the limit for as many sequences."""
     lines = []
     for n_seqs in sorted({case.n_seqs for case in steps}):
         # By rising position, so that cases are one repetition with gaps and few steps of each define a line together.
@@ -153,7 +153,7 @@ def served_case(found: SpeedCase, requests: Sequence[ServedRequest]) -> SpeedCas
 
 
 def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:
-    """From the last first token to the first last one, in ns; None where these do not overlap."""
+    """From the last first token to the first last one, in ns; None if these do not overlap."""
     begins = [each.timing.first_token_ns for each in requests if each.timing.first_token_ns is not None]
     ends = [each.timing.last_token_ns for each in requests if each.timing.last_token_ns is not None]
     if len(begins) < len(requests) or len(ends) < len(requests) or max(begins) >= min(ends):

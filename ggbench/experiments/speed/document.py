@@ -47,7 +47,7 @@ from ggbench.units import format_count, format_gb, format_interval, format_numbe
 
 
 def joined_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-    """Join the cases and the lines of several runs in one list each, beside the runs without them."""
+    """Join the cases and the lines of several runs in one list each, next to the runs without them."""
     joined = {name: [row for each in documents for row in each[name]] for name in ("cases", "lines")}
     rest = [{name: value for name, value in each.items() if name not in joined} for each in documents]
     return {**joined, "runs": rest}
@@ -85,9 +85,7 @@ _LINE = Shape(
 )
 _CASES = field("cases", many(CASE), get=lambda run: [case_value(run, each) for each in result_of(run).cases])
 _LINES = field(
-    "lines",
-    many(_LINE),
-    get=lambda run: [_LINE.value(each, quant=run.subject.quant) for each in result_of(run).lines],
+    "lines", many(_LINE), get=lambda run: [_LINE.value(each, quant=run.subject.quant) for each in result_of(run).lines]
 )
 _SPEED = Shape(
     "Speed",
@@ -110,9 +108,7 @@ _JOINED = Document(
     _CASES,
     _LINES,
     field(
-        "runs",
-        many(Shape("Run", "A run without its cases.", _SPEED.without("cases", "lines"))),
-        "One for each quant.",
+        "runs", many(Shape("Run", "A run without its cases.", _SPEED.without("cases", "lines"))), "One for each quant."
     ),
 )
 

@@ -51,7 +51,7 @@ class SpeedExperiment(Experiment):
                 )
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine that makes no contexts, and DoesNotFit where no memory is free at all."""
+        """Raises Unsupported for an engine that makes no contexts, and DoesNotFit if no memory is free at all."""
         from ggbench.experiments.speed.case_runner import run_cases
 
         return (yield from run_cases(session))

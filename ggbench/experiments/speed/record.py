@@ -135,19 +135,19 @@ class CaseEnded(msgspec.Struct, frozen=True):
 
     case: Case
     outcome: Outcome = Outcome.COMPLETED
-    """`OUT_OF_MEMORY` also where it was not tried since it would not fit, `SKIPPED` where it would take too long."""
+    """`OUT_OF_MEMORY` also for a case not tried as it would not fit, `SKIPPED` for one that would take too long."""
     reason: str = ""
-    """Why it did not run to its end, in one line; empty where it did."""
+    """Why it did not run to its end, in one line; empty if it did."""
     expected_s: float | None = None
-    """Forecast of prefill and decode before it ran, from what had run until then; None where nothing had."""
+    """Forecast of prefill and decode before it ran, from what had run until then; None if nothing had run."""
     prefill_ns: int | None = None
     """Time to read the prompts of all sequences; None if they were not read."""
     sample_ns: int | None = None
     """Time to sample the first token."""
     memory: CaseMemory | None = None
-    """None where it is unknown."""
+    """None if unknown."""
     peak_bytes: int | None = None
-    """Most resident memory of the engine's process until its end; None where it did not run."""
+    """Most resident memory of the engine's process until its end; None if it did not run."""
     gpu_bytes: int | None = None
     """Most memory that the engine's process held on its GPUs meanwhile, NVML's; None without a GPU."""
 
@@ -175,7 +175,7 @@ class RequestRates(msgspec.Struct, frozen=True):
 
 
 class SpeedCase(msgspec.Struct, frozen=True):
-    """One case with its figures; None where it did not run, rates over all its sequences together.
+    """One case with its figures; None if it did not run, rates over all its sequences together.
 
     Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts. On a server it is
     the client's, from sending the first request to the last token of all, and the prefill ends when every request has
@@ -197,15 +197,15 @@ class SpeedCase(msgspec.Struct, frozen=True):
     """S_PP of llama-batched-bench."""
     decode_tok_s: float | None = None
     """Throughput: tokens generated over the time of the decode alone, S_TG of llama-batched-bench; on a server, while
-    all requests generate. None where they never do so together."""
+    all requests generate. None if they never do so together."""
     tok_s_qwen2_5: float | None = None
     """Tokens generated over the whole time, as the tables of Qwen1.5, Qwen2 and Qwen2.5 count."""
     tok_s_qwen3: float | None = None
     """Tokens read and generated over the whole time, as the tables of Qwen3 count."""
     gain: float | None = None
-    """Throughput over that of batch 1 at the same input length; None where that did not run."""
+    """Throughput over that of batch 1 at the same input length; None if that did not run."""
     requests: RequestRates | None = None
-    """None where an engine on this machine ran it."""
+    """None if an engine on this machine ran it."""
     exceeds_training: bool = False
     """Whether its positions go beyond the context that the model was trained for."""
 
@@ -216,7 +216,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """The whole time; None where it did not run to its end."""
+        """The whole time; None if it did not run to its end."""
         return None if self.prefill_ms is None or self.decode_ms is None else (self.prefill_ms + self.decode_ms) / 1e3
 
 

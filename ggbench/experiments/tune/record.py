@@ -78,7 +78,7 @@ class TuneCandidate(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     """With the n_ctx of the measurements."""
     obstacle: str = ""
-    """Why it is not tried, in one line; empty where it is."""
+    """Why it is not tried, in one line; empty if it is."""
     kv_loss: Loss | None = None
     """What its KV cache costs in quality, where a quality run measured that."""
 
@@ -88,7 +88,7 @@ class DepthTiming(msgspec.Struct, frozen=True):
 
     n_depth: int
     step_ns: float | None = None
-    """Median of the decoded tokens; None where none was timed."""
+    """Median of the decoded tokens; None if none was timed."""
     batch_ns: int | None = None
     """Time of the prompt; None if none was timed."""
 
@@ -158,13 +158,13 @@ class Gain(msgspec.Struct, frozen=True):
 
     n_depth: int
     decode: Expected | None = None
-    """With the 95 % interval; None where no token was timed, and of the baseline itself."""
+    """With the 95 % interval; None if no token was timed, and of the baseline itself."""
     prefill: Expected | None = None
     """The same for the prompt."""
     step_ms: float | None = None
-    """Median of a token; None where none was timed."""
+    """Median of a token; None if none was timed."""
     batch_ms: float | None = None
-    """Median of the prompt; None where none was timed."""
+    """Median of the prompt; None if none was timed."""
 
 
 class TunedCandidate(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class TunedCandidate(msgspec.Struct, frozen=True):
     n_timed: int = 0
     """Measurements that count."""
     ratio: Expected | None = None
-    """Speed over the baseline's, the geometric mean over depths and phases, as the race saw it; None where nothing was
+    """Speed over the baseline's, the geometric mean over depths and phases, as the race saw it; None if nothing was
     measured. The interval is that of one candidate alone: the best of several is better by chance."""
     at: tuple[Gain, ...] = ()
     """The same at each depth."""
@@ -194,9 +194,9 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     candidates: tuple[TunedCandidate, ...] = ()
     """The first is the baseline."""
     finalist: int | None = None
-    """The candidate that led the race, and whose gain was measured again; None where none was faster."""
+    """The candidate that led the race, and whose gain was measured again; None if none was faster."""
     ratio: Expected | None = None
-    """Speed of the finalist over the baseline's from measurements that had no part in choosing it; None where there are
+    """Speed of the finalist over the baseline's from measurements that had no part in choosing it; None if there are
     too few."""
     gain: tuple[Gain, ...] = ()
     """The same at each depth."""
@@ -204,9 +204,9 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     """Measurements, those of the baseline and those that were discarded included."""
     n_discarded: int = 0
     noise: float | None = None
-    """Standard deviation of one measurement, as a share of it; None where it is unknown."""
+    """Standard deviation of one measurement, as a share of it; None if unknown."""
     unsteady: str = ""
-    """Why the machine was too noisy to decide; empty where it was not."""
+    """Why the machine was too noisy to decide; empty if it was not."""
     cut_short: str = ""
     """What the time was too short for, and how much is enough; empty if anything was proven."""
 
@@ -217,7 +217,7 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> TunedCandidate | None:
-        """The settings to use; None where none beats the defaults."""
+        """The settings to use; None if none beats the defaults."""
         return self.candidate(self.finalist) if self.has_gain else None
 
     def candidate(self, number: int | None) -> TunedCandidate | None:

@@ -15,8 +15,20 @@ from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
-from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
+from ggbench.experiments.tune.race import (
+    BASELINE,
+    BETWEEN_BASELINES,
+    Choice,
+    Known,
+    Race,
+    blocks_for,
+    choices,
+    combined,
+    drift_of,
+    in_order,
+    is_steady,
+    singles,
+)
 from ggbench.experiments.tune.record import (
     MOST_GEN,
     DepthTiming,
@@ -96,13 +108,7 @@ class _Search:
     """One search. A candidate that fails is out of it; a baseline that fails ends it."""
 
     def __init__(
-        self,
-        session: Session,
-        file: ModelFile,
-        sizes: SetupSizes,
-        baseline: TuneCandidate,
-        known: Known,
-        began: float,
+        self, session: Session, file: ModelFile, sizes: SetupSizes, baseline: TuneCandidate, known: Known, began: float
     ) -> None:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
@@ -127,7 +133,7 @@ class _Search:
         """Duration of each candidate's last measurement."""
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """Raises EngineEnded where the baseline fails or the run was cancelled."""
+        """Raises EngineEnded if the baseline fails or the run was cancelled."""
         baseline = self._candidates[BASELINE].setup
         dimensions = choices(baseline, self._settings, self._known)
         alone = singles(baseline, dimensions)
@@ -150,9 +156,12 @@ class _Search:
         """Warm the baseline up, and choose how many tokens to time. Raises _TimeUp."""
         yield Working("probe", text="calibrating")
         baseline = self._candidates[BASELINE]
-        for _ in range(2):
-            warm = _completed(self._timed(BASELINE))
-        self._timer = self._timer.calibrated(warm)
+        _completed(self._timed(BASELINE))
+        loading_s = self._seconds.pop(BASELINE)  # with what only the first takes, such as reading the file
+        if self._left_s() < 0:
+            self._seconds[BASELINE] = loading_s
+            raise _TimeUp
+        self._timer = self._timer.calibrated(_completed(self._timed(BASELINE)))
         _completed(self._timed(BASELINE))
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
         yield PointMeasured(f"{cost}; at most {format_rough_seconds(self._settings.within_s)} in all", baseline)

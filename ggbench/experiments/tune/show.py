@@ -52,7 +52,7 @@ _CAPTION = "times: speed over the defaults' in the race, where the best of sever
 _PROVEN = "; the gain above is from measurements of its own"
 
 _LITTLE = 0.05
-"""Where an interval reaches further above 1, that no gain was found does not mean that there is none."""
+"""If the interval reaches further above 1, a gain may exist that was not proven."""
 
 
 def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
@@ -77,7 +77,7 @@ def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
 
 _GAIN = Shape(
     "GainAtDepth",
-    "Speed over that of the defaults, above 1 is faster; null where it is unknown.",
+    "Speed over that of the defaults, above 1 is faster; null if unknown.",
     expected(
         "ratio",
         "Of the decode, or of the prompt where no decode was asked for.",
@@ -135,7 +135,7 @@ _TUNE = Shape(
     field(
         "best",
         dict[str, object],
-        "What to change of the defaults, by llama.cpp's names; empty where nothing beats them.",
+        "What to change of the defaults, by llama.cpp's names; empty if nothing beats them.",
         lambda run: found.changes(found.best) if (found := result_of(run)).best else {},
     ),
     of(TuneResult, "has_gain", result_of),
@@ -145,16 +145,11 @@ _TUNE = Shape(
         lambda run: result_of(run).ratio,
         "ci95",
     ),
-    field(
-        "gain",
-        by_name(_GAIN),
-        "The same by depth.",
-        lambda run: _by_depth(result_of(run).gain),
-    ),
+    field("gain", by_name(_GAIN), "The same by depth.", lambda run: _by_depth(result_of(run).gain)),
     of(TuneResult, "finalist", result_of),
     field("candidates", many(_CANDIDATE), get=_candidates),
     of(TuneResult, "n_measured n_discarded noise unsteady? cut_short?", result_of),
-    field("commands", _COMMANDS | None, "Null where nothing was found.", _commands),
+    field("commands", _COMMANDS | None, "Null if nothing was found.", _commands),
     ORIGIN,
 )
 DOCUMENTS = run_documents("tune", _TUNE)
@@ -191,7 +186,7 @@ class TunePresenter(Presenter):
         return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
-        """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty where nothing was compared."""
+        """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty if nothing was compared."""
         found = result_of(run)
         if found.has_gain:
             return f"{ratio_text(found.ratio)} x"
@@ -357,7 +352,7 @@ def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Ce
 
 
 def verdict(run: Run) -> str:
-    """Return the answer in one line: the gain, that there is none, or why that is not known."""
+    """Return the answer in one line: the gain, that no setting gains, or why that is unknown."""
     found = result_of(run)
     finalist = found.candidate(found.finalist)
     if found.best is not None and found.ratio is not None:

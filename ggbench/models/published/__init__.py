@@ -95,13 +95,13 @@ class PublishedRow(msgspec.Struct, frozen=True):
     """Theoretical B at 16 bits relative to `b_w16_ms`."""
     perplexity: PublishedFigure | None = None
     ppl_ratio: PublishedFigure | None = None
-    """Perplexity relative to that of `base`."""
+    """Perplexity over the perplexity of `base`."""
     ppl_difference: PublishedFigure | None = None
-    """Perplexity less that of `base`."""
+    """Perplexity minus the perplexity of `base`."""
     kld: PublishedFigure | None = None
     """Mean KL divergence from `base`, in nats."""
     mean_dp_percent: PublishedFigure | None = None
-    """Mean change of the true token's probability from that of `base`."""
+    """Mean change of the true token's probability, compared with `base`."""
     rms_dp_percent: PublishedFigure | None = None
     same_top_percent: PublishedFigure | None = None
     """Positions where `base` has the same most likely token."""
@@ -123,7 +123,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     n_ctx: int | None = None
     """Tokens of a chunk of the text."""
     imatrix: str | None = None
-    """Importance matrix that the quant was made with, as printed; None for none, and where it is not stated."""
+    """Importance matrix that the quant was made with, as printed; None if there is none or it is not stated."""
     base: str | None = None
     """Quant of the same model that the row is compared with."""
     setting: str | None = None

@@ -248,12 +248,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _text_of(raw: bytes) -> str:
-    """Text of a column, also where damage has left bytes that are none."""
+    """Decode a column's text, even if damage has left bytes that are not UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file has no tables yet. Raises StoreError where they are not those of this ggbench."""
+    """Return whether the file has no tables yet. Raises StoreError if they are not those of this ggbench."""
     version, is_foreign = identify(connection)
     if is_foreign:
         raise StoreError(f"{path} is a database of another program", "move it away; ggbench will make its own")
@@ -311,7 +311,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
     path: str
     file_bytes: int | None
-    """With its write-ahead log; None where there is none yet."""
+    """With its write-ahead log; None if the file does not exist yet."""
     version: int | None
     """Version of its tables; None if it cannot be read."""
     newest_version: int
@@ -320,7 +320,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
     n_running: int = 0
     """Runs that still say so."""
     problem: str = ""
-    """What SQLite's integrity check found, or why the file cannot be read; empty where it is sound."""
+    """What SQLite's integrity check found, or why the file cannot be read; empty if it is sound."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -366,7 +366,7 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file so that SQLite writes nothing: not even the files beside it, where there are none yet."""
+    """Open the file so that SQLite writes nothing, not even the files next to it."""
     mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_READING_TIMEOUT_S)
 

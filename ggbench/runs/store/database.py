@@ -44,7 +44,7 @@ _LARGEST_ID = (1 << 63) - 1
 
 
 class Store:
-    """One open results file. Every method raises StoreError where the file cannot be read or written."""
+    """One open results file. Every method raises StoreError if the file cannot be read or written."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, notices: tuple[str, ...]) -> None:
         self.path = path

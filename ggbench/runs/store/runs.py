@@ -75,7 +75,7 @@ class StoredSamples(msgspec.Struct, frozen=True):
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
     sample_ns: NDArray[np.int64] | None
-    """Time of the sampler; None where it was not timed for every step."""
+    """Time of the sampler; None if it was not timed for every step."""
 
     @property
     def repeat(self) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import KnownGpu, gpu_bandwidth, recognize_gpu
 from ggbench.machine.records import Gpu
+from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -120,18 +121,6 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         return tuple(a.last_n for a, b in pairwise(regimes) if Bound.COMPUTE in (a.bound, b.bound))
 
 
-class DecodePoint(msgspec.Struct, frozen=True):
-    """Maximum decode speed at one position."""
-
-    n: int
-    latency_ms: float
-    """Latency of one step of the batch."""
-    tok_s: float
-    """Throughput over all sequences of the batch."""
-    fits: bool | None
-    """Whether a context of n tokens fits; None if the memory is unknown."""
-
-
 class SchemeLimits(msgspec.Struct, frozen=True):
     """Limits of one weight and KV type at one batch size; None if the hardware figure is unknown."""
 
@@ -145,7 +134,7 @@ class SchemeLimits(msgspec.Struct, frozen=True):
     w_tokens_per_ms: float | None
     """None also if the bytes read for a token do not grow with the context."""
     b_ms: float | None
-    decode: tuple[DecodePoint, ...]
+    decode: tuple[PlannedSpeed, ...]
     prefill: PrefillLimit | None
 
     @property
@@ -177,7 +166,7 @@ def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: i
         for n in DECODE_POSITIONS:
             latency_ms = decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size)
             fits = None if memory is None else (max_n_ctx or 0) >= n
-            decode.append(DecodePoint(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
+            decode.append(PlannedSpeed(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
         if compute is not None:
             prefill = PrefillLimit(weights, kv, bandwidth, compute, longest, batch_size)
     return SchemeLimits(

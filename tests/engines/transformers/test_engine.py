@@ -141,7 +141,6 @@ def test_memory_errors_are_recognized() -> None:
 
 
 def test_nothing_of_torch_is_imported_by_a_command() -> None:
-    """Not even where it is installed: the engine's own module is all that a front end loads."""
     code = (
         "import sys, ggbench.cli.main, ggbench.engines.transformers.engine\n"
         "print(sorted({'torch', 'transformers', 'accelerate', 'safetensors'} & set(sys.modules)))"
