@@ -51,7 +51,6 @@ class LiveJob:
         self.working: Working | None = None
         """The slow step in progress; None once what follows it has begun."""
         self.memory: Memory | None = None
-        """The memory of the last context that was made."""
         self.limit: DecodeLimit | None = None
         self.point = ""
         """The last measurement other than samples, in one line."""
@@ -74,12 +73,10 @@ class LiveJob:
         self._positions: Integers = np.empty(1024, np.int64)
         self._step_ns: Integers = np.empty(1024, np.int64)
         self.n_done = 0
-        """Timed steps so far."""
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
 
     def take(self, record: Progress) -> None:
-        """Take in what the job reports."""
         match record:
             case SamplesTimed():
                 self.n_total, self.working = record.n_total, None
