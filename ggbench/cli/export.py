@@ -72,7 +72,7 @@ def command(
     force: bool,
     quiet: bool,
 ) -> None:  # fmt: skip
-    """Write stored runs, by their numbers in `ggbench results`, in formats of other tools: llama-bench's JSON by default.
+    """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
     A decode gives one row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so
     on; a prompt gives a row pp N; each has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins
