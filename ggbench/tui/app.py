@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import App, SystemCommand
-from textual.binding import ActiveBinding, Binding, BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
+from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
 from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
 if TYPE_CHECKING:
@@ -106,11 +107,10 @@ class GgbenchApp(App[None]):
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
 
     def on_unmount(self) -> None:
-        """Stop all workers, however the app ends."""
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every active key that does more than move, with what it does, beside Textual's own commands."""
+        """Offer every active key that does more than move, in addition to Textual's own commands."""
         yield from super().get_system_commands(screen)
         for active in screen.active_bindings.values():
             binding = active.binding
@@ -118,12 +118,11 @@ class GgbenchApp(App[None]):
                 yield SystemCommand(
                     binding.description,
                     f"{binding.tooltip} (key: {self.get_key_display(binding)})",
-                    functools.partial(self._run_binding, active),
+                    functools.partial(self.run_action, binding.action, active.node),
                 )
 
     @on(QueueChanged)
     def announce_ended_runs(self) -> None:
-        """Notify the screens of runs that ended since the last call."""
         n_over = sum(item.state.is_over for item in self.run_queue.items)
         if n_over > self._n_announced:
             self._n_announced = n_over
@@ -134,7 +133,6 @@ class GgbenchApp(App[None]):
 
     @on(PullsChanged)
     def announce_pulls(self) -> None:
-        """Update the Pulls screen and the bars; a completed download changes the models on this disk."""
         has_completed = self.pull_queue.take_completed()
         for screen in self._screens.values():
             screen.post_message(PullsChanged())
@@ -154,8 +152,6 @@ class GgbenchApp(App[None]):
         """
         if not self.screen.is_modal:
             return
-        from ggbench.tui.screens.dialogs import Dialog
-
         if isinstance(self.screen, Dialog):
             await self.screen.opened.wait()
         if isinstance(self.focused, Input) and event.is_printable and event.character:
@@ -167,8 +163,6 @@ class GgbenchApp(App[None]):
 
     def action_leave(self) -> None:
         """Quit; ask first while a run or a download is in progress."""
-        from ggbench.tui.screens.dialogs import ConfirmScreen
-
         if not self.is_busy:
             self.exit()
         elif not isinstance(self.screen, ConfirmScreen):
@@ -176,26 +170,17 @@ class GgbenchApp(App[None]):
             self.push_screen(ConfirmScreen(question, "Quit"), lambda yes: self.exit() if yes else None)
 
     def action_show_help(self) -> None:
-        from ggbench.tui.screens.dialogs import HelpScreen
-
         if not self.screen.is_modal:
             self.push_screen(HelpScreen(self.screen))
 
     def action_command_palette(self) -> None:
-        from ggbench.tui.screens.dialogs import Palette
-
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     def search_themes(self) -> None:
         from textual.theme import ThemeProvider
 
-        from ggbench.tui.screens.dialogs import Palette
-
         self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
-
-    async def _run_binding(self, active: ActiveBinding) -> None:
-        await self.run_action(active.binding.action, active.node)
 
     def _queues(self) -> list[RunQueue | PullQueue]:
         made = [self.__dict__.get(name) for name in ("run_queue", "pull_queue")]

@@ -107,9 +107,7 @@ class Host(Protocol):
 
     services: Services
     n_gen: int
-    """Tokens that a run decodes."""
     setup: LlamaConfig
-    """How models are loaded, in plans and in runs."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""
     opens_quant: str | None
@@ -186,7 +184,6 @@ class TaskScreen(Screen[None]):
             worker.cancel()
 
     def fail(self, task: str, error: GgbenchError) -> None:
-        """Keep why a task failed, and show it."""
         self.problems[task] = error
         self.show_failure(task, error)
 

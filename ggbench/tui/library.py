@@ -45,8 +45,6 @@ _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": 
 
 
 class QuantRow(msgspec.Struct, frozen=True):
-    """One quant of the chosen model."""
-
     name: str
     """The QUANT argument that selects it alone among the quants of its model."""
     plan: PlanRow
@@ -68,7 +66,6 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def fit(self) -> LineFit | None:
-        """The measured W and B, or their bounds."""
         return None if self.measured is None else self.measured.fit
 
     @property
@@ -143,7 +140,6 @@ def _size(row: QuantRow) -> str:
 
 
 def _bytes(key: str, header: str, name: str) -> TableColumn[QuantRow]:
-    """Return a column of a plan's field in bytes."""
     return TableColumn(key, header, lambda v: format_bytes(getattr(v.plan, name)), lambda v: getattr(v.plan, name))
 
 
@@ -266,28 +262,24 @@ class Library:
         self.n_ctx: int | None = None
         """The planned context if the arrow keys changed it; None is that of the options."""
         self.options = LlamaConfig()
-        """How every model is loaded."""
         self.order: Order[QuantRow] = Order(quant_columns(None))
         self.words = ""
-        """The filter of the quants."""
         self.is_fits_only = False
-        self._marks: dict[str, dict[str, None]] = {}
+        self.all_marks: dict[str, dict[str, None]] = {}
         """Names of the marked quants by model, in the order in which they were marked."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
         self._results = LatestResults()
 
     @property
     def setup(self) -> LlamaConfig:
-        """How the quants are planned to be loaded."""
         return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
 
     @property
     def marks(self) -> dict[str, None]:
-        return {} if self.entry is None else self._marks.setdefault(self.entry.model, {})
+        return {} if self.entry is None else self.all_marks.setdefault(self.entry.model, {})
 
     @property
     def can_pull(self) -> bool:
-        """Whether any quant of the chosen model can be downloaded."""
         return any(not row.is_here and not row.is_twin for row in self.rows.values())
 
     def choose(self, entry: ModelEntry) -> bool:
@@ -298,17 +290,14 @@ class Library:
         return True
 
     def add(self, planned: PlannedQuant) -> None:
-        """Add the plan of a quant, or replace it."""
         self.rows[planned.name] = self._completed(QuantRow(planned.name, planned.row))
 
-    def set_on_disk(self, on_disk: Collection[tuple[str, str]]) -> None:
-        """Take in which quants are on this disk, from `quants_on_disk`."""
-        self._on_disk = on_disk
-        self.rows = {name: self._completed(row) for name, row in self.rows.items()}
-
-    def set_results(self, results: LatestResults) -> None:
-        """Take in what was measured; nothing if another card is planned for."""
-        self._results = results
+    def update(
+        self, *, on_disk: Collection[tuple[str, str]] | None = None, results: LatestResults | None = None
+    ) -> None:
+        """Take in which quants are on this disk and what was measured, each if given."""
+        self._on_disk = self._on_disk if on_disk is None else on_disk
+        self._results = results or self._results
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
 
     def toggle_mark(self, name: str) -> None:
@@ -317,20 +306,12 @@ class Library:
         else:
             self.marks[name] = None
 
-    def clear_marks(self) -> None:
-        self._marks.clear()
-
     def selection(self, cursor: QuantRow | None) -> Selection:
         """Return the marked quants, else the one at the cursor."""
-        marked = [(model, tuple(names)) for model, names in self._marks.items() if names]
+        marked = [(model, tuple(names)) for model, names in self.all_marks.items() if names]
         if marked or cursor is None or self.entry is None:
             return marked
         return [(self.entry.model, (cursor.name,))]
-
-    def names_here(self) -> tuple[str, ...]:
-        """Return the QUANT arguments of the chosen model's quants that are on this disk, the largest first."""
-        here = [row for row in self.rows.values() if row.is_here and not row.is_twin]
-        return tuple(row.name for row in sorted(here, key=lambda row: -(row.plan.file_bytes or 0)))
 
     def planned_setup(self, selection: Selection) -> LlamaConfig:
         """Return how a selection is planned to be loaded; the n_ctx of the arrow keys is for the chosen model alone."""
@@ -353,7 +334,7 @@ class Library:
 
     def status(self, n_gen: int, *, is_machine_known: bool, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
-        entry, n_marked = self.entry, sum(map(len, self._marks.values()))
+        entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
             return "choose a model on the left"
         if entry.reason:
@@ -420,7 +401,7 @@ class Library:
 
 
 def describe_config(config: LlamaConfig) -> str:
-    """Return what is not the default, `KV q8_0, limit 12.0 GiB`; empty where nothing is."""
+    """Return what is not the default, such as `KV q8_0, limit 12.0 GiB`."""
     default = LlamaConfig()
     same = config.type_k == config.type_v
     parts = {

@@ -6,22 +6,21 @@ array; everything else is computed by the reader, for what it draws and no more 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import time
+from collections.abc import (Sequence)
+from ggbench.engines.events import (Memory)
+from ggbench.experiments.maxctx.record import (BracketEnds, Probe, ProofForeseen, Question)
+from ggbench.runs.progress import (Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working)
+from ggbench.runs.run import (DecodeTiming, Settings)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.figures import (PlottedRun)
+from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit)
+from ggbench.stats.linefit import (RunningFit, fewest_samples)
+from ggbench.stats.speed import (summarize)
 
-from ggbench.engines.events import Memory
-from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
-from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working
-from ggbench.runs.run import DecodeTiming, Settings
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.figures import PlottedRun
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.stats.linefit import RunningFit, fewest_samples
-from ggbench.stats.speed import summarize
 
 _TEXT_TAIL = 4000
 """Characters of decoded text that are kept."""
@@ -51,7 +50,6 @@ class LiveJob:
         self.working: Working | None = None
         """The slow step in progress; None once what follows it has begun."""
         self.memory: Memory | None = None
-        """The memory of the last context that was made."""
         self.limit: DecodeLimit | None = None
         self.point = ""
         """The last measurement other than samples, in one line."""
@@ -74,12 +72,10 @@ class LiveJob:
         self._positions: Integers = np.empty(1024, np.int64)
         self._step_ns: Integers = np.empty(1024, np.int64)
         self.n_done = 0
-        """Timed steps so far."""
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
 
     def take(self, record: Progress) -> None:
-        """Take in what the job reports."""
         match record:
             case SamplesTimed():
                 self.n_total, self.working = record.n_total, None

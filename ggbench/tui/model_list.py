@@ -35,13 +35,10 @@ class Section(enum.StrEnum):
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
-    """One line of the list."""
-
     section: Section
     model: str
     """MODEL as `plan` and `bench` accept it; empty for a folder that cannot be read. Untrusted text."""
     title: str
-    """The name to show; printable."""
     about: str = ""
     """A short note after the title; printable."""
     quants: tuple[str, ...] = ()
@@ -60,7 +57,6 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Unique among all entries."""
         return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
 
     @property
@@ -74,7 +70,6 @@ class ModelEntry(msgspec.Struct, frozen=True):
         return self.section in (Section.HUB, Section.SERVERS)
 
     def matches(self, text: str) -> bool:
-        """Return whether its name contains every word, in any case."""
         return has_words(f"{self.title} {self.model}", text)
 
 
@@ -92,7 +87,6 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
-    """List the results of a search of the Hub."""
     entries = []
     for repo in found:
         downloads = "" if repo.downloads is None else f"{format_count(repo.downloads)} a month"

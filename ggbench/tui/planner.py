@@ -38,8 +38,6 @@ _MODELS_KEPT = 16
 
 
 class PlannedQuant(msgspec.Struct, frozen=True):
-    """One row of a plan."""
-
     name: str
     """The QUANT argument that selects it alone among the quants of its model."""
     row: PlanRow
@@ -56,7 +54,6 @@ class Planner:
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaConfig | None = None
         self._models: dict[tuple[str, tuple[str, ...]], tuple[Target, ...]] = {}
-        """The models last planned, the most recent last."""
         self._is_closed = False
 
     def rows(

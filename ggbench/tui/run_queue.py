@@ -40,22 +40,16 @@ _STATES: dict[Stage, WorkState] = {
 
 
 class QueueItem(WorkItem, frozen=True):
-    """A snapshot of one job."""
-
     subject: Subject
-    """As far as is known before its file is read."""
+    """What is known before its file is read."""
     kind: str
-    """The kind of its experiment."""
     run: Run | None = None
-    """None until it has ended."""
     run_id: int | None = None
     """None while the store does not have the run."""
     setup: EngineConfig = field(default_factory=LlamaConfig)
 
 
 class RunQueue(WorkQueue[QueueItem]):
-    """Runs jobs one after another."""
-
     def __init__(
         self,
         open_store: Callable[[], Store],

@@ -6,25 +6,16 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from ggbench.engines.endings import Outcome
-from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun, StoredSamples
-from ggbench.runs.stored import read_recording, read_run
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.store.runs import RUNNING
 from ggbench.show.columns import Value, column_of
-from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
-from ggbench.show.names import quant_name
-from ggbench.show.presenter import figures_of, presenter_of
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.tables import TableColumn, has_words
 from ggbench.units import counted, format_count
@@ -33,41 +24,6 @@ _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.val
 
 _NAMED_RUNS = 8
 """Maximum number of runs that a question lists by number."""
-
-
-class MeasuredRun(msgspec.Struct, frozen=True):
-    """One run with its samples."""
-
-    listed: ListedRun
-    samples: StoredSamples
-    observations: tuple[object, ...] = ()
-
-    @property
-    def run_id(self) -> int:
-        return self.listed.run_id
-
-    @property
-    def readings(self) -> tuple[MachineReading, ...]:
-        """The machine while it ran."""
-        return tuple(each for each in self.observations if isinstance(each, MachineReading))
-
-    @property
-    def summary(self) -> QuantSummary:
-        """The run as tables need it. Raises StoreError if this ggbench cannot read it."""
-        if (summary := self.listed.summary) is None:
-            raise StoreError(f"run {self.run_id} cannot be read: {self.listed.problem}", "upgrade ggbench to read it")
-        return summary
-
-    def figures(self) -> tuple[Figure, ...]:
-        """Return the run's figures; of a run that this ggbench cannot read, its steps."""
-        summary, steps = self.listed.summary, self.samples
-        if summary is not None:
-            return saved_figures([self.to_save()])
-        return figures_of(["decode"], [PlottedRun(quant_name(self.listed.subject), steps.position, steps.step_ns)])
-
-    def to_save(self) -> SavedRun:
-        """Return what is written to files. Raises StoreError as `summary` does."""
-        return SavedRun(self.summary, self.samples, self.observations)
 
 
 RunColumn: TypeAlias = TableColumn[ListedRun]
@@ -121,50 +77,16 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
 """The most important columns come first, as a narrow terminal cuts off the last."""
 
 
-def finished_runs(store: Store) -> Iterator[Run]:
-    """Yield every finished run that this ggbench can read, newest first. Raises StoreError."""
-    for stored in store.list_runs():
-        if stored.is_finished and (run := ListedRun.of(stored).run) is not None:
-            yield run
-
-
 def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, ...]:
     """Return every run, newest first, reusing those of `known` that did not change. Raises StoreError."""
     runs = []
     for stored in store.list_runs():
         before = known.get(stored.run_id)
-        runs.append(before if before is not None and before.stored == stored else _read_run(store, stored))
-    return named_runs([run for run in runs if run is not None])
+        runs.append(before if before is not None and before.stored == stored else ListedRun.of(stored, store))
+    return named_runs(runs)
 
 
-def read_measured(store: Store, run_id: int) -> MeasuredRun:
-    """Return a run with its samples and observations. Raises StoreError, also if it was deleted meanwhile."""
-    try:
-        stored = store.load_run(run_id)
-        samples = store.load_samples(run_id)
-        listed = _read_run(store, stored)
-        recorded = read_recording(store, stored).observations if listed and listed.run else ()
-    except UnknownName:
-        listed = None
-    if listed is None:
-        raise StoreError(f"run {run_id} was deleted meanwhile", "the list is up to date again")
-    return MeasuredRun(listed, samples, tuple(each.body for each in recorded))
-
-
-def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
-    """Delete runs with their samples; return why some could not be. Runs that are gone already are skipped."""
-    problems = []
-    for run_id in run_ids:
-        try:
-            store.delete_run(run_id)
-        except UnknownName:
-            continue
-        except GgbenchError as error:
-            problems.append("; ".join(part for part in (error.message, error.hint) if part))
-    return tuple(problems)
-
-
-def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
+def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     """Return the runs whose text has every one of the words, in any case."""
 
     def searched(run: ListedRun) -> str:
@@ -175,7 +97,7 @@ def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
         )  # fmt: skip
         return " ".join(parts)
 
-    return tuple(run for run in runs if has_words(searched(run), words))
+    return [run for run in runs if has_words(searched(run), words)]
 
 
 def describe_runs(runs: Sequence[ListedRun]) -> str:
@@ -184,22 +106,3 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
         return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
-
-
-def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
-    """Return a sentence for each run in progress: `Run 3 is still running: ….`"""
-    return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if run.stored.state == RUNNING)
-
-
-def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
-    """Return a run, as far as its samples go if it has not finished; None if it was deleted since."""
-    listed = ListedRun.of(stored) if stored.is_finished else None
-    if listed is not None and not listed.problem:
-        return listed
-    try:
-        run = read_run(store, stored)  # if its result is of another version, its samples may still be read
-    except UnknownName:
-        return None
-    except GgbenchError as error:
-        return ListedRun(stored, None, sanitize(error.message))
-    return ListedRun(stored, run, sanitize(run.reason) if listed else "")

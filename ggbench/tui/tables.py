@@ -15,8 +15,6 @@ MORE_LEFT, MORE_RIGHT = "‹", "›"
 
 
 class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
-    """One column of a table."""
-
     key: str
     header: str
     text: Callable[[Row], str]
@@ -44,12 +42,10 @@ class Order(Generic[Row]):
         return self.column is not None and self.column.descending != self.is_reversed
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column; the same column again reverses the order."""
         self.is_reversed = key == self.key and not self.is_reversed
         self.key = key
 
     def sort_by_next(self) -> None:
-        """Sort by the next column; after the last, by the first."""
         keys = [column.key for column in self.columns]
         index = keys.index(self.key) + 1 if self.key in keys else 0
         self.sort_by(keys[index % len(keys)])

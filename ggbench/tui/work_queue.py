@@ -52,7 +52,6 @@ class WorkState(enum.StrEnum):
 
     @property
     def is_left(self) -> bool:
-        """Whether the user ended it."""
         return self in (WorkState.SKIPPED, WorkState.CANCELLED, WorkState.STOPPED)
 
     @property
@@ -69,8 +68,6 @@ GLYPHS = {
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of one item."""
-
     id: int
     state: WorkState = WorkState.WAITING
     reason: str = ""
@@ -113,10 +110,6 @@ class WorkQueue(Generic[Item]):
     def _work_on(self, item: Item) -> None:
         """Do an item's work. Raises GgbenchError."""
 
-    def _fail(self, item: Item, error: GgbenchError) -> None:
-        reason = f"{error.message}; {error.hint}" if error.hint else error.message
-        self._update(item.id, state=WorkState.FAILED, reason=reason)
-
     @abstractmethod
     def _begin(self, waiting: Item) -> Item | None:
         """Return the item in its first state of work; None to start nothing. Called with the lock."""
@@ -141,9 +134,10 @@ class WorkQueue(Generic[Item]):
             try:
                 self._work_on(item)
             except GgbenchError as error:
-                self._fail(item, error)
+                reason = "; ".join(filter(None, (error.message, error.hint)))
+                self._update(item.id, state=WorkState.FAILED, reason=reason)
             except Exception as error:  # a bug must neither end the queue nor go unnoticed
-                self._fail(item, GgbenchError(f"unexpected: {error!r}"))
+                self._update(item.id, state=WorkState.FAILED, reason=f"unexpected: {error!r}")
 
     def _next(self) -> Item | None:
         """Wait for the next item; None once the queue is closed."""
@@ -179,7 +173,6 @@ class PullItem(WorkItem, frozen=True):
 
     @property
     def share(self) -> float | None:
-        """The fraction that is done, 0 to 1."""
         return None if self.done_bytes is None or not self.total_bytes else self.done_bytes / self.total_bytes
 
     @property
@@ -218,7 +211,6 @@ class PullQueue(WorkQueue[PullItem]):
         return has_completed
 
     def add(self, targets: Sequence[Target]) -> None:
-        """Queue the targets that are not queued yet."""
         with self._changed:
             known = {self._targets[item.id].named for item in self._items.values() if not item.state.is_over}
             for target in targets:
@@ -227,7 +219,6 @@ class PullQueue(WorkQueue[PullItem]):
         self._wake()
 
     def retry(self, item_id: int) -> None:
-        """Resume a download that failed or was stopped."""
         with self._changed:
             item = self._items.get(item_id)
             if item is None or item.state not in (WorkState.FAILED, WorkState.STOPPED):
@@ -236,7 +227,6 @@ class PullQueue(WorkQueue[PullItem]):
         self._wake()
 
     def stop(self, item_id: int) -> None:
-        """Stop a download, keeping its partial file."""
         with self._changed:
             item = self._items.get(item_id)
             if item is None or item.state.is_over:

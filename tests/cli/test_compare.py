@@ -161,7 +161,7 @@ def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path
 
 
 def test_kinds_are_mixed_and_what_only_one_has_is_said(ggbench: Run, store_file: Path) -> None:
-    """Of a decode and a quality run only memory could be compared, and here not even that."""
+    """Only memory could be compared between a decode and a quality run, and here not even that."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1]})
     put_result(store_file, *quality((2.5, 2.4, 2.6, 2.5)))
     ran = ggbench("compare", "1", "2")

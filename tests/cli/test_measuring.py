@@ -120,7 +120,7 @@ def edged() -> Answer:
         if isinstance(request, LoadModel):
             is_dry = request.dry
         match request:
-            case MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
+            case MakeContext(setup) if (setup.n_ctx or 0) > 2048 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
                 yield Proving("batch", 0.5, 20.0)
@@ -147,15 +147,15 @@ def test_bench_with_the_largest_context(
     ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))
     assert ran.code == 0, ran.err
     (row,) = ran.json["rows"]
-    assert (row["max_n_ctx"], row["max_n_ctx_verified"], row["max_n_ctx_reason"]) == (8192, True, None)
-    assert ("n_ctx 8,192, proven by a decode" in ran.err) == (view != "quiet")
+    assert (row["max_n_ctx"], row["max_n_ctx_verified"], row["max_n_ctx_reason"]) == (2048, True, None)
+    assert ("n_ctx 2,048, proven by a decode" in ran.err) == (view != "quiet")
     decode, search = reversed(ggbench("results", "--json").json["rows"])
     assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 300)
-    assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (8192, True)
+    assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (2048, True)
     if view == "quiet":
         header, values = ggbench(*words, "--format", "csv").out.splitlines()
         row = dict(zip(header.split(","), values.split(","), strict=False))
-        assert (row["max_n_ctx"], row["max_n_ctx_verified"]) == ("8192", "True")
+        assert (row["max_n_ctx"], row["max_n_ctx_verified"]) == ("2048", "True")
         assert "max n_ctx" in ggbench(*words, "--format", "md").out
         assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out
 

@@ -20,7 +20,7 @@ from ggbench.units import MIB
 from tests.fakes.engine import Answer, fake_rig, obey
 from tests.fakes.jobs import decodes
 
-EDGE = 8192
+EDGE = 2048
 SETUP = LlamaConfig(memory_limit_bytes=100 * MIB)
 
 

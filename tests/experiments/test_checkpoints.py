@@ -109,7 +109,7 @@ def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
 )
 def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersConfig) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=20_000)
-    run = _run(rig, Job(MAXCTX, target, target.setup(setup), MaxctxSettings()))
+    run = _run(rig, Job(MAXCTX, target, target.setup(setup), MaxctxSettings(beyond_train=True)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, MaxctxResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (19_968, 20_224)
@@ -124,7 +124,7 @@ def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: Tra
 def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=30_000)
     setup = target.setup(TransformersConfig(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
-    run = _run(rig, Job(MAXCTX, target, setup, MaxctxSettings()))
+    run = _run(rig, Job(MAXCTX, target, setup, MaxctxSettings(beyond_train=True)))
     assert isinstance(run.result, MaxctxResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (4096, None)
 
@@ -132,7 +132,7 @@ def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
 def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(target: Target) -> None:
     rig, workers = fake_rig()
     setup = target.setup(TransformersConfig(memory_limit_bytes=MIB, device="cpu"))
-    finished = _finished(rig, Job(MAXCTX, target, setup, MaxctxSettings()))
+    finished = _finished(rig, Job(MAXCTX, target, setup, MaxctxSettings(beyond_train=True)))
     assert isinstance(finished.error, DoesNotFit)
     assert "does not fit into 1.00 MiB of main memory: weights of" in finished.error.message
     assert "nf4" in finished.error.hint

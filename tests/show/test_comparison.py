@@ -152,7 +152,8 @@ def test_two_runs_end_in_a_sentence() -> None:
     )
     faster_b = row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1)))
     assert sentence_of(compare_quants([small, faster_b])) == (
-        "q4_k_m is faster: 1.50 ±0.15 times. q8_0 is better in B (latency of the first token): 0.80 ±0.08 times."
+        "q4_k_m is faster: 1.50 ±0.15 times."
+        " q8_0 is better in B (latency of the first token): 0.80 ±0.08 times; 8.00 ms, not 10.0."
         " q4_k_m takes less memory: 500 B less."
     )
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]

@@ -51,7 +51,7 @@ def places(services: Services, monkeypatch: pytest.MonkeyPatch) -> Services:
 
 
 def listed(app: App) -> list[str]:
-    """The lines of the list of models, up to the twins."""
+    """Return the lines of the list of models, up to the twins."""
     lines = [str(option.prompt).strip() for option in app.screen.query_one(ModelList).options]
     return lines[: lines.index("twins: no download")] if "twins: no download" in lines else lines
 

@@ -25,7 +25,7 @@ class PlotApp(App[None]):
 
     @property
     def text(self) -> list[str]:
-        """The rows inside of the axes."""
+        """Return the rows inside the axes."""
         return re.findall("[│┤](.*)", self.plot.render().plain)
 
 

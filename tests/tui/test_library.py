@@ -88,7 +88,7 @@ def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> No
 
 
 def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """Its reason stands where the memory would be shown; the others are planned."""
+    """Its reason is shown in place of the memory; the others are planned."""
     row = msgspec.structs.replace(
         plan_row("x", "iq9_z", BUDGET), outcome=Outcome.FAILED, reason="no such\x1b[31m type", weight_bytes=None,
         fits=None,
@@ -187,7 +187,7 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
 
 
 def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> None:
-    """What is hidden because it does not fit is counted; escape ends the filter."""
+    """Quants hidden because they do not fit are counted; escape ends the filter."""
 
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "twin:large-72b")

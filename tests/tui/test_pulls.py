@@ -119,7 +119,7 @@ def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
-    """Search the Hub for what nothing here is called, and choose the first that it has."""
+    """Search the Hub for a name that no local model has, and choose the first result."""
     await press(app, pilot, "slash", *text, "enter")
     models = app.screen.query_one(ModelList)
     models.highlighted = next(index for index, option in enumerate(models.options) if "maker/" in str(option.prompt))

@@ -36,7 +36,7 @@ def worker_of(pid: int) -> psutil.Process:
 
 
 def ends_within(pid: int, seconds: float) -> bool:
-    """Whether the process is gone by then; waits for it, and not by the clock."""
+    """Return whether the process ends; wait for it, not for the clock."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -46,14 +46,14 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 
 def has_samples() -> bool:
-    """Whether the app has stored any: it does so once a second."""
+    """Return whether the app has stored samples, which it does once a second."""
     with Store.open() as store:
         return any(run.n_samples for run in store.list_runs())
 
 
 @contextmanager
 def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The app in a terminal of its own, decoding; yields it and the terminal's other end."""
+    """Run the app in its own terminal, decoding; yield it and the terminal's other end."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     app = subprocess.Popen(
@@ -62,7 +62,7 @@ def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     os.close(theirs)
     try:
         seen = b""
-        while not (b"tokens/ms" in seen and has_samples()):
+        while not (b"p50" in seen and has_samples()):
             assert select.select([ours], [], [], 60)[0], seen[-2000:]
             seen = (seen + os.read(ours, 1 << 16))[-20_000:]
         yield app, ours

@@ -17,8 +17,8 @@ from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.results import CompareScreen, ResultsScreen, RunDetails
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
+from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
@@ -116,7 +116,7 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
         assert "1 marked" in words_of(app)
         await pilot.click(RunsTable, offset=(20, 2), times=2)
         await settle(app, pilot)
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
         assert "Run 3" in words_of(app)
 
     look(steps)
@@ -175,7 +175,7 @@ def test_picture_of_nothing(look: Look, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: Path) -> None:
-    """The error stands where the runs would be and goes away with them; a later one leaves them in view."""
+    """The error takes the list's place until the runs are read; a later error leaves them in view."""
     locked = True
 
     def open_store() -> Store:
@@ -221,7 +221,7 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
 
 
 def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
-    """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
+    """A run may be in progress behind this screen, so an unexpected error is shown and does not end the app."""
     works = True
 
     def open_store() -> Store:
@@ -238,7 +238,7 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
         assert "nobody foresaw this" in message(app)
         works = True
         await press(app, pilot, "r", "enter")
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
 
     drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
@@ -246,7 +246,7 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
 def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
-        assert isinstance(app.screen, RunDetails)
+        assert isinstance(app.screen, MeasuredScreen)
         assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         await press(app, pilot, "end")
         assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
@@ -262,7 +262,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "c")
         assert "Mark two or more runs" in message(app)
         await press(app, pilot, "j", "space", "c")
-        assert isinstance(app.screen, CompareScreen)
+        assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
         assert "Comparing runs 3, 1" in text
         assert "★ 10.0" in text
@@ -297,7 +297,7 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
 
 
 def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
-    """On one line whatever was stored: a line break would run it as soon as it is pasted; the marked, a line each."""
+    """Each command is one line whatever was stored: a line break would run it as soon as it is pasted."""
     with Store.open(path) as store:
         put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
 
@@ -375,11 +375,6 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         look(steps)
 
 
-def measured(filled: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
-    with Store.open(filled) as store:
-        return tuple(read_measured(store, run_id) for run_id in run_ids)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -398,13 +393,20 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, chang
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
     (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
     assert reason in note.text(runs[-1])
-    assert [matching(runs, reason)] == [runs[-1:]]
+    assert matching(runs, reason) == [runs[-1]]
     assert (runs[-1].run is not None) == change.startswith("result")
-    (one,) = measured(filled, 1)
-    assert len(one.figures()[0].curves[0].x) == 3000
-    if one.listed.run is None:
-        with pytest.raises(StoreError, match="cannot be read"):
-            one.to_save()
+
+
+def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("UPDATE runs SET setup = '[]' WHERE id = 4")
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert isinstance(app.screen, ResultsScreen)
+        assert "another version of ggbench" in message(app)
+
+    look(steps)
 
 
 def test_every_word_of_a_filter_has_to_match(filled: Path) -> None:

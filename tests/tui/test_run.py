@@ -74,7 +74,7 @@ def drive(
 
 
 async def reach(host: Host, pilot: Pilot[None], reached: Callable[[RunQueue], bool]) -> None:
-    """Wait for the queue in a thread, then for what is drawn of it."""
+    """Wait for the queue in a thread, then until it is drawn."""
     await host.watched.reach(reached)
     host.run_screen._look()
     await pilot.pause()
@@ -255,7 +255,7 @@ class _ListApp(App[None]):
 
 
 def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
-    """Jobs of which those before `current` are done, and `current` decodes."""
+    """Return jobs: those before `current` are done, and `current` is decoding."""
 
     def state(index: int) -> WorkState:
         if index == current:

@@ -43,7 +43,7 @@ QUESTION = "Download 4.43 GiB into Hugging Face's cache: maker/small-gguf q8_0?"
 
 @pytest.fixture(autouse=True)
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With colours, which the tests otherwise turn off."""
+    """Use colours, which the tests otherwise turn off."""
     monkeypatch.delenv("NO_COLOR")
 
 
@@ -55,7 +55,7 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
-        "options": ["o", *"12GiB", "down", "down", "right"], "search": ["m"],
+        "options": ["o", *"12GiB", "down", "down", "right"], "search": ["m", *"12GiB"],
         "quality": ["Q", "down", *"wikitext-2"], "speed": ["T", *"1,2k"],
     }  # fmt: skip
 
@@ -114,7 +114,7 @@ class Slow(FakeServices):
 
 
 async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
-    """The Run screen, drawn as things are at this moment."""
+    """Draw the Run screen now."""
     await app.switch_mode("run")
     await pilot.pause()
     screen = app.screen

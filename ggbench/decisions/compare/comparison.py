@@ -117,6 +117,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     """What a sentence calls it; empty for what follows from another metric."""
     texts: tuple[str, ...]
     """One for each run, an em dash if it is unknown."""
+    values: tuple[float | None, ...]
     compared: tuple[int, ...]
     """The runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
@@ -223,6 +224,7 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         unit=metric.unit,
         topic=metric.topic,
         texts=texts,
+        values=tuple(values),
         compared=compared,
         better=tuple(one in unbeaten and one in winners for one in range(len(columns))),
         more_is_better=more,

@@ -58,12 +58,22 @@ def _difference(names: Sequence[str], line: ComparedLine) -> str:
     )
     for reason in line.reasons:
         if isinstance(reason, Better):
-            gain = reason.gain_over(names[reason.over])
-            return f"{names[reason.run]} {better if reason.n_compared == 2 else best}{gain}"
+            gain, verb = reason.gain_over(names[reason.over]), better if reason.n_compared == 2 else best
+            plain = _latency(line.key, line.values[reason.run], line.values[reason.over])
+            return f"{names[reason.run]} {verb}{gain}{plain}"
         if isinstance(reason, Tied) and reason.behind:
             first, others = ([names[index] for index in runs] for runs in (reason.runs, reason.behind))
             return f"{in_words(first)} {tied}; {in_words(others)} {'is' if len(others) == 1 else 'are'} {worse}"
     return ""
+
+
+def _latency(key: str, mine: float | None, other: float | None) -> str:
+    """Return W and B as latencies: `; 2.10 ms more for every 1,000 tokens, not 3.08`; empty for other metrics."""
+    if not mine or not other or key not in _MEANING:
+        return ""
+    if key == "b_ms":
+        return f"; {format_number(mine)} ms, not {format_number(other)}"
+    return f"; {format_number(1000 / mine)} ms more for every 1,000 tokens, not {format_number(1000 / other)}"
 
 
 def spread_sentence(comparison: Comparison) -> str:

@@ -166,17 +166,17 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
 
 
 def question_text(question: Question) -> str:
-    """`n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`."""
-    what = "decoding at its far end" if question.is_proof else "allocating"
-    return f"n_ctx {format_count(question.n_ctx)}: {what}; {_ends_text(question)}"
+    """Return `n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`.
 
-
-def _ends_text(question: Question) -> str:
-    """`4,096 loads, 16,384 does not`. A context that loads counts for nothing once a decode has failed."""
+    A context that loads counts for nothing once a decode has failed.
+    """
     ends = question.ends
+    what = "decoding at its far end" if question.is_proof else "allocating"
     verb, none = ("works", "none proven yet") if question.is_proof else ("loads", "none known to load")
-    passed = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
-    return passed if ends.failed is None else f"{passed}, {format_count(ends.failed)} does not"
+    known = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
+    if ends.failed is not None:
+        known += f", {format_count(ends.failed)} does not"
+    return f"n_ctx {format_count(question.n_ctx)}: {what}; {known}"
 
 
 def answer_text(probe: Probe, program: str) -> str:

@@ -71,7 +71,7 @@ class TuneExperiment(Experiment):
 
 EXPERIMENT = TuneExperiment()
 _MEASUREMENTS = 60
-"""Of a search with some five candidates, and a proof of five blocks."""
+"""What a search of about five candidates and a proof of five blocks takes."""
 
 
 def tune_result(

@@ -1,4 +1,4 @@
-"""Dialogs over a screen: a question, a format to save in, a memory limit, a card to plan for, and help.
+"""Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
 
 A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
 app if there is none.
@@ -7,11 +7,11 @@ app if there is none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 from textual import on
@@ -25,8 +25,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.gpus import known_gpus
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
@@ -128,40 +127,30 @@ class SaveChoice(Dialog["ReportForm | None"]):
             self.dismiss(form)
 
 
-_TWIN = (
-    "twin",
-    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
-)
-
-
 class HelpScreen(Dialog[None]):
-    """Closed by esc, q, ? or enter."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
-        Binding("j", "scroll('down')", show=False),
-        Binding("k", "scroll('up')", show=False),
+        Binding("j", "scroll(1)", show=False),
+        Binding("k", "scroll(-1)", show=False),
     ]
 
     def __init__(self, about: Screen[Any]) -> None:
-        """`about` is the screen to describe; its HELP is shown above its keys."""
         super().__init__()
         self._about = about
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_subtitle = "esc closes"
-            about = getattr(self._about, "HELP", "")
-            if about:
+            if about := getattr(self._about, "HELP", ""):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
             yield Static("\nNumbers\n", classes="heading", markup=False)
             yield Static(f"{FORMULA}\n", markup=False)
-            yield Static(_two_columns(dict((*terms(), _TWIN))))
+            twin = "A file with a model's exact shape and random weights: same size and speed, meaningless text."
+            yield Static(_two_columns({**dict(terms()), "twin": twin}))
 
-    def action_scroll(self, direction: str) -> None:
-        sheet = self.query_one(VerticalScroll)
-        sheet.scroll_relative(y=1 if direction == "down" else -1, animate=False)
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def _keys(self) -> Table:
         """List each action once, with all of its keys."""
@@ -191,55 +180,6 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
         if each.__module__.startswith("textual.")
         for binding in Binding.make_bindings(each.__dict__.get("BINDINGS", ()))
     }
-
-
-class SearchDialog(Dialog["LlamaConfig | None"]):
-    """Ends with the setup, limited if the user gave a limit, or with None for no search."""
-
-    AUTO_FOCUS = "Input"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
-
-    def __init__(self, what: str, budget: Budget, setup: LlamaConfig) -> None:
-        """`what` names the quants to search; `budget` is this machine's memory."""
-        super().__init__()
-        self._setup = setup
-        time = "a minute or so for each quant"
-        if not budget.on_gpu:
-            time = "minutes for each quant; a long context that fills the memory, up to an hour"
-        self._question = (
-            f"Search the maximum n_ctx of {sanitize(what)}?\n\n"
-            f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of "
-            f"{'GPU' if budget.on_gpu else 'main'} memory are free, and contexts grow until one fails. "
-            f"Other programs may get slow or be closed meanwhile. It takes {time}."
-        )
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label(self._question, markup=False)
-            with Horizontal(id="limit"):
-                yield Label("memory limit", markup=False)
-                yield Input(placeholder="none; or a size for this search, e.g. 12GiB", compact=True)
-            yield Static(id="problem", markup=False)
-            with Horizontal():
-                yield Button("Search (enter)", id="yes", variant="primary", compact=True)
-                yield Button("No (esc)", id="no", compact=True)
-
-    @on(Input.Submitted)
-    @on(Button.Pressed, "#yes")
-    def _search(self) -> None:
-        text = self.query_one(Input).value
-        try:
-            limit = parse_size(text) if text.strip() else None
-        except UsageError as error:
-            self.query_one("#problem", Static).update(sanitize(f"✗ {error.message}; {error.hint}"))
-            self.query_one("#problem").add_class("-shown")
-            self.query_one(Input).focus()
-            return
-        self.dismiss(replace(self._setup, memory_limit_bytes=limit))
-
-    @on(Button.Pressed, "#no")
-    def _leave(self) -> None:
-        self.dismiss(None)
 
 
 _HERE, _SIZE, _CURRENT = "here", "size", "current"
@@ -272,7 +212,6 @@ class CardPicker(Dialog[CardChoice | None]):
     ]
 
     def __init__(self, current: CardChoice) -> None:
-        """`current` is what the Library plans for."""
         super().__init__()
         self._current = None if current.is_here else current.budget()
 
@@ -305,12 +244,8 @@ class CardPicker(Dialog[CardChoice | None]):
             self.dismiss(None if event.option_id == _CURRENT else CardChoice(gpu=event.option_id))
 
     def action_move(self, lines: int) -> None:
-        """Move in the list; the input keeps the focus."""
         options = self.query_one(OptionList)
-        if lines > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
         """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
@@ -328,24 +263,15 @@ class CardPicker(Dialog[CardChoice | None]):
             add(_HERE, "this machine")
         if current is not None and current_id == _CURRENT and not words:
             add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
-        size_bytes = _size(text)
-        if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
-            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
+        with contextlib.suppress(UsageError):
+            if text.strip() and (size_bytes := parse_size(text)) > CARD_RESERVE_BYTES:
+                add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
         for gpu in known_gpus():
             if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
                 add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
-            return
-        notice = "no such card; write a size like 24GiB"
-        if size_bytes is not None:
-            notice = f"too small: a card needs more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
-        options.add_option(Option(Text(notice), disabled=True))
-
-
-def _size(text: str) -> int | None:
-    try:
-        return parse_size(text) if text.strip() else None
-    except GgbenchError:
-        return None
+        else:
+            least = f"no such card; give more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
+            options.add_option(Option(Text(least), disabled=True))

@@ -27,9 +27,10 @@ from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
+from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.units import exact_size, format_count, parse_size, parse_tokens
+from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -100,10 +101,6 @@ def _same(names: Sequence[str]) -> Mapping[str, object]:
     return {name: name for name in names}
 
 
-def _joined(values: Sequence[object]) -> str:
-    return ",".join(map(str, values))
-
-
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -150,20 +147,21 @@ OPTIONS = Form(
         FormField("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
               about="Type of the V cache; a quantized one needs flash attention."),
         FormField("flash_attn", "flash attention", "auto", choices=_same(get_args(FlashAttn)),
-              about="It decides the compute buffer, and on a CPU the speed far out."),
+              about="Changes the compute buffer, and on a CPU the speed of long contexts."),
         FormField("n_gpu_layers", "GPU layers, -ngl", "all", _LAYERS,
               about="Layers on the GPU; 0 leaves everything in main memory."),
         FormField("n_cpu_moe", "--n-cpu-moe", "none", _LAYERS,
               about="Keep the expert weights of the first N layers in main memory."),
-        FormField("threads", "threads", "one a core", _whole("a number of threads", 1, MAX_THREADS),
+        FormField("threads", "threads", "one per core", _whole("a number of threads", 1, MAX_THREADS),
               about="CPU threads of a run; by default one for each physical core."),
         FormField("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
               about="Keep the whole context in the caches of sliding-window layers."),
-        FormField("rpc_servers", "RPC servers", "none", parse_servers, _joined,
+        FormField("rpc_servers", "RPC servers", "none", parse_servers, ",".join,
               about="Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there."),
     ),
     LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,
 )
+
 SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
@@ -205,6 +203,20 @@ PICK = Form(
 # fmt: on
 
 
+def search_form(budget: Budget) -> Form[LlamaConfig]:
+    """Return the form of a search for the maximum n_ctx; `budget` is this machine's memory."""
+    place = "GPU" if budget.on_gpu else "main"
+    time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
+    return Form(
+        "Search the maximum n_ctx",
+        f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} memory are "
+        "free, and contexts grow until one fails. Other programs may get slow or be closed meanwhile. It takes "
+        f"{time} for each quant.",
+        (FormField("memory_limit_bytes", "memory limit", "none; or e.g. 12GiB", parse_size, exact_size),),
+        LlamaConfig(),
+    )
+
+
 def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked]:
     """Return the form of a quality run; `bases` are the quants to compare with, the largest first."""
     largest = f"the largest here is {sanitize(bases[0])}" if bases else "the largest here"
@@ -218,7 +230,7 @@ def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked
             FormField("text", "text", "Python's manual; wikitext-2"),
             FormField("n_chunks", "chunks", "the whole text", _whole("a number of chunks", 1, 1_000_000)),
             FormField("within_s", "time limit", "none; or 10m for each quant", *_ways(DURATION)),
-            FormField("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _chunk),
+            FormField("n_ctx", "tokens per chunk", f"{N_CTX}, as llama-perplexity", _chunk),
             FormField("", "KV cache", "by options (o); base: f16", choices={cache: None}),
         ),
         QualityAsked(),

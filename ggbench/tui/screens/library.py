@@ -173,7 +173,7 @@ class LibraryScreen(StartScreen):
             self.catalog, servers, scanned = read
             local, is_complete = scanned or (), scanned is not None
             self._has_no_models = is_complete and not local and not servers
-            self.library.set_on_disk(quants_on_disk(local, self.catalog))
+            self.library.update(on_disk=quants_on_disk(local, self.catalog))
             self.show_rows()
             self._left.list_models(list_models(self.catalog, local, servers), is_complete=is_complete)
 
@@ -197,10 +197,11 @@ class LibraryScreen(StartScreen):
     @on(RunStored)
     def _read_results(self) -> None:
         def read() -> Iterator[LatestResults]:
-            from ggbench.tui.stored_runs import finished_runs
+            from ggbench.show.listed_runs import ListedRun
 
             with host_of(self).services.open_store() as store:
-                yield LatestResults(finished_runs(store))
+                runs = (ListedRun.of(stored).run for stored in store.list_runs() if stored.is_finished)
+                yield LatestResults(run for run in runs if run is not None)
 
         def take(results: LatestResults) -> None:
             self._results = results
@@ -210,23 +211,8 @@ class LibraryScreen(StartScreen):
 
     def _show_results(self) -> None:
         """Show what was measured here, unless another card is planned for."""
-        self.library.set_results(self._results if self.card.is_here else LatestResults())
+        self.library.update(results=self._results if self.card.is_here else LatestResults())
         self.show_rows()
-
-    @on(ModelsPane.SearchRequested)
-    def _search(self, message: ModelsPane.SearchRequested) -> None:
-        hub, text = host_of(self).services.hub, message.text
-
-        def search() -> Iterator[Sequence[RepoSummary]]:
-            from ggbench.hub.listing import search_repos
-            from ggbench.models.reference import engine_of_scheme, parse_model
-
-            if engine_of_scheme(text.partition(":")[0].lower()):
-                parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line
-            yield search_repos(hub, text, _MAX_FOUND)
-
-        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
-        self.show_status()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -235,10 +221,27 @@ class LibraryScreen(StartScreen):
             self._left.input.value = lines[0]
             self._left.input.focus()
 
-    @on(ModelsPane.PlaceEntered)
-    def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
-        """Add a folder or a file, or a server where it has models, and remember it."""
+    def _search(self, text: str) -> None:
+        hub = host_of(self).services.hub
+
+        def search() -> list[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+            from ggbench.models.reference import engine_of_scheme, parse_model
+
+            if engine_of_scheme(text.partition(":")[0].lower()):
+                parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line
+            return [search_repos(hub, text, _MAX_FOUND)]
+
+        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
+        self.show_status()
+
+    @on(ModelsPane.TextEntered)
+    def _take_text(self, message: ModelsPane.TextEntered) -> None:
+        """Search the Hub, or add a folder, a file or a server that has models, and remember it."""
         services, text = host_of(self).services, message.text
+        if message.is_search:
+            self._search(text)
+            return
         server = typed_server(text)
 
         def add() -> Iterator[tuple[str | Path, str, str]]:

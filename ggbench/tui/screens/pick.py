@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -165,7 +165,7 @@ class PickScreen(TaskScreen):
     @on(DataTable.RowHighlighted)
     def _show_commands(self) -> None:
         commands = self._commands
-        lines = [] if commands is None else [line for line in (commands.pull, commands.llama_server) if line]
+        lines = [] if commands is None else filter(None, (commands.pull, commands.llama_server))
         self.query_one("#commands", Static).update(Text("\n".join(map(sanitize, lines))))
         self.refresh_bindings()
 
@@ -195,10 +195,7 @@ class PickScreen(TaskScreen):
         self.query_one("#needs", Static).update("; ".join([workload_text(needs), *limit_texts(needs), *prefers]))
         self.query_one("#headline", Static).update("picking…")
 
-        def choose() -> Iterator[Pick]:
-            yield self._asked.choose(needs)
-
-        self.perform("pick", choose, self._show)
+        self.perform("pick", lambda: [self._asked.choose(needs)], self._show)
 
     def _show(self, pick: Pick) -> None:
         self._pick = pick
@@ -207,7 +204,11 @@ class PickScreen(TaskScreen):
         letters = {each.candidate.name: letter(index) for index, each in enumerate(lettered(pick))}
         self.query_one(StatusMessage).show()
         self.query_one("#headline", Static).update(headline(pick))
-        self.query_one("#why", Static).update(sanitize(" ".join([*reason(pick), *_help(pick)])))
+        why, enough = [*reason(pick)], [change for change in pick.changes if change.fits][:_MAX_CHANGES]
+        if pick.nearest_miss is not None and enough:
+            nearest = candidate_name(pick.nearest_miss.candidate)
+            why.append(f"{nearest} would fit with {' or '.join(map(change_text, enough))}.")
+        self.query_one("#why", Static).update(sanitize(" ".join(why)))
         table = self._table
         table.clear()
         for label, checked in self._rows:
@@ -240,12 +241,3 @@ def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
         longest_text(row),
         format_bytes(row.file_bytes),
     )
-
-
-def _help(pick: Pick) -> list[str]:
-    """Return what would make the nearest miss fit."""
-    enough = [change for change in pick.changes if change.fits][:_MAX_CHANGES]
-    if pick.nearest_miss is None or not enough:
-        return []
-    name = candidate_name(pick.nearest_miss.candidate)
-    return [f"{name} would fit with {' or '.join(map(change_text, enough))}."]

@@ -5,46 +5,38 @@ The store is read in threads, each with its own connection, and another ggbench 
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import ScreenResume
-from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.errors import GgbenchError, StoreError
-from ggbench.show.figures import Figure
-from ggbench.show.listed_runs import ListedRun, saved_figures
-from ggbench.show.names import quant_name
+from ggbench.errors import GgbenchError, StoreError, UnknownName
+from ggbench.runs.store.runs import RUNNING
+from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
-from ggbench.tui.stored_runs import (
-    MeasuredRun,
-    delete_runs,
-    describe_runs,
-    may_draw,
-    read_measured,
-    read_runs,
-    still_running,
-)
+from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_count
 
+_COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
+The interval includes how far runs of the same settings differ from one load of the model to the next.
+Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
+In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
 _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
@@ -54,7 +46,7 @@ Their runs appear here; mark two with space and press c to compare them."""
 class RunsScreen(TaskScreen):
     """A screen of stored runs with a status message."""
 
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
         """Ask for the format and save what `load`, called in a thread, returns; the question names `what`."""
 
         def ask(form: ReportForm | None) -> None:
@@ -64,8 +56,7 @@ class RunsScreen(TaskScreen):
         def save(form: ReportForm) -> Iterator[list[str]]:
             from ggbench.formats.report import save_report
 
-            runs = [one.to_save() for one in load()]
-            yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
+            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
 
         self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
 
@@ -87,7 +78,7 @@ class DetailsPane(VerticalScroll, can_focus=True):
 
 
 class MeasuredScreen(RunsScreen):
-    """Curves over details or a table; esc returns to the Results screen."""
+    """Curves over all that is known of one run, or over a comparison of several; esc returns to the Results screen."""
 
     AUTO_FOCUS = "DetailsPane"
     CSS_PATH = "results.tcss"
@@ -95,20 +86,32 @@ class MeasuredScreen(RunsScreen):
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
+        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
-    def __init__(self, runs: Sequence[MeasuredRun], title: str, figures: Sequence[Figure]) -> None:
+    def __init__(self, runs: Sequence[SavedRun], repeats: Repeats = ()) -> None:
+        """`repeats` of all stored runs tell how far loads differ."""
         super().__init__()
-        self.runs, self._title, self._figures = runs, title, figures
-        self._numbers = ", ".join(str(one.run_id) for one in runs)
+        self.runs, self._repeats = runs, repeats
+        self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
+        self._figures = saved_figures(runs)
+        self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
-        yield Static(self._title, id="title", markup=False)
+        run = self.runs[0].summary.run
+        started = sanitize(run.head.started_at[:16]).replace("T", " ")
+        title = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC"
+        yield Static(title if self._is_one else f"Comparing runs {self._numbers}", id="title", markup=False)
         with DetailsPane(id="pane"):
             if self._figures:
                 yield CurvesPlot()
-            yield from self._details()
+            if self._is_one:
+                details = presenter_of(run.head.kind).details(run, folded=True, readings=self.runs[0].readings)
+                yield Static(details, id="details")
+            else:
+                comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
+                yield Static(ComparisonReport(comparison, answer_first=True), id="table")
         yield StatusMessage()
         yield TooSmall()
         yield Footer(compact=True, show_command_palette=False)
@@ -118,6 +121,8 @@ class MeasuredScreen(RunsScreen):
             plot.show(self._figures)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "copy_command":
+            return self._is_one
         return action != "next_plot" or len(self._figures) > 1
 
     def action_next_plot(self) -> None:
@@ -128,66 +133,12 @@ class MeasuredScreen(RunsScreen):
         for plot in self.query(CurvesPlot):
             plot.action_reset_scales()
 
-    def action_save(self) -> None:
-        what = f"run{'' if len(self.runs) == 1 else 's'} {self._numbers}"
-        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
-
-    @abstractmethod
-    def _details(self) -> Iterable[Widget]:
-        """Return what to show below the curves."""
-
-
-class RunDetails(MeasuredScreen):
-    """All that is known of the single run in `runs`."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run")
-    ]
-
-    def __init__(self, run: MeasuredRun) -> None:
-        stored = run.listed.stored
-        started = sanitize(stored.started_at[:16]).replace("T", " ")
-        super().__init__((run,), f"Run {run.run_id} · {sanitize(stored.kind)} · {started} UTC", run.figures())
-
     def action_copy_command(self) -> None:
-        self.status.copy_commands(self.runs[0].listed.stored.command)
+        self.status.copy_commands(self.runs[0].summary.run.head.command)
 
-    def _details(self) -> Iterable[Widget]:
-        (measured,) = self.runs
-        if measured.listed.problem:
-            yield Static(f"! {measured.listed.problem}", classes="problem", markup=False)
-        yield Static(self._text(measured), id="details")
-
-    def _text(self, measured: MeasuredRun) -> RenderableType:
-        """Return all that is known of the run; if this ggbench cannot read it, what it was and how it ended."""
-        listed = measured.listed
-        if listed.run is not None:
-            try:
-                return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=measured.readings)
-            except StoreError:
-                pass
-        subject, stored = listed.subject, listed.stored
-        lines = (quant_name(subject), listed.state, sanitize(subject.file), sanitize(stored.command))
-        return Text("\n".join(filter(None, lines)))
-
-
-class CompareScreen(MeasuredScreen):
-    """Two or more runs of any kinds: the better value of each metric, and other differences."""
-
-    HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
-The interval includes how far runs of the same settings differ from one load of the model to the next.
-Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
-In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
-
-    def __init__(self, runs: Sequence[MeasuredRun], repeats: Repeats = ()) -> None:
-        """`repeats` of all stored runs tell how far loads differ."""
-        figures = saved_figures([one.to_save() for one in runs])
-        super().__init__(runs, f"Comparing runs {', '.join(str(one.run_id) for one in runs)}", figures)
-        self._repeats = repeats
-
-    def _details(self) -> Iterable[Widget]:
-        comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
-        yield Static(ComparisonReport(comparison, answer_first=True), id="table")
+    def action_save(self) -> None:
+        what = f"run{'' if self._is_one else 's'} {self._numbers}"
+        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
 
 class ResultsScreen(RunsScreen):
@@ -280,7 +231,7 @@ enter opens a run; space marks it; c compares the marked runs."""
 
     def action_save(self) -> None:
         if runs := self._selected:
-            what = "\n".join([describe_runs(runs), *still_running(runs, "saved with the samples so far")])
+            what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
             self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self) -> None:
@@ -291,8 +242,15 @@ enter opens a run; space marks it; c compares the marked runs."""
         run_ids = [run.run_id for run in runs]
 
         def delete() -> Iterator[list[str]]:
+            problems = []
             with host_of(self).services.open_store() as store:
-                problems = delete_runs(store, run_ids)
+                for run_id in run_ids:
+                    try:
+                        store.delete_run(run_id)
+                    except UnknownName:
+                        continue  # gone already
+                    except GgbenchError as error:
+                        problems.append("; ".join(filter(None, (error.message, error.hint))))
             n_deleted = len(run_ids) - len(problems)
             yield [*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else [])]
 
@@ -306,14 +264,14 @@ enter opens a run; space marks it; c compares the marked runs."""
 
         samples = format_count(sum(run.stored.n_samples for run in runs))
         question = f"Delete {describe_runs(runs)} with {samples} samples? This cannot be undone."
-        question = "\n".join([question, *still_running(runs, "it cannot be deleted before it ends")])
+        question += _if_running(runs, "it cannot be deleted before it ends")
         self.app.push_screen(ConfirmScreen(question, "Delete"), take)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if that could not be read and is empty."""
         if task == "list":
             self._show()
-        elif isinstance(error, StoreError):
+        elif isinstance(error, StoreError | UnknownName):
             self.action_reload()  # the store differs from what is listed
         if task != "list" or self._runs:
             super().show_failure(task, error)
@@ -337,27 +295,24 @@ enter opens a run; space marks it; c compares the marked runs."""
 
         self.perform("list", read, show)
 
-    def _load(self, runs: Sequence[ListedRun]) -> list[MeasuredRun]:
+    def _load(self, runs: Sequence[ListedRun]) -> list[SavedRun]:
         with host_of(self).services.open_store() as store:
-            return [read_measured(store, run.run_id) for run in runs]
+            return [SavedRun.stored(store, store.load_run(run.run_id)) for run in runs]
 
     def _open(self, runs: Sequence[ListedRun]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[MeasuredRun], Repeats]]:
+        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
             measured = self._load(runs)
             repeats: Repeats = ()
             if len(measured) > 1:
-                _ = [run.summary for run in measured]  # raises if one cannot be read
                 with host_of(self).services.open_store() as store:
                     repeats = stored_repeats(store)
             yield measured, repeats
 
-        def show(read: tuple[list[MeasuredRun], Repeats]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats]) -> None:
             if self.is_current:
-                measured, repeats = read
-                is_one = len(measured) == 1
-                self.app.push_screen(RunDetails(measured[0]) if is_one else CompareScreen(measured, repeats))
+                self.app.push_screen(MeasuredScreen(*read))
 
         self.perform("open", read, show)
 
@@ -400,3 +355,9 @@ enter opens a run; space marks it; c compares the marked runs."""
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return True
+
+
+def _if_running(runs: Sequence[ListedRun], becomes: str) -> str:
+    """Return a line for each run in progress: `Run 3 is still running: ….`"""
+    running = [run.run_id for run in runs if run.stored.state == RUNNING]
+    return "".join(f"\nRun {run_id} is still running: {becomes}." for run_id in running)

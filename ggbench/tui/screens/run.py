@@ -7,7 +7,7 @@ which is slower the more a draw costs, and only what changed.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual import on, work
@@ -28,10 +28,6 @@ from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
-
-if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
-
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
@@ -55,10 +51,15 @@ class RunScreen(Screen[None]):
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pause", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
-        Binding("p", "resume", "Resume", tooltip="Continue after a pause"),
-        Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
-        Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
+        Binding("p", "order('pause')", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
+        Binding("p", "order('resume')", "Resume", tooltip="Continue after a pause"),
+        Binding("s", "order('skip')", "Skip", tooltip="End the running job, keep what it has, start the next"),
+        Binding(
+            "c",
+            "order('cancel')",
+            "Cancel all",
+            tooltip="End the running job and those that wait; what is measured stays",
+        ),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
@@ -98,27 +99,14 @@ class RunScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         is_busy, is_paused, is_mute, has_figures = self._keys()
-        if action in ("pause", "resume"):
-            return is_busy and is_paused == (action == "resume")
-        if action in ("skip", "cancel"):
-            return is_busy
+        if action == "order":
+            return is_busy and (parameters[0] in ("skip", "cancel") or is_paused == (parameters[0] == "resume"))
         if action == "next_plot":
             return has_figures
         return not (action == "toggle_text" and (is_mute or self._queue.live is None))
 
-    def action_pause(self) -> None:
-        self._queue.pause()
-        self._draw()
-
-    def action_resume(self) -> None:
-        self._queue.resume()
-        self._draw()
-
-    def action_skip(self) -> None:
-        self._queue.skip()
-
-    def action_cancel(self) -> None:
-        self._queue.cancel()
+    def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
+        getattr(self._queue, order)()
         self._draw()
 
     def action_next_plot(self) -> None:
@@ -233,8 +221,6 @@ class RunScreen(Screen[None]):
             reading = host_of(self).services.read_machine()
         finally:
             self._is_reading = False
-        self.app.call_from_thread(self._show_reading, reading)
-
-    def _show_reading(self, reading: MachineReading) -> None:
         if self._queue.is_busy:
-            self.query_one("#gauges", Lines).lines = tuple(gauge_lines(reading))
+            gauges = self.query_one("#gauges", Lines)
+            self.app.call_from_thread(setattr, gauges, "lines", tuple(gauge_lines(reading)))

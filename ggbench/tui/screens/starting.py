@@ -22,19 +22,8 @@ from ggbench.show.names import quant_names
 from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
-from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen, SearchDialog
-from ggbench.tui.screens.forms import (
-    LARGEST,
-    NO_BASE,
-    OPTIONS,
-    PICK,
-    SPEED,
-    TUNE,
-    Form,
-    QualityAsked,
-    SettingsDialog,
-    quality_form,
-)
+from ggbench.tui.screens import forms
+from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
 from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes, format_count
 
@@ -63,7 +52,6 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     notice: str = ""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
-        """Return one job for each target. Raises UsageError if the setup does not suit the settings."""
         from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
@@ -74,7 +62,7 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
 class QualityRequest(msgspec.Struct, frozen=True):
     """A quality run of each target, compared with a base of its model."""
 
-    asked: QualityAsked
+    asked: forms.QualityAsked
     setup: LlamaConfig
     """Gives the types of the KV cache; a chunk has its own n_ctx."""
     here: Mapping[str, tuple[str, ...]]
@@ -109,12 +97,12 @@ class QualityRequest(msgspec.Struct, frozen=True):
         jobs: list[Job] = []
         for model, targets in found:
             base = None
-            if asked.base == LARGEST:
+            if asked.base == forms.LARGEST:
                 known = resolve(parse_model(model, *self.here.get(model, ())), hub=hub, catalog=catalog)
                 base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
-            elif asked.base != NO_BASE:
+            elif asked.base != forms.NO_BASE:
                 base = Base(resolve(parse_model(model, asked.base), hub=hub, catalog=catalog)[0])
-            caches, is_named = ((setup.type_k, setup.type_v),), asked.base != LARGEST
+            caches, is_named = ((setup.type_k, setup.type_v),), asked.base != forms.LARGEST
             jobs += quality_jobs(targets, setup, settings, base, caches, is_base_named=is_named)
         return jobs
 
@@ -140,8 +128,6 @@ def decode_request(setup: LlamaConfig, n_gen: int) -> ExperimentRequest:
 
 
 class MachineToPlan(msgspec.Struct, frozen=True):
-    """What was read of this machine, and what sizes quants for it or another."""
-
     planner: Planner
     budget: Budget
     reading: MachineReading
@@ -201,8 +187,8 @@ class StartScreen(TaskScreen):
         if setup.memory_limit_bytes is not None:
             start(setup)
         elif self.selection and self.machine is not None:
-            what = self._what("{} quants, one after another")
-            self.app.push_screen(SearchDialog(what, self.machine.budget, setup), start)
+            form = forms.search_form(self.machine.budget)
+            self.app.push_screen(forms.SettingsDialog(form, setup, self._what()), start)
 
     def action_quality(self) -> None:
         entry, selection, setup = self.library.entry, self.selection, host_of(self).setup
@@ -210,18 +196,15 @@ class StartScreen(TaskScreen):
         if twins:
             self.fail("start", no_quality(twins[0]))
         elif entry is not None and selection:
-            here = {entry.model: self.library.names_here()}
+            rows = sorted(self.library.rows.values(), key=lambda row: -(row.plan.file_bytes or 0))
+            here = {entry.model: tuple(row.name for row in rows if row.is_here and not row.is_twin)}
             bases = here.get(selection[0][0], ()) if len(selection) == 1 else ()
-            self._ask(
-                "quality",
-                quality_form(bases, setup),
-                lambda asked: self._start(QualityRequest(asked, setup, here)),
-                self._what(),
-            )
+            form = forms.quality_form(bases, setup)
+            self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
 
     def action_ask(self, kind: str) -> None:
         """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
-        form: Form[Any] = SPEED if kind == "speed" else TUNE
+        form: forms.Form[Any] = forms.SPEED if kind == "speed" else forms.TUNE
         setup = replace(host_of(self).setup, n_ctx=None)
         if self.selection:
             self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
@@ -278,10 +261,10 @@ class StartScreen(TaskScreen):
                 self.find_targets(None, [(file.model, (file.quant,))])
 
         task = PickTask(entry.title, budget, setup, choose, measure, pull)
-        self._ask("pick", PICK, lambda needs: self.app.push_screen(PickScreen(task, needs)), entry.title)
+        self._ask("pick", forms.PICK, lambda needs: self.app.push_screen(PickScreen(task, needs)), entry.title)
 
     def action_choose_options(self) -> None:
-        self.app.push_screen(SettingsDialog(OPTIONS, host_of(self).setup), self._set_options)
+        self.app.push_screen(forms.SettingsDialog(forms.OPTIONS, host_of(self).setup), self._set_options)
 
     def action_reset_options(self) -> None:
         self._set_options(LlamaConfig())
@@ -308,17 +291,17 @@ class StartScreen(TaskScreen):
         if selection := self.selection:
             self.find_targets(request, selection)
 
-    def _ask(self, what_for: str, form: Form[Any], start: Callable[[Any], object], of: str) -> None:
+    def _ask(self, what_for: str, form: forms.Form[Any], start: Callable[[Any], object], of: str) -> None:
         def take(answer: object) -> None:
             if answer is not None:
                 self._answers[what_for] = answer
                 start(answer)
 
-        self.app.push_screen(SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
+        self.app.push_screen(forms.SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
 
-    def _what(self, several: str = "{} quants") -> str:
+    def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
-        return names[0] if len(names) == 1 else several.format(len(names))
+        return names[0] if len(names) == 1 else f"{len(names)} quants"
 
     def _set_options(self, setup: LlamaConfig | None) -> None:
         if setup is not None and setup != host_of(self).setup:
@@ -336,7 +319,7 @@ class StartScreen(TaskScreen):
         def start(confirmed: bool | None) -> None:
             if not confirmed:
                 return
-            self.library.clear_marks()
+            self.library.all_marks.clear()
             self.show_rows()
             if request is None:
                 host_of(self).pull_queue.add(targets)

@@ -96,7 +96,6 @@ class ModeBar(Static):
                 return
 
     def refresh_status(self) -> None:
-        """Redraw the bar if the state of the queues changed."""
         line = Text(no_wrap=True, overflow="ellipsis")
         for mode, name in _MODES.items():
             line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
@@ -163,7 +162,6 @@ class MachineBar(Widget):
         self.shown = device, f" · {memory} · {rate}"
 
     def render(self) -> Text:
-        """Return the figures in full, and as much of the device's name as fits."""
         if self.shown is None:
             return Text("reading this machine's memory and its bandwidth…")
         device, figures = self.shown

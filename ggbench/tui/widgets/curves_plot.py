@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from ggbench.show import letter
 from ggbench.show.axes import from_a_tick, x_axis, y_axis
-from ggbench.show.figures import Curve, Figure
+from ggbench.show.figures import Figure
 from ggbench.show.plot import Frame, Ink, draw
 from ggbench.text import sanitize
 
@@ -109,7 +109,6 @@ class CurvesPlot(Widget, can_focus=True):
         self._zoom_at(event, 1 / _ZOOM_BY_MOUSE)
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Drag the view."""
         if event.button and self._frame is not None:
             self.action_pan(-event.delta_x / self._frame.n_columns, event.delta_y / self._frame.n_rows)
 
@@ -161,10 +160,10 @@ class CurvesPlot(Widget, can_focus=True):
         if self.is_mounted:
             shown = [(index, one) for index, one in enumerate(self.figure.curves) if len(one.x)]
             between = "\n" if len(shown) <= _LINES else "   "
-            names = (
-                Text(f"{letter(index)} {_legend_text(one)}", self._style(Ink(index, one.dimmed)))
-                for index, one in shown
-            )
+            names = []
+            for index, one in shown:  # with the last value if it has an error; W and B are shown next to the plot
+                name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
+                names.append(Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed))))
             legend = self.query_one("#names", Static)
             legend.update(Text(between).join(names))
             legend.display = len(self.figure.curves) > 1 and bool(shown)
@@ -177,8 +176,3 @@ class CurvesPlot(Widget, can_focus=True):
         colors = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT
         color = "" if ink.curve is None else colors[ink.curve % len(colors)]
         return f"dim {color}".rstrip() if ink.is_faint else color
-
-
-def _legend_text(curve: Curve) -> str:
-    """Return the name, and the last value if it has an error; W and B are shown next to the plot."""
-    return sanitize(curve.name if curve.error is None or not curve.note else f"{curve.name}  {curve.note}")

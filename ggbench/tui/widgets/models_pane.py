@@ -46,7 +46,6 @@ class ModelList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.entries: dict[str, ModelEntry] = {}
-        """The models shown, by key."""
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
@@ -57,26 +56,26 @@ class ModelList(OptionList):
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
-        chosen = self.chosen_key
+        chosen, room = self.chosen_key, max(8, (self.size.width or 28) - 2)
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], self._room)
+        names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room)
         lines = zip(shown, names, strict=True)
         for heading, group in groupby(lines, key=lambda line: line[0].heading):
-            self._add_heading(heading)
+            self._add_heading(heading, room)
             for entry, name in group:
-                has_room = cell_len(name) + 2 + cell_len(entry.about) <= self._room
+                has_room = cell_len(name) + 2 + cell_len(entry.about) <= room
                 self.add_option(Option(_line(f" {name}", entry.about if has_room else ""), id=entry.key))
         is_path, server = typed_path(text) is not None, typed_server(text)
         heading = "a folder or file" if is_path or (text and is_local(text)) else ""
         if server is not None and all(entry.server != server for entry in shown):
             heading = "a server"
         if heading:
-            self._add_heading(heading)
+            self._add_heading(heading, room)
             self.add_option(Option(_line(f"+ add {sanitize(text)}"), id=_ADD))
         if text and not is_path and server is None and hub_state != "searching":
             if not any(entry.section is Section.HUB for entry in shown):
-                self._add_heading(Section.HUB.value)
+                self._add_heading(Section.HUB.value, room)
             self.add_option(Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH))
         if hub_state:
             self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
@@ -97,22 +96,12 @@ class ModelList(OptionList):
         """The highlighted model; None if the line is not a model."""
         return self.entries.get(self.chosen_key or "")
 
-    @property
-    def is_at_first(self) -> bool:
-        """Whether the first model is highlighted."""
-        return self.chosen_key == next(iter(self.entries), None)
-
     def find(self, wanted: Path | str) -> str | None:
         """Return the key of the first model with this place, file or name; None if there is none."""
         found = (key for key, each in self.entries.items() if wanted in (each.place, *each.files, each.model))
         return next(found, None)
 
-    @property
-    def _room(self) -> int:
-        return max(8, (self.size.width or 28) - 2)
-
-    def _add_heading(self, text: str) -> None:
-        room = self._room
+    def _add_heading(self, text: str, room: int) -> None:
         text = text if len(text) <= room else f"…{text[-room + 1 :]}"  # the end of a path says more than its beginning
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
@@ -133,16 +122,11 @@ class ModelsPane(Vertical):
         entered: bool
 
     @dataclass
-    class SearchRequested(Message):
-        """Search the Hub for this text."""
+    class TextEntered(Message):
+        """Add the folder, file or server of this text, or search the Hub for it."""
 
         text: str
-
-    @dataclass
-    class PlaceEntered(Message):
-        """Add the folder, the file or the server of this text."""
-
-        text: str
+        is_search: bool
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -167,13 +151,22 @@ class ModelsPane(Vertical):
 
     def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:
         """Show the models that need no search; unless `is_complete`, more follow."""
-        if is_complete and not self._is_complete and self.models.is_at_first:
+        is_at_first = self.models.chosen_key == next(iter(self.models.entries), None)
+        if is_complete and not self._is_complete and is_at_first:
             self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
         self._listed, self._is_complete = entries, is_complete
         self._show()
-        if is_complete and self._wanted is not None:
-            wanted, self._wanted = self._wanted, None
-            self._open_listed(wanted)
+        if not is_complete or self._wanted is None:
+            return
+        wanted, self._wanted = self._wanted, None
+        key = self.models.find(wanted)
+        if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
+            self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
+            self._show()
+            key = self.models.find(wanted)
+        if key is not None:
+            self.models.highlighted = self.models.get_option_index(key)
+            self._choose(entered=True)
 
     def open(self, wanted: Path | str) -> None:
         """Choose the model with this place, file or name once the models have been listed again."""
@@ -233,22 +226,12 @@ class ModelsPane(Vertical):
             self.post_message(self.ModelChosen(entry, entered))
 
     def _add(self) -> None:
-        self.post_message(self.PlaceEntered(self._text))
-
-    def _open_listed(self, wanted: Path | str) -> None:
-        key = self.models.find(wanted)
-        if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
-            self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
-            self._show()
-            key = self.models.find(wanted)
-        if key is not None:
-            self.models.highlighted = self.models.get_option_index(key)
-            self._choose(entered=True)
+        self.post_message(self.TextEntered(self._text, is_search=False))
 
     def _search(self) -> None:
         self._hub_state = "searching"
         self._show()
-        self.post_message(self.SearchRequested(self._text))
+        self.post_message(self.TextEntered(self._text, is_search=True))
 
     def _show(self) -> None:
         self.models.show([*self._listed, *self._found], self._text, self._hub_state)

@@ -49,7 +49,6 @@ class ColumnTable(DataTable[Text]):
         return [column.get_render_width(self) for column in self.ordered_columns[self.fixed_columns :]]
 
     def _render_line(self, y: int, x1: int, x2: int, base_style: Style) -> Strip:
-        """Render a line from the first whole column to the last."""
         widths, width = self._scrolled_widths, self.size.width
         fixed = sum(column.get_render_width(self) for column in self.ordered_columns[: self.fixed_columns])
         shown = whole_columns(widths, x1, width - fixed)
@@ -106,7 +105,6 @@ class QuantsTable(ColumnTable):
         self.show(self._library)
 
     def show(self, library: Library) -> None:
-        """Draw the quants of the library."""
         self._library = library
         chosen, top = self.chosen, self.scroll_offset
         self._shown = shown = library.listed()

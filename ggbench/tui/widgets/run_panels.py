@@ -12,7 +12,6 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
@@ -157,8 +156,11 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
     if memory is not None and memory.n_ctx is not None:
         lines.append(f"n_ctx {format_count(memory.n_ctx)}")
-        for buffers in memory.buffers:
-            lines += _buffer_lines(buffers)
+        for one in memory.buffers:
+            sizes = one.weight_bytes, one.kv_bytes, one.compute_bytes, one.output_bytes
+            for name, n_bytes in zip(("weights", "KV", "compute", "output"), sizes, strict=True):
+                if n_bytes:
+                    lines.append(f"{name:<8}{format_bytes(n_bytes):>9} {shorten(one.device, _DEVICE_WIDTH)}")
     if live.point:
         lines.append(shorten(live.point, _WIDTH))
     return lines
@@ -189,18 +191,6 @@ def _with_unit(text: str, unit: str) -> str:
     return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
 
 
-def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
-    """Return a line for each non-empty kind of buffer on a device."""
-    kinds = {
-        "weights": buffers.weight_bytes,
-        "KV": buffers.kv_bytes,
-        "compute": buffers.compute_bytes,
-        "output": buffers.output_bytes,
-    }
-    device = shorten(buffers.device, _DEVICE_WIDTH)
-    return [f"{name:<8}{format_bytes(n_bytes):>9} {device}" for name, n_bytes in kinds.items() if n_bytes]
-
-
 def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
     """Return the predicted and the found n_ctx as far as they are known."""
     counts = {
@@ -221,8 +211,6 @@ _SOME_TOKENS = 16
 
 
 class DecodedText(Widget):
-    """The end of the decoded text."""
-
     text = reactive("")
     has_no_text = reactive(False)
 
@@ -238,7 +226,6 @@ class DecodedText(Widget):
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:
-    """Return what the machine reports, in lines of at most 28 characters."""
     lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
     if reading.used_bytes is not None:
         lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
@@ -269,12 +256,10 @@ class BracketPlot(Widget):
     answers: reactive[tuple[tuple[Probe, BracketEnds], ...]] = reactive(())
     """The probes so far, each with the bracket that it leaves."""
     question: reactive[Question | None] = reactive(None)
-    """What is being tried."""
     asked_s: reactive[int | None] = reactive(None)
     """Seconds that it has taken so far."""
 
     def render(self) -> Text:
-        """Draw the scale, and below it as many of the last lines as fit."""
         scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
         room = max(1, self.size.height - 1)
         return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
@@ -296,50 +281,34 @@ def bracket_lines(
     room = max(KV_CELLS, (max(tried) - min(tried)) // 4)
     low, high = max(0, min(tried) - room), max(tried) + room
     n_columns = max(_LEAST_LINE, width - _LABEL_WIDTH - 1)
-    limits = f"{format_count(low)}", f"{format_count(high)}"
-    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {limits[0]}{limits[1]:>{n_columns - len(limits[0])}}"]
+
+    def column(n_ctx: int) -> int:
+        return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
+
+    def bar(ends: BracketEnds) -> str:
+        works = 0 if ends.passed is None else column(ends.passed) + 1
+        fails = max(works, n_columns if ends.failed is None else column(ends.failed))  # neighbours leave nothing open
+        return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
+
+    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {format_count(low)}{format_count(high):>{n_columns - len(format_count(low))}}"]
     ends = BracketEnds(None, None)
     for probe, ends in real:
-        label = _label(probe)
-        if probe.is_answer:
-            label = f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(ends, low, high, n_columns)}"
-        lines.append(label)
+        label = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
+        if not probe.is_answer:
+            lines.append(f"{label} – not known ({probe.outcome.text})")
+            continue
+        label += f" ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f" ✗ {probe.outcome.text}"
+        lines.append(f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {bar(ends)}")
     if question is not None:
         label = f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? asking"
         label += "" if asked_s is None else f" {format_duration(asked_s)}"
-        mark = _column(question.n_ctx, low, high, n_columns)
-        bar = _bar(ends, low, high, n_columns)
-        lines.append(f"{label:<{_LABEL_WIDTH}} {bar[:mark]}?{bar[mark + 1 :]}")
-    lines.append(_gap(ends))
+        mark = column(question.n_ctx)
+        lines.append(f"{label:<{_LABEL_WIDTH}} {bar(ends)[:mark]}?{bar(ends)[mark + 1 :]}")
+    found = "none known to work" if ends.passed is None else f"{format_count(ends.passed)} works"
+    if ends.failed is not None:
+        gap = "" if ends.passed is None else f", {format_count(ends.failed - ends.passed)} between"
+        found += f", {format_count(ends.failed)} does not{gap}"
+    lines.append(found)
     if question is not None and question.budget_bytes and (question.ends.passed is None or question.is_proof):
         lines.append(f"it may take nearly all of {format_bytes(question.budget_bytes)} of memory")
     return lines
-
-
-def _label(probe: Probe) -> str:
-    """`context     8,192 ✓ works, 0.3 s`."""
-    tried = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
-    if not probe.is_answer:
-        return f"{tried} – not known ({probe.outcome.text})"
-    return f"{tried} ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f"{tried} ✗ {probe.outcome.text}"
-
-
-def _bar(ends: BracketEnds, low: int, high: int, n_columns: int) -> str:
-    """Return a bar that works up to one end and fails from the other on; between neighbours no column is open."""
-    works = 0 if ends.passed is None else _column(ends.passed, low, high, n_columns) + 1
-    fails = n_columns if ends.failed is None else _column(ends.failed, low, high, n_columns)
-    fails = max(fails, works)
-    return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
-
-
-def _column(n_ctx: int, low: int, high: int, n_columns: int) -> int:
-    return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
-
-
-def _gap(ends: BracketEnds) -> str:
-    passed, failed = ends.passed, ends.failed
-    works = "none known to work" if passed is None else f"{format_count(passed)} works"
-    if failed is None:
-        return works
-    gap = "" if passed is None else f", {format_count(failed - passed)} between"
-    return f"{works}, {format_count(failed)} does not{gap}"

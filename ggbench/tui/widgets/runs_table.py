@@ -5,7 +5,7 @@ Only visible lines are drawn, so that filtering stays fast with many runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -36,8 +36,6 @@ _PINNED = ("run", "state", "model", "quant")
 
 
 class RunsTable(ScrollView, can_focus=True):
-    """Sorted and filtered runs with a cursor and marks."""
-
     DEFAULT_CSS = """
     RunsTable {
         height: 1fr;
@@ -72,16 +70,15 @@ class RunsTable(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._all: tuple[ListedRun, ...] = ()
+        self._all: Sequence[ListedRun] = ()
         self._words = ""
-        self.runs: tuple[ListedRun, ...] = ()
+        self.runs: Sequence[ListedRun] = ()
         """The runs that match the filter, in the order shown."""
         self._marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including those that the filter hides."""
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
-        self._texts: dict[int, tuple[ListedRun, tuple[str, ...]]] = {}
-        """Each run with its cell texts, by run id."""
+        self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
         self._widths: tuple[int, ...] = ()
 
     @property
@@ -89,19 +86,18 @@ class RunsTable(ScrollView, can_focus=True):
         return self.runs[self._cursor] if self.runs else None
 
     @property
-    def marked(self) -> tuple[ListedRun, ...]:
+    def marked(self) -> list[ListedRun]:
         """The marked runs in the order of the list, including those that the filter hides."""
-        return self._ordered(run for run in self._all if run.run_id in self._marks)
+        return self.order.sorted(run for run in self._all if run.run_id in self._marks)
 
     @property
     def summary(self) -> str:
         """`2 of 4 runs · 1 marked, 1 hidden · newest first`; empty if there are no runs."""
         if not self._all:
             return ""
-        n_shown, n_runs, n_marked = len(self.runs), len(self._all), len(self._marks)
-        parts = [
-            f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else counted(n_runs, "run")
-        ]
+        n_shown, n_marked = len(self.runs), len(self._marks)
+        parts = [f"{format_count(n_shown)} of " if n_shown < len(self._all) else ""]
+        parts[0] += counted(len(self._all), "run")
         if n_marked:
             hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
             parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
@@ -111,20 +107,19 @@ class RunsTable(ScrollView, can_focus=True):
 
     def show(self, runs: Sequence[ListedRun], words: str) -> None:
         """Show the runs that have these words; the cursor stays on its run, or on its line if the run is gone."""
-        self._all, self._words = tuple(runs), words
+        self._all, self._words = runs, words
         self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
-        self.runs = self._ordered(matching(runs, words))
+        self.runs = self.order.sorted(matching(runs, words))
         places = {run.run_id: index for index, run in enumerate(self.runs)}
         line = min(self._cursor, max(0, len(self.runs) - 1))
         self._cursor = line if chosen is None else places.get(chosen.run_id, line)
         self._measure()
         self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self.runs) + 1)
-        self._follow()
+        self.on_resize()
         self.refresh()
 
     def show_sorted(self) -> None:
-        """Show the runs in an order that changed."""
         self.show(self._all, self._words)
         self.post_message(self.Changed())
 
@@ -177,14 +172,10 @@ class RunsTable(ScrollView, can_focus=True):
         index = y - 1 + round(self.scroll_y)
         if index >= len(self.runs):
             return Strip.blank(width, base)
-        run = self.runs[index]
-        at_cursor, marked = index == self._cursor, run.run_id in self._marks
-        style = base
-        if at_cursor:
-            style += self.get_component_rich_style("runs-table--cursor", partial=True)
-        elif not run.is_completed:
-            style += self.get_component_rich_style("runs-table--dim", partial=True)
-        margin = f"{'❯' if at_cursor else ' '}{'●' if marked else ' '} "
+        run, at_cursor = self.runs[index], index == self._cursor
+        part = "cursor" if at_cursor else "" if run.is_completed else "dim"
+        style = base + self.get_component_rich_style(f"runs-table--{part}", partial=True) if part else base
+        margin = f"{'❯' if at_cursor else ' '}{'●' if run.run_id in self._marks else ' '} "
         return self._line(margin, self._texts[run.run_id][1], style, width)
 
     @property
@@ -198,10 +189,10 @@ class RunsTable(ScrollView, can_focus=True):
 
     def _go_to(self, index: int) -> None:
         self._cursor = min(max(index, 0), max(0, len(self.runs) - 1))
-        self._follow()
+        self.on_resize()
         self.refresh()
 
-    def _follow(self) -> None:
+    def on_resize(self) -> None:
         """Scroll the cursor into view."""
         top = round(self.scroll_y)
         if self._cursor < top:
@@ -209,41 +200,23 @@ class RunsTable(ScrollView, can_focus=True):
         elif self._cursor >= top + self._n_visible:
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
-    def on_resize(self) -> None:
-        self._follow()
-
     def _measure(self) -> None:
         """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
         for run in self.runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
-                texts = tuple(
-                    (shorten_middle if column.key == "model" else shorten)(
-                        column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)
-                    )
-                    for column in COLUMNS_OF_RUNS
-                )
-                self._texts[run.run_id] = (run, texts)
-        lines = [texts for _, texts in self._texts.values()]
-        self._widths = tuple(
-            max(cell_len(column.header) + (1 if column.header else 0), *(cell_len(line[index]) for line in lines), 1)
-            for index, column in enumerate(COLUMNS_OF_RUNS)
-        )
+                texts = []
+                for column in COLUMNS_OF_RUNS:
+                    cut = shorten_middle if column.key == "model" else shorten
+                    texts.append(cut(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)))
+                self._texts[run.run_id] = run, texts
+        headers = [f"{column.header} " if column.header else "" for column in COLUMNS_OF_RUNS]
+        lines = [headers, *(texts for _, texts in self._texts.values())]
+        self._widths = tuple(max(1, *map(cell_len, cells)) for cells in zip(*lines, strict=True))
 
     @property
     def _arrow(self) -> str:
         return "▼" if self.order.is_descending else "▲"
-
-    def _ordered(self, runs: Iterable[ListedRun]) -> tuple[ListedRun, ...]:
-        return tuple(self.order.sorted(runs))
-
-    def _cells(self, texts: Sequence[str]) -> list[str]:
-        cells = []
-        for column, text, width in zip(COLUMNS_OF_RUNS, texts, self._widths, strict=True):
-            if column.right_aligned:
-                text = " " * max(0, width - cell_len(text)) + text
-            cells.append(set_cell_size(text, width) + _GAP)
-        return cells
 
     def _layout(self, width: int) -> tuple[int, range]:
         """Return the number of columns that stay in place, and which of the others are shown: those that fit whole."""
@@ -262,7 +235,10 @@ class RunsTable(ScrollView, can_focus=True):
 
     def _line(self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False) -> Strip:
         """Render a line; `‹` and `›` in the header say that there are more columns on that side."""
-        cells, (n_pinned, shown) = self._cells(texts), self._layout(width)
+        cells, (n_pinned, shown) = [], self._layout(width)
+        for column, cell, cell_width in zip(COLUMNS_OF_RUNS, texts, self._widths, strict=True):
+            padding = " " * (cell_width - cell_len(cell)) if column.right_aligned else ""
+            cells.append(set_cell_size(padding + cell, cell_width) + _GAP)
         text = margin + "".join(cells[:n_pinned])
         if is_header and shown.start > n_pinned:
             text = f"{text[: -len(_GAP)]}{MORE_LEFT:>{len(_GAP)}}"
@@ -272,7 +248,6 @@ class RunsTable(ScrollView, can_focus=True):
         return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
     def _sort_at(self, x: int) -> None:
-        """Sort by the column whose header is at x."""
         n_pinned, shown = self._layout(self.scrollable_content_region.width)
         edge = _MARGIN
         for index in (*range(n_pinned), *shown):
