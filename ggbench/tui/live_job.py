@@ -6,21 +6,22 @@ array; everything else is computed by the reader, for what it draws and no more 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import time
-from collections.abc import (Sequence)
-from ggbench.engines.events import (Memory)
-from ggbench.experiments.maxctx.record import (BracketEnds, Probe, ProofForeseen, Question)
-from ggbench.runs.progress import (Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working)
-from ggbench.runs.run import (DecodeTiming, Settings)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.figures import (PlottedRun)
-from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit)
-from ggbench.stats.linefit import (RunningFit, fewest_samples)
-from ggbench.stats.speed import (summarize)
 
+from ggbench.engines.events import Memory
+from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working
+from ggbench.runs.run import DecodeTiming, Settings
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.figures import PlottedRun
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.linefit import RunningFit, fewest_samples
+from ggbench.stats.speed import summarize
 
 _TEXT_TAIL = 4000
 """Characters of decoded text that are kept."""
