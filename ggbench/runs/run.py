@@ -15,6 +15,7 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import (
     DecodeLimit,
+    DepthSpeed,
     LatencySummary,
     LineFit,
     PrefillSpeed,
@@ -63,6 +64,8 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """Why the samples should not be trusted; empty if the machine was steady."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
+    depths: tuple[DepthSpeed, ...] = ()
+    """Speed at each depth that was asked for; empty for one decode after its prompt."""
 
     @property
     def w_ratio(self) -> float | None:

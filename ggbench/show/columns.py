@@ -94,6 +94,11 @@ def speed_text(summary: QuantSummary) -> str:
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
 
 
+def depths_text(summary: QuantSummary) -> str:
+    """Return `0: 108 ±2, 4,096: 69 ±1`; empty without depths."""
+    return ", ".join(f"{format_count(each.n_depth)}: {tok_s_text(each)}" for each in summary.depths)
+
+
 def max_n_ctx_text(summary: QuantSummary) -> str:
     """Return `8,192`; `8,192?` if no decode proved it; an em dash if unknown."""
     unproven = summary.max_n_ctx is not None and not summary.max_n_ctx_verified
@@ -236,6 +241,10 @@ _OWN = (
         "Expected speed of a quant that was not decoded, from forecasts and other runs.",
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
+    Column(
+        "depth_tok_s", "speed at depth", "tok/s", "Speed with so many tokens in the cache, as -d measures it.",
+        lambda s: depths_text(s) or None, lambda s: depths_text(s) or UNKNOWN, right_aligned=False, priority=1,
+    ),
     column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
@@ -331,6 +340,8 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     rows, keys = list(summaries), list(BENCH)
     if any(row.expected for row in rows):
         keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
+    if any(row.depths for row in rows):
+        keys.insert(keys.index("tok_s") + 1, "depth_tok_s")
     if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
         keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
     return tuple(keys)

@@ -41,6 +41,7 @@ from ggbench.show.tables import (
 from ggbench.show.text import b_text, on_off, swa_text, tok_s_text, w_text
 from ggbench.text import sanitize
 from ggbench.units import (
+    counted,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -60,6 +61,8 @@ def row_details(
         parts.append(_memory_table(summary.memory))
     if summary.prefills:
         parts.append(_prefills(summary))
+    if summary.depths:
+        parts.append(_depths(summary))
     bandwidth: Facts = ()
     if limit := summary.limit:
         bandwidth = (
@@ -96,10 +99,12 @@ def _model(summary: QuantSummary) -> Facts:
     subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
     context = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
     if decode is not None:
-        context.append(f"prompt {format_count(decode.n_prompt)}")
+        if not summary.depths:
+            context.append(f"prompt {format_count(decode.n_prompt)}")
         if decode.n_gen:
             repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
-            context.append(f"decoded {format_count(summary.n_gen)}{repeat}")
+            where = f" at each of {counted(len(summary.depths), 'depth')}" if summary.depths else ""
+            context.append(f"decoded {format_count(summary.n_gen)}{repeat}{where}")
     parameters = f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
     proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"
     facts = [
@@ -169,6 +174,12 @@ def _prefills(summary: QuantSummary) -> Table:
         prompt = f"{format_count(each.n_prompt)}{depth}"
         rows.append((prompt, format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat)))
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
+
+
+def _depths(summary: QuantSummary) -> Table:
+    headers = ("  tokens in\n  the cache", "speed\ntok/s", "timings")
+    rows = [(format_count(each.n_depth), tok_s_text(each), format_count(each.repeat)) for each in summary.depths]
+    return new_table("Speed by depth", dict.fromkeys(headers, "right"), rows)
 
 
 def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ggbench.show import UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -66,7 +66,7 @@ def b_text(fit: LineFit | None) -> str:
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 
 
-def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
+def tok_s_text(latency: LatencySummary | PrefillSpeed | DepthSpeed | None) -> str:
     """Return `108 ±2`, in tokens per second; `> 12` without an upper end; an em dash if nothing was timed."""
     if latency is None:
         return UNKNOWN
