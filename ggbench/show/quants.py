@@ -38,7 +38,7 @@ from ggbench.show.tables import (
     right,
     twin_caption,
 )
-from ggbench.show.text import b_text, on_off, swa_text, tok_s_text, w_text
+from ggbench.show.text import b_text, latency_text, on_off, swa_text, tok_s_text, w_text
 from ggbench.text import sanitize
 from ggbench.units import (
     counted,
@@ -191,6 +191,7 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
     if fit is not None:
         robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
         facts += [
+            ("latency", latency_text(fit)),
             ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
             ("robust W", f"{format_number(robust)} tokens/ms" if robust else ""),
             ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
