@@ -26,7 +26,7 @@ from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import Deleted, DeleteChoice, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import DeleteChoice, Deleted, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -149,7 +149,7 @@ class ResultsScreen(RunsScreen):
     HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
-d deletes the run at the cursor, or the marked runs if you say so; u brings back what was deleted, until ggbench ends."""
+d deletes the run at the cursor, or the marked runs if you say so; u brings them back, until ggbench ends."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words of model, quant, state or date"),
