@@ -46,9 +46,9 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
     The Library lists what is on this disk, twins of the catalog, repos, and what a search of the Hub finds; for the
     chosen model every quant with its memory at the n_ctx chosen (left and right), whether it fits, the longest context
     and its speed there, for this machine or another card. What was measured here takes the place of what was planned.
-    Space marks, b measures, m searches the largest context, Q scores a text, T measures by input length and batch size,
-    t searches for settings, p downloads, P asks what you need and picks. o sets what decides an answer, such as memory
-    limit, types of the KV cache and -ngl, and O resets it.
+    Space marks, b measures and says before what it takes, m searches the largest context, Q scores a text, T measures
+    by input length and batch size, t searches for settings, p downloads, P asks what you need and picks. o sets what
+    decides an answer, such as memory limit, types of the KV cache and -ngl, and O resets it.
 
     A run goes on while you look elsewhere, and p pauses it. Every sample is in the picture: the least and the largest
     of each column are drawn, so that spikes stay visible. Results keeps every run: c compares those that are marked, y

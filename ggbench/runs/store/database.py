@@ -172,6 +172,27 @@ class Store:
         )
         return tuple(stored_run_of(record) for record in records)
 
+    def count_runs(self) -> tuple[int, int, int]:
+        """Return how many runs there are, how many of them go on, and the newest id.
+
+        Three look-ups in indexes, which change whenever a run is added, ends or is deleted by any process, and do not
+        while samples arrive.
+        """
+        self._mark_interrupted()
+        (found,) = self._select(
+            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM runs WHERE state = 'running'),"
+            " (SELECT coalesce(max(id), 0) FROM runs)",
+            (),
+        )
+        n_runs, n_running, newest = found
+        return n_runs, n_running, newest
+
+    def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
+        """Return the runs that other processes of this machine are measuring, each with the pid."""
+        records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
+        others = [record for record in records if record["owner_pid"] != os.getpid() and _is_owned(record)]
+        return tuple((stored_run_of(record), record["owner_pid"]) for record in others)
+
     def load_run(self, run_id: int) -> StoredRun:
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))

@@ -5,6 +5,7 @@ Fields are parsed as the command line parses them: what one accepts means the sa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -23,6 +24,7 @@ from textual.widgets import Input, Label, Static
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
@@ -95,6 +97,8 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     hint: str = "enter starts · esc closes"
     marks_changes: bool = False
     """Whether to mark lines that are not default."""
+    estimate: Callable[[Record], str] | None = None
+    """What the record as it is filled in will take, shown before `about`."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -201,6 +205,21 @@ PICK = Form(
     Needs(),
 )
 # fmt: on
+
+
+def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
+    """Return the form of a decode; `estimate` says what it takes as it is filled in."""
+    n_gen = format_count(DecodeSettings().n_gen)
+    return Form(
+        "Decode",
+        "Times every token. On the Run screen p pauses, s skips and c cancels; what was measured is kept.",
+        (
+            FormField("n_gen", "tokens", f"{n_gen}; or e.g. 1k", parse_tokens),
+            FormField("depths", "at depths", "none: one decode; or 0,4k,16k", *_ways(DEPTH_LIST)),
+        ),
+        DecodeSettings(),
+        estimate=estimate,
+    )
 
 
 def search_form(budget: Budget) -> Form[LlamaConfig]:
@@ -332,7 +351,15 @@ class SettingsDialog(Dialog[Record | None]):
     @on(DescendantFocus)
     def _explain(self) -> None:
         about = (field.about for field in self._asked if self.focused is not None and field.name == self.focused.id)
-        self._say(next(about, "") or self.form.about)
+        self._say(next(about, "") or self._estimate())
+
+    def _estimate(self) -> str:
+        if self.form.estimate is None:
+            return self.form.about
+        with contextlib.suppress(UsageError):  # while it is typed
+            values = {field.name: field.value_of(self._editor(field).value, self.form.default) for field in self._asked}
+            return f"{self.form.estimate(replace(self._record, **values))}\n{self.form.about}"
+        return self.form.about
 
     @on(Input.Changed)
     @on(ChoiceField.Changed)
@@ -344,7 +371,7 @@ class SettingsDialog(Dialog[Record | None]):
             line = self.query_one(f"#line_{field.name}")
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
-        if self.query_one("#about").has_class("-error"):
+        if self.query_one("#about").has_class("-error") or self.form.estimate is not None:
             self._explain()
 
     def _say(self, text: str, *, error: bool = False) -> None:

@@ -185,8 +185,10 @@ class LibraryScreen(StartScreen):
         planner = None if self.machine is None else self.machine.planner
 
         def read() -> Iterator[MachineToPlan]:
-            budget = services.machine_budget(setup)
-            yield MachineToPlan(planner or services.make_planner(services), budget, services.read_machine())
+            made = planner
+            for budget in services.machine_budgets(setup):
+                made = made or services.make_planner(services)
+                yield MachineToPlan(made, budget, services.read_machine())
 
         def take(machine: MachineToPlan) -> None:
             self.machine = machine

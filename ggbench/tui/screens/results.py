@@ -146,7 +146,7 @@ class ResultsScreen(RunsScreen):
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
+    HELP = """Every stored run, newest first, as soon as it is stored, also by other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
 d deletes the run at the cursor, or the marked runs if you say so; u brings them back, until ggbench ends."""
