@@ -6,19 +6,19 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import (Callable, Iterable, Mapping, Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.runs.store.database import (Store)
+from ggbench.runs.store.runs import (RUNNING)
+from ggbench.show.columns import (Value, column_of)
+from ggbench.show.glossary import (UNSTEADY)
+from ggbench.show.listed_runs import (ListedRun, named_runs)
+from ggbench.show.presenter import (presenter_of)
+from ggbench.text import (sanitize)
+from ggbench.tui.tables import (TableColumn, has_words)
+from ggbench.units import (counted, format_count)
+from typing import (TypeAlias)
 
-from ggbench.engines.endings import Outcome
-from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING
-from ggbench.show.columns import Value, column_of
-from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.presenter import presenter_of
-from ggbench.text import sanitize
-from ggbench.tui.tables import TableColumn, has_words
-from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
@@ -100,9 +100,9 @@ def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if has_words(searched(run), words)]
 
 
-def describe_runs(runs: Sequence[ListedRun]) -> str:
+def describe_runs(runs: Sequence[ListedRun], noun: str = "run") -> str:
     """Return their names for a question, with their numbers, as a filter may hide some."""
     if len(runs) == 1:
-        return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
+        return f"{noun} {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
-    return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+    return f"{counted(len(runs), noun)} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
