@@ -6,19 +6,19 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Iterable, Mapping, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.store.runs import (RUNNING)
-from ggbench.show.columns import (Value, column_of)
-from ggbench.show.glossary import (UNSTEADY)
-from ggbench.show.listed_runs import (ListedRun, named_runs)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.text import (sanitize)
-from ggbench.tui.tables import (TableColumn, has_words)
-from ggbench.units import (counted, format_count)
-from typing import (TypeAlias)
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
+from ggbench.engines.endings import Outcome
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING
+from ggbench.show.columns import Value, column_of
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.presenter import presenter_of
+from ggbench.text import sanitize
+from ggbench.tui.tables import TableColumn, has_words
+from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
