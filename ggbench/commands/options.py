@@ -205,7 +205,7 @@ def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator
 
 def _given(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
     """Return a record of these values, with its own defaults in place of None."""
-    return record(**{name: value for name, value in values.items() if value is not None})
+    return getattr(record, "of_options", record)(**{name: value for name, value in values.items() if value is not None})
 
 
 @functools.cache

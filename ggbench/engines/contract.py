@@ -278,7 +278,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     """Use `n_depth` cells, time `n_gen` single tokens behind them, then a batch of `n_batch`.
 
     The cells are copies of a few if llama.cpp takes copies: attention costs the same whatever they hold. One more
-    token is decoded before, untimed. Reports a `Steps`, and a `PromptRead` if there is a batch.
+    token is decoded before, untimed. Reports any number of `Steps`, and a `PromptRead` if there is a batch.
     """
 
     stage: ClassVar[Stage] = "decode"

@@ -28,6 +28,7 @@ WINDOW = 128
 DEPTHS = tuple(1 << power for power in range(8, 21))
 """Depths where windows begin, as far as a decode goes."""
 
+_AT_DEPTH = re.compile(r"^decode/d(\d+)/")
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
 _LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
 _SPLIT = re.compile(r"^\s*(\w+)\s*:")
@@ -85,7 +86,9 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
     found: dict[tuple[int, int, int], list[int]] = {}
     for name, series in recording.series.items():
         if _ALONE.search(name) and not name.startswith(WARMUP) and series.step_ns:
-            for (n_gen, n_depth), elapsed_ns in _stretches(series, options).items():
+            asked = _AT_DEPTH.match(name)
+            whole = {(len(series.step_ns), int(asked[1])): sum(series.step_ns)} if asked else None
+            for (n_gen, n_depth), elapsed_ns in (whole or _stretches(series, options)).items():
                 found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
     for window in recording.of(DecodeWindow):
         found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))

@@ -89,7 +89,7 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
 
 def _decode(rows: _Rows) -> _Measured:
     """Return windows of one length, with W and B if they lie at several depths."""
-    from ggbench.stats.linefit import FEWEST, fit_windows, window_speed
+    from ggbench.stats.linefit import FEWEST, depth_speeds, fit_windows, window_speed
 
     windows = [
         DecodeWindow(row.n_depth, row.n_gen, float(elapsed_ns), repeat=repeat)
@@ -103,6 +103,7 @@ def _decode(rows: _Rows) -> _Measured:
         n_gen=sum(window.n_gen * (window.repeat or 1) for window in windows),
         fit=fit_windows(windows),
         latency=window_speed(windows),
+        depths=depth_speeds(windows),
     )
     places = f"at depth{'s' * (len(depths) > 1)} {in_words([format_count(depth) for depth in depths])}"
     where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {places}"

@@ -15,6 +15,7 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import (
     DecodeLimit,
+    DepthSpeed,
     LatencySummary,
     LineFit,
     PrefillSpeed,
@@ -63,6 +64,8 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """Why the samples should not be trusted; empty if the machine was steady."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
+    depths: tuple[DepthSpeed, ...] = ()
+    """Speed at each depth that was asked for; empty for one decode after its prompt."""
 
     @property
     def w_ratio(self) -> float | None:
@@ -148,6 +151,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def is_imported(self) -> bool:
         """Whether it was read from a file, and says nothing of this machine."""
         return self.head.environment is not None and self.head.environment.imported is not None
+
+    @property
+    def unsteady(self) -> str:
+        """Why what was timed should not be trusted; empty if the machine was steady. Every mark `!` is decided here."""
+        if isinstance(self.result, DecodeTiming):
+            return self.result.unsteady
+        return "; ".join(self.head.environment.changes) if self.head.environment else ""
 
     @property
     def is_complete(self) -> bool:

@@ -14,7 +14,7 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, ServingFigures
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed, ServingFigures
 
 _R = TypeVar("_R", bound=Result)
 
@@ -71,9 +71,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def unsteady(self) -> str:
         """Why what was timed should not be trusted; empty if the machine was steady."""
-        if self.decode:
-            return self.decode.unsteady
-        return "; ".join(self.environment.changes) if self.environment else ""
+        return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run).unsteady
 
     @property
     def n_gen(self) -> int | None:
@@ -109,6 +107,10 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def latency(self) -> LatencySummary | None:
         return self.decode.latency if self.decode else None
+
+    @property
+    def depths(self) -> tuple[DepthSpeed, ...]:
+        return self.decode.depths if self.decode else ()
 
     @property
     def limit(self) -> DecodeLimit | None:

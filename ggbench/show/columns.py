@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
-from typing import Any, TypeAlias
-
 import msgspec
+from collections.abc import (Callable, Iterable, Mapping, Sequence)
+from functools import (reduce)
+from ggbench.engines.endings import (Outcome)
+from ggbench.machine.records import (Environment)
+from ggbench.plugins import (plugin_names)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (ESSENTIAL, UNKNOWN)
+from ggbench.show.glossary import (UNSTEADY)
+from ggbench.show.names import (file_name, model_name, model_names)
+from ggbench.show.text import (b_text, csv_text, estimate_text, markdown_escaped, on_off, planned_speed_text, tok_s_text, w_text, without_formula)
+from ggbench.stats.intervals import (Estimate)
+from ggbench.text import (sanitize)
+from ggbench.units import (format_bandwidth, format_bytes, format_count, format_ms, format_number, format_params, format_percent)
+from typing import (Any, TypeAlias)
 
-from ggbench.engines.endings import Outcome
-from ggbench.machine.records import Environment
-from ggbench.plugins import plugin_names
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.glossary import UNSTEADY
-from ggbench.show.names import file_name, model_name, model_names
-from ggbench.show.text import (
-    b_text,
-    csv_text,
-    estimate_text,
-    markdown_escaped,
-    on_off,
-    planned_speed_text,
-    tok_s_text,
-    w_text,
-    without_formula,
-)
-from ggbench.stats.intervals import Estimate
-from ggbench.text import sanitize
-from ggbench.units import (
-    format_bandwidth,
-    format_bytes,
-    format_count,
-    format_ms,
-    format_number,
-    format_params,
-    format_percent,
-)
 
 Value: TypeAlias = "str | int | float | bool | None"
 
@@ -62,13 +43,17 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.header} [{self.unit}]" if self.unit else self.header
 
 
-def note(summary: QuantSummary) -> str:
-    """Return what to know before trusting the row: why it did not complete, else what it lacks."""
+def note(summary: QuantSummary, *, is_marked: bool = False) -> str:
+    """Return what to know before trusting the row: why it did not complete, else what it lacks; and what disturbed it.
+
+    `is_marked` leaves the disturbance out, which is named elsewhere.
+    """
+    disturbance = "" if is_marked or not summary.unsteady else f"unsteady: {sanitize(summary.unsteady)}"
     if summary.outcome is not Outcome.COMPLETED:
-        return sanitize(summary.run.reason) or summary.outcome.text
-    parts = [imported_text(summary.environment), _too_few(summary)]
-    lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
-    parts += [f"{what}: {sanitize(text)}" for what, text in lacks.items() if text]
+        parts = [sanitize(summary.run.reason) or summary.outcome.text, disturbance]
+    else:
+        longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
+        parts = [imported_text(summary.environment), _too_few(summary), disturbance, longest]
     return "; ".join(filter(None, parts))
 
 
@@ -91,7 +76,13 @@ def _too_few(summary: QuantSummary) -> str:
 
 def speed_text(summary: QuantSummary) -> str:
     """Return `108 ±2`; `! 71 ±13` for an unsteady run."""
-    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
+    text = tok_s_text(summary.latency)
+    return f"{UNSTEADY} {text}" if summary.unsteady and text != UNKNOWN else text
+
+
+def depths_text(summary: QuantSummary) -> str:
+    """Return `0: 108 ±2, 4,096: 69 ±1`; empty without depths."""
+    return ", ".join(f"{format_count(each.n_depth)}: {tok_s_text(each)}" for each in summary.depths)
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
@@ -240,6 +231,10 @@ _OWN = (
         "Expected speed of a quant that was not decoded, from forecasts and other runs.",
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
+    Column(
+        "depth_tok_s", "speed at depth", "tok/s", "Speed with so many tokens in the cache, as -d measures it.",
+        lambda s: depths_text(s) or None, lambda s: depths_text(s) or UNKNOWN, right_aligned=False, priority=1,
+    ),
     column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
@@ -335,6 +330,8 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     rows, keys = list(summaries), list(BENCH)
     if any(row.expected for row in rows):
         keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
+    if any(row.depths for row in rows):
+        keys.insert(keys.index("tok_s") + 1, "depth_tok_s")
     if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
         keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
     return tuple(keys)

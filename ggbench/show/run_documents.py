@@ -169,7 +169,7 @@ QUANT = Shape(
     _N_GEN,
     of(QuantSummary, "repeat"),
     _PREFILL_MS,
-    of(QuantSummary, "prefills fit"),
+    of(QuantSummary, "prefills depths fit"),
     of(
         LatencySummary,
         "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms",

@@ -98,8 +98,21 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
     """Tokens in the cache before the prompt; 0 for every prompt that ggbench measures."""
 
 
+class DepthSpeed(msgspec.Struct, frozen=True):
+    """How fast tokens are decoded with a number of tokens in the cache."""
+
+    n_depth: int
+    """Tokens in the cache before the first that was timed, as asked for."""
+    n_gen: int
+    """Tokens that each repetition decoded."""
+    tok_s: float
+    repeat: int
+    tok_s_ci95: tuple[float, float | None] | None = None
+    """95 % interval, as for a decode. None: fewer than 64 tokens timed singly, or 3 repetitions timed as a whole."""
+
+
 class DecodeWindow(msgspec.Struct, frozen=True):
-    """Consecutive steps that another tool timed together, in one repetition or as the mean of several."""
+    """Consecutive steps timed together, in one repetition or as the mean of several."""
 
     n_depth: int
     """Tokens in the cache before the first step."""

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.stats.decode_timing import DecodeWindow, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeWindow, DepthSpeed, LatencySummary, LineFit
 from ggbench.stats.samples import (
     FREEDOM,
     Floats,
@@ -307,3 +307,15 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
         n_each = sum(window.n_gen for window in rounds[0])
         interval = prompt_speed(n_each, [round(sum(each.elapsed_ns for each in one)) for one in rounds]).tok_s_ci95
     return LatencySummary(None, None, None, n_tokens * 1e9 / elapsed_ns, None, interval)
+
+
+def depth_speeds(windows: Sequence[DecodeWindow]) -> tuple[DepthSpeed, ...]:
+    """Return the speed at each depth from windows that were timed as a whole."""
+    by_depth: dict[int, list[DecodeWindow]] = {}
+    for window in windows:
+        by_depth.setdefault(window.n_depth, []).append(window)
+    speeds = ((n_depth, own, window_speed(own)) for n_depth, own in sorted(by_depth.items()))
+    return tuple(
+        DepthSpeed(n_depth, own[0].n_gen, speed.tok_s, sum(each.repeat or 1 for each in own), speed.tok_s_ci95)
+        for n_depth, own, speed in speeds
+    )

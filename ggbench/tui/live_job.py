@@ -153,7 +153,9 @@ class LiveJob:
         """Return what to plot, with the line through the samples so far; `name` is for the legend."""
         positions, step_ns = self._samples()
         end = self._n_counted
-        if len(positions):  # the last position, as each repetition starts from the same
+        if getattr(self.settings, "depths", ()):
+            end = self.settings.n_ctx_needed if self.settings else None
+        elif len(positions):  # the last position, as each repetition starts from the same
             end = int(positions[0]) - 1 + self.n_total
         return PlottedRun(
             name=name,

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Decode, Prefill, Source
+from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
@@ -87,6 +87,15 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
     assert sum(len(batch.step_ns) for batch in batches) == sum(len(batch.sample_ns) for batch in batches) == 300
     assert all(step_ns > 0 for batch in batches for step_ns in batch.step_ns)
     assert decoded[-1] == Completed()
+
+
+def test_steps_at_a_depth_come_behind_its_cells(engine: LlamaEngine, tiny_twin: Path) -> None:
+    assert opened(engine, tiny_twin)[1] == Completed()
+    for n_depth in (0, 1, 300):
+        *events, ending = engine.run(DecodeAtDepth(n_depth, 100))
+        assert ending == Completed()
+        steps = [(each.first_position, len(each.step_ns)) for each in steps_of(events)]
+        assert steps == [(n_depth + 2, 64), (n_depth + 66, 36)]
 
 
 def test_a_loaded_model_stays_where_only_the_context_differs(engine: LlamaEngine, tiny_twin: Path) -> None:

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.contract import Decode, Prefill
+from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.targets import Target
+from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig
-from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
+from tests.fakes.recorded import PLAIN, decode_job, decoded, prefill_job, prefilled, runs_of
 
 
 def test_a_decode_becomes_a_run(target: Target, store: Store, tiny_twin: Path) -> None:
@@ -62,6 +66,43 @@ def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store:
     assert samples.repeat.tolist() == [0] * 300 + [1] * 300 + [2] * 300
     assert samples.position.tolist() == list(range(26, 326)) * 3
     assert list(dict.fromkeys(samples.series.tolist())) == [f"decode/p25/b1/r{number}" for number in range(3)]
+
+
+def at_depths(target: Target, *depths: int, n_gen: int = 128, repeat: int = 1) -> Job:
+    return Job(DECODE, target, PLAIN, DecodeSettings(n_gen, repeat=repeat, depths=depths))
+
+
+def test_a_decode_at_depths_times_a_window_behind_each(target: Target, store: Store) -> None:
+    rig, workers = fake_rig(store)
+    (run,) = runs_of(rig, at_depths(target, 0, 4096, repeat=2))
+    result = decoded(run)
+    assert workers[0].requests[2:] == [DecodeAtDepth(0, 8), *(DecodeAtDepth(0, 128), DecodeAtDepth(4095, 128)) * 2]
+    assert (run.memory.n_ctx, result.n_prompt, result.n_gen) == (4352, 0, 512)
+    assert [(each.n_depth, each.n_gen, each.repeat) for each in result.depths] == [(0, 128, 2), (4096, 128, 2)]
+    for each, mean_ms in zip(result.depths, (10 + 64.5 / 200, 10 + (4096 + 63.5) / 200), strict=True):
+        assert each.tok_s == pytest.approx(1e3 / mean_ms)
+        assert each.tok_s_ci95 is not None
+        assert each.tok_s_ci95[0] <= each.tok_s
+    assert result.fit is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(200)
+    assert " -n 128 --repeat 2 --n-depth 0,4096 " in run.head.command
+    assert run.run_id is not None
+    samples = store.load_samples(run.run_id)
+    assert samples.position.tolist() == [*range(2, 130), *range(4097, 4225)] * 2
+    assert list(dict.fromkeys(samples.series.tolist()))[1:3] == ["decode/d4096/b1/r0", "decode/d0/b1/r1"]
+
+
+def test_one_depth_has_a_speed_and_no_line(target: Target) -> None:
+    (run,) = runs_of(fake_rig()[0], at_depths(target, 1024))
+    result = decoded(run)
+    assert (result.fit, [each.n_depth for each in result.depths]) == (None, [1024])
+
+
+def test_only_llama_cpp_decodes_at_a_depth(target: Target) -> None:
+    with pytest.raises(UsageError, match="--n-depth needs a GGUF"):
+        Job(DECODE, target, TransformersConfig(), DecodeSettings(8, depths=(1024,)))
+    assert DecodeSettings.of_options(depths=(0,)).n_gen == 128
+    assert DecodeSettings.of_options(depths=(0,), n_gen=10_000).n_gen == DecodeSettings.of_options().n_gen == 10_000
 
 
 def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:

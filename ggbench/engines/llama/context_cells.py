@@ -18,6 +18,8 @@ _COPY = 1
 """The sequence that copied cells arrive as."""
 _COPIED_CELLS, _COPIES = 32, 1024
 """Least cells to copy at once, and most copies: each walks over all cells."""
+_STEPS_TOGETHER = 64
+"""Steps at a depth that are reported at once."""
 _MMAP_SLACK = 1 << 16
 """malloc's own part of a block, and a page at its end."""
 _NO_CELL_LEFT = 1
@@ -29,13 +31,14 @@ _TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2
 
 
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
-    if not fill_with_copies(model, request.n_depth, lambda _: None):
+    if not request.n_depth or not fill_with_copies(model, request.n_depth, lambda _: None):
         fill_with_prompt(model, request.n_depth, lambda _: None)
     decode_at(model, request.n_depth, 1)
     first = request.n_depth + 1
     with without_gc():
-        step_ns = [decode_at(model, first + index, 1) for index in range(request.n_gen)]
-        emit(Steps(first + 1, step_ns, [], ""))
+        for start in range(0, request.n_gen, _STEPS_TOGETHER):
+            steps = range(start, min(start + _STEPS_TOGETHER, request.n_gen))
+            emit(Steps(first + 1 + start, [decode_at(model, first + index, 1) for index in steps], [], ""))
         if request.n_batch:
             emit(PromptRead(request.n_batch, decode_at(model, first + request.n_gen, request.n_batch)))
 

@@ -6,17 +6,19 @@ import statistics
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import Decode, Prefill
+from ggbench.engines.contract import Decode, DecodeAtDepth, EngineConfig, Prefill, Workload
 from ggbench.engines.endings import Completed
+from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit, ServerFound
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
-    from ggbench.runs.run import Run
+    from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
     from ggbench.stats.speed_estimate import RunSpeed
 
@@ -25,11 +27,19 @@ _PREFILL_REPEAT = 3
 
 
 class DecodeExperiment(Experiment):
-    """Load, read the prompt a few times, warm up, then decode as often as asked."""
+    """Load, read the prompt a few times, warm up, then decode as often as asked, or at each depth."""
 
     kind: ClassVar[str] = "decode"
     settings_type = DecodeSettings
     result_type = DecodeResult
+
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        if isinstance(settings, DecodeSettings) and settings.depths and not setup.loads_gguf:
+            raise UsageError(
+                "--n-depth needs a GGUF: only llama.cpp's cache can be filled without reading a prompt",
+                "omit it; the speed at a depth is in a decode of that many tokens",
+            )
+        super().check(setup, settings)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """The repetitions follow each other, each from an empty cache."""
@@ -39,13 +49,21 @@ class DecodeExperiment(Experiment):
         if not isinstance(ending, Completed):
             return ending
         n_prompt, name = settings.n_prompt, f"p{settings.n_prompt}/b1"
-        steps = [
+        steps: list[tuple[Workload, str]] = [
             (Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), ""),
             (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
             *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
         ]
+        if settings.depths:  # in turns, so that a drift of the machine meets all depths alike
+            rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
+            steps = [
+                (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
+                # one of the tokens before the timed ones is decoded there, so a cache is never empty
+                *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
+            ]
+        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
         for workload, series in steps:
-            ending = yield from session.run(workload, series, n_total=settings.n_gen * settings.repeat)
+            ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):
                 return ending
         return ending
@@ -55,7 +73,10 @@ class DecodeExperiment(Experiment):
         from ggbench.stats.linefit import fit_line
         from ggbench.stats.speed import summarize_tokens, unsteady
 
-        times, settings = recording.token_times(recording.timed_series), recording.settings(DecodeSettings)
+        settings = recording.settings(DecodeSettings)
+        if settings.depths:
+            return _at_depths(recording, settings)
+        times = recording.token_times(recording.timed_series)
         own = recording.prompt_ns.get(settings.n_prompt)
         uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
         return DecodeResult(
@@ -83,8 +104,37 @@ class DecodeExperiment(Experiment):
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
         elif limit is not None:  # no line tells weights and KV apart
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
-        is_steady, reach = not found.unsteady, found.n_prompt + n_gen
+        is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
+
+
+def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
+    """Return the speed at each depth, and W and B of the line through the means of all windows."""
+    from ggbench.stats.linefit import fit_windows, window_speed
+    from ggbench.stats.speed import summarize_tokens, unsteady
+
+    windows, speeds, disturbed = list[DecodeWindow](), list[DepthSpeed](), list[str]()
+    for depth in settings.depths:
+        names = [name for name in recording.timed_series if name.startswith(f"decode/d{depth}/")]
+        times, own = recording.token_times(names), [recording.series[name] for name in names]
+        latency = summarize_tokens(times)
+        if latency is None:
+            continue
+        found = [DecodeWindow(each.position[0] - 1, len(each.step_ns), sum(each.step_ns)) for each in own]
+        windows += found
+        interval = latency.tok_s_ci95 or window_speed(found).tok_s_ci95
+        speeds.append(DepthSpeed(depth, found[0].n_gen, latency.tok_s, len(found), interval))
+        if reason := unsteady(times.position, times.step_ns):
+            disturbed.append(f"at depth {format_count(depth)}: {reason}")
+    return DecodeResult(
+        n_prompt=min(settings.depths),
+        n_gen=sum(window.n_gen for window in windows),
+        fit=fit_windows(windows),
+        latency=window_speed(windows) if windows else None,
+        limit=recording.last(DecodeLimit),
+        unsteady="; ".join(filter(None, (*disturbed, throttled(recording.gpu_use), *recording.machine_changes))),
+        depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
+    )
 
 
 EXPERIMENT = DecodeExperiment()

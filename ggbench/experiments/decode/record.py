@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from ggbench.errors import UsageError
-from ggbench.fields import COUNT, TOKENS, Option
+from ggbench.fields import COUNT, DEPTH_LIST, TOKENS, Option
 from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
@@ -20,6 +20,8 @@ N_GEN_OPTION = Option(
     name="n",
     is_always_stated=True,
 )
+N_GEN_AT_DEPTH = 128
+"""Tokens to decode at each depth unless given: llama-bench's tg128."""
 
 
 class DecodeSettings(Settings, msgspec.Struct, frozen=True):
@@ -32,8 +34,16 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
     repeat: Annotated[int, Option("-r --repeat", "Measure N times, and fit all samples together.", COUNT)] = 1
     n_warmup: int = 8
     """Tokens decoded before anything is timed."""
-    depths: tuple[int, ...] = ()
-    """Tokens in the cache before each window of `n_gen` of an imported run; empty for one decode after its prompt."""
+    depths: Annotated[
+        tuple[int, ...],
+        Option(
+            "-d --n-depth",
+            "Decode with N tokens in the cache already, e.g. 0,4k,16k: the speed there, as llama-bench -d measures it. "
+            "-n is then 128 by default.",
+            DEPTH_LIST,
+        ),
+    ] = ()
+    """Tokens in the cache before each window of `n_gen` tokens; empty for one decode after its prompt."""
 
     def __post_init__(self) -> None:
         if self.n_gen < 1 or self.n_warmup < 0:
@@ -42,9 +52,16 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
             raise UsageError(f"a prompt length is {self.n_prompt}", "it has to be at least 0")
         require_positive("the repeat", self.repeat)
 
+    @classmethod
+    def of_options(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields' own types
+        """Return the settings that a person gave; with depths, `n_gen` is 128 unless they gave it."""
+        return cls(**({"n_gen": N_GEN_AT_DEPTH} if values.get("depths") else {}) | values)
+
     @property
     def n_ctx_needed(self) -> int:
         """Tokens that the run puts into the KV cache at most."""
+        if self.depths:
+            return max(*self.depths, 1) + max(self.n_gen, self.n_warmup)
         return self.n_prompt + max(self.n_gen, self.n_warmup)
 
 

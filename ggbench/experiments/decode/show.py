@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import bench_columns
+from ggbench.show.columns import bench_columns, depths_text
 from ggbench.show.document import record_of
 from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import NO_STEPS, QUANT, ReadRun, RunDocuments, quant_documents
@@ -24,16 +24,18 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
     """The decode of a measured quant; None of one whose prompts alone were read."""
     if not found.n_gen:
         return None
-    settings = DecodeSettings(found.n_gen, found.n_prompt or 0, found.repeat or 1)
+    depths = tuple(each.n_depth for each in found.depths or ())
+    settings = DecodeSettings(found.n_gen, found.n_prompt or 0, found.repeat or 1, depths=depths)
     result = DecodeResult(
         n_prompt=settings.n_prompt,
-        n_gen=settings.n_gen * settings.repeat,
+        n_gen=settings.n_gen * settings.repeat * (len(depths) or 1),
         prefill_ms=found.prefill_ms,
         fit=found.fit,
         latency=None if found.tok_s is None else record_of(QUANT, found, LatencySummary),
         limit=found.limit,
         unsteady=found.unsteady or "",
         serving=found.serving,
+        depths=tuple(found.depths or ()),
     )
     searched = ["the search for max n_ctx of this row is a run of its own, which was left out"]
     return ReadRun(settings, result, (NO_STEPS, *(searched if found.max_n_ctx is not None else [])))
@@ -50,10 +52,14 @@ class DecodePresenter(QuantPresenter):
     def answer(self, run: Run) -> str:
         """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
         result = run.result
-        if not isinstance(result, DecodeResult) or result.fit is None:
+        if not isinstance(result, DecodeResult):
+            return ""
+        doubt = "  unsteady" if run.unsteady else ""
+        if result.depths:
+            return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{doubt}"
+        if result.fit is None:
             return ""
         w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
-        doubt = "  unsteady" if result.unsteady else ""
         return f"{with_unit(tok_s_text(result.latency), 'tok/s')}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

@@ -225,13 +225,13 @@ def _rounds(
 def _timing(
     twin: ForecastTwin, placement: ForecastPlacement, number: int, n_depth: int, events: Sequence[object]
 ) -> TwinTiming:
-    (steps,) = (event for event in events if isinstance(event, Steps))
+    step_ns = tuple(ns for event in events if isinstance(event, Steps) for ns in event.step_ns)
     batch = next((event for event in events if isinstance(event, PromptRead)), None)
     return TwinTiming(
         twin.number,
         number,
         n_depth,
-        tuple(steps.step_ns),
+        step_ns,
         None if batch is None else batch.elapsed_ns,
         0 if batch is None else batch.n_prompt,
         placement.number,
