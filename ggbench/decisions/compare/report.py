@@ -39,7 +39,7 @@ class ComparisonReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         comparison = self._comparison
-        answer = (Text("Result", "bold"), *map(_indented, sentences_of(comparison)))
+        answer: tuple[Text | Padding, ...] = (Text("Result", "bold"), *map(_indented, sentences_of(comparison)))
         for index, name in enumerate(comparison.names):
             yield Text(f"{letter(index)} ", style="bold") + Text(name)
         yield Text()
