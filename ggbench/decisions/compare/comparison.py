@@ -147,7 +147,7 @@ class Comparison(msgspec.Struct, frozen=True):
     depths: tuple[ComparedLine, ...]
     """Speed by tokens in the cache; empty if no run shows it."""
     differences: Mapping[str, tuple[str, ...]]
-    """By topic, a line for each property that differs."""
+    """Lines by topic, one for each property that differs."""
     warnings: tuple[str, ...]
     """Why a number should not be trusted or compared."""
     unsteady: tuple[int, ...]
