@@ -104,7 +104,7 @@ class DecodeExperiment(Experiment):
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
         elif limit is not None:  # no line tells weights and KV apart
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
-        is_steady, reach = not found.unsteady, found.n_prompt + n_gen
+        is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
 
 
