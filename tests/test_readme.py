@@ -1,12 +1,24 @@
 """What the README and the page of evidence say of the program is what the program says."""
 
+import os
 import re
+import shlex
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from ggbench.cli.help import TOPICS
+from ggbench.cli.main import COMMANDS, cli
+from tests.cli.conftest import parse_words
 from tests.readme import EVIDENCE, README, SHOWN, parts, updated
 
+_ROOT = README.parent
+_CONTRIBUTING = _ROOT / "CONTRIBUTING.md"
+_BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -21,7 +33,70 @@ def test_the_readme_can_be_read_in_two_minutes() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 250
 
 
-@pytest.mark.parametrize("page", [README, EVIDENCE], ids=lambda path: path.name)
+def _lines(page: Path) -> Iterator[str]:
+    """Yield the command lines of a page: those after `$` in its blocks, and code in its text that names a program."""
+    text = page.read_text(encoding="utf-8")
+    for block in _BLOCK.findall(text):
+        yield from (line[2:].partition("  #")[0] for line in block.splitlines() if line.startswith("$ "))
+    yield from (" ".join(code.split()) for code in _CODE.findall(_BLOCK.sub("", text)))
+
+
+@pytest.mark.parametrize("page", [README, EVIDENCE, _CONTRIBUTING], ids=lambda path: path.name)
+def test_every_command_line_can_be_typed(page: Path) -> None:
+    """The commands, options and topics that a page names exist, and so do the scripts and their options."""
+    options = {name for command in _commands() for param in command.params for name in param.opts}
+    n_lines = 0
+    for line in _lines(page):
+        program, *words = [word for word in shlex.split(line.replace("|", " ")) if "=" not in word] or [""]
+        if program in ("ggbench", "./scripts/ggbench") and words not in ([], ["ARGS"]):
+            parse_words([word.replace("HOST:PORT", "127.0.0.1:1") for word in words if word != "--help"])
+            assert words[0] != "help" or words[1] in {*TOPICS, *COMMANDS, "TOPIC"}, line
+        elif program.startswith("./scripts/"):
+            script = _ROOT / program
+            assert os.access(script, os.X_OK), line
+            source = "".join(path.read_text() for path in (script, script.with_suffix(".py")) if path.exists())
+            assert [word for word in words if word.startswith("-") and word not in source] == [], line
+        elif page == README and program.startswith("--"):
+            assert program in options, line
+        else:
+            continue
+        n_lines += 1
+    assert n_lines > 0
+
+
+def _commands() -> Iterator[click.Command]:
+    for name in COMMANDS:
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None
+        yield from (found, *(found.commands.values() if isinstance(found, click.Group) else ()))
+
+
+def test_every_extra_can_be_installed() -> None:
+    known = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"\.\[([\w,]+)\]", README.read_text(encoding="utf-8"))
+    assert {extra for extras in named for extra in extras.split(",")} <= known.keys()
+
+
+def test_the_map_of_the_code_names_what_is_there() -> None:
+    """Every file and folder of CONTRIBUTING exists, in the package or the checkout; every name is in the code."""
+    there = [path for folder in ("ggbench", "tests", "scripts") for path in (_ROOT / folder).rglob("*")]
+    paths = [f"/{path.relative_to(_ROOT)}{'/' * path.is_dir()}" for path in there if "__pycache__" not in path.parts]
+    paths += [f"/{path.name}" for path in _ROOT.iterdir() if path.is_file()]
+    sources = (path for path in there if path.suffix in (".py", ".toml", ".pyi") and path.parts[-2] != "__pycache__")
+    words = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in sources)))
+    lost = []
+    for code in _CODE.findall(_CONTRIBUTING.read_text(encoding="utf-8")):
+        name = code.rstrip("/").removeprefix("./")
+        if re.fullmatch(r"\w[\w/.]*/|\w[\w/]*/\w+|[\w/]+\.(?:py|toml)", code):
+            name = name.replace("/KIND", "")
+            if not any(f"{path}/".endswith((f"/{name}/", f"/{name}//", f"/{name}.py/")) for path in paths):
+                lost.append(code)
+        elif re.fullmatch(r"[A-Za-z_]+(?:\(\))?", code) and code.removesuffix("()") not in words:
+            lost.append(code)
+    assert lost == [], lost
+
+
+@pytest.mark.parametrize("page", [README, EVIDENCE, _CONTRIBUTING], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
     lost = []
     for target in _LINK.findall(page.read_text(encoding="utf-8")):

@@ -34,7 +34,7 @@ n_vocab = 1024
 """
 _MODELS = {"qwen1.5-0.5b": 2, "qwen1.5-7b": 4}
 """Id and layers."""
-_LESS = {"bench": "-t 1", "maxctx": "-t 1 -ub 64 --memory-limit 192MiB", "forecast": "-t 1"}
+_LESS = {"bench": "-t 1", "maxctx": "-t 1 -ub 64 --memory-limit 68MiB", "forecast": "-t 1"}
 """What is added to the lines that measure, by command: a proof reads as many bytes of KV cache as memory holds."""
 
 
@@ -69,11 +69,21 @@ def _key(text: str) -> str:
     return re.sub("─+", "─", first)
 
 
+def _sentence(text: str) -> str:
+    """Return a line with `#` in place of each number, its unit of bytes and a plural's s, which a machine decides."""
+    plain = re.sub(r" [KMG]iB", "", _NUMBER.sub("#", re.sub(r"\([^)]*–[^)]*\)", "", text)))
+    return re.sub(r"(?<=# )(\w+)s\b", r"\1", plain)
+
+
 def _assert_has_shape(printed: list[str], shown: list[str]) -> None:
     """Each line that is shown has one that begins alike, in this order; most words of a heading are printed somewhere.
 
-    A column whose values are all alike is named below the table instead, and one that noise leaves unknown is left out.
+    Lines of text, which are no rows of a table, are printed as they are shown, but for their numbers. A column whose
+    values are all alike is named below the table instead, and one that noise leaves unknown is left out.
     """
+    sentences = {_sentence(line) for line in printed}
+    said = [text for text in shown if len(text.split()) > 4 and "  " not in text.strip() and "all rows" not in text]
+    assert [text for text in said if _sentence(text) not in sentences] == [], "\n".join(printed)
     rest = iter(printed)
     words = set(" ".join(printed).split())
     for number, text in enumerate(shown):

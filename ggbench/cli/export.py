@@ -36,6 +36,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @click.command(
     cls=DocumentedCommand,
     examples="""
+    ggbench export 3 4 -o ours.json
     ggbench export 3 4 --format llama-bench-jsonl --build mine -o ours.jsonl
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --bundle runs.zip
@@ -46,7 +47,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option(
     "--format form",
     "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
-    " csv: every sample; json: whole runs.",
+    " csv: every sample; json: whole runs. Default: llama-bench-json.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
 )
@@ -71,7 +72,7 @@ def command(
     force: bool,
     quiet: bool,
 ) -> None:  # fmt: skip
-    """Write stored runs, by their numbers in `ggbench results`, in formats of other tools.
+    """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
     A decode gives one row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so
     on; a prompt gives a row pp N; each has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins
@@ -89,9 +90,8 @@ def command(
     from ggbench.runs.store.database import Store
 
     output = Output(as_json=False, quiet=quiet)
-    if (form is None) == (bundle is None):
-        raise UsageError("no format was given" if form is None else "--format and --bundle exclude each other",
-                         f"give --bundle FILE, or --format with one of {', '.join(_FORMATS)}")  # fmt: skip
+    if form is not None and bundle is not None:
+        raise UsageError("--format and --bundle exclude each other", "give one of them")
     if bundle is not None and path != _STDOUT:
         raise UsageError("--bundle and -o name two files", "omit -o")
     target = bundle or path
@@ -115,8 +115,7 @@ def command(
                 output.notice(_LEFT_OUT)
         else:
             options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
-            assert form is not None
-            content = _bench_rows(store, runs, form, options, output)
+            content = _bench_rows(store, runs, form or _FORMATS[0], options, output)
     if target == _STDOUT:
         click.echo(content, nl=False)
     else:

@@ -38,6 +38,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     or without :QUANT), the size with each quantization method is shown.
     """
     from ggbench.gguf_file.header import read_model_file
+    from ggbench.models.local_files import reject_checkpoint
     from ggbench.models.reference import engine_models, own_models
 
     own: ModelRef | None = None
@@ -51,6 +52,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if os.path.lexists(path) and path.is_dir():
         _list_folder(path, tensors, output)
         return
+    reject_checkpoint(path)
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.show.model_documents import INSPECT

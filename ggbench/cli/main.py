@@ -187,7 +187,11 @@ def _run(args: list[str] | None) -> int:
         return ExitCode.DONE
     except click.UsageError as error:
         hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"
-        return _fail(error.format_message().rstrip("."), hint, ExitCode.USAGE)
+        what = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption):  # click names only the first letter of `-xyz`
+            typed = (word for word in args or sys.argv[1:] if word.startswith(error.option_name))
+            what = what.replace(f"'{error.option_name}'", f"'{next(typed, error.option_name)}'")
+        return _fail(what, hint, ExitCode.USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), "", error.exit_code)
     except (KeyboardInterrupt, click.Abort):

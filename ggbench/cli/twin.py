@@ -40,6 +40,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     you need not write it first: other commands take twin:ID as MODEL.
     """
     from ggbench.gguf_file.header import read_model_file
+    from ggbench.gguf_file.quants import known_spelling
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
     from ggbench.models.sources import ARTICLE_QUANTS
@@ -54,7 +55,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
         )
     known = load_catalog().model(model_id)
     twins = []
-    for quant in dict.fromkeys(quant.lower() for quant in quants or ARTICLE_QUANTS):
+    for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):
         with output.byte_progress(f"{known.id} {quant}") as on_progress:
             path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
         twin = read_model_file(path)

@@ -10,7 +10,31 @@ from typing import Any
 
 import click
 
+from ggbench.errors import UsageError
 from ggbench.show.glossary import FORMULA, terms
+
+_LLAMA_OPTIONS = {
+    "-cb": "--cont-batching",
+    "-cmoe": "--cpu-moe",
+    "-ctk": "--cache-type-k",
+    "-ctv": "--cache-type-v",
+    "-dev": "--device",
+    "-fa": "--flash-attn",
+    "-hf": "--hf-repo",
+    "-md": "--model-draft",
+    "-mg": "--main-gpu",
+    "-mm": "--mmproj",
+    "-ncmoe": "--n-cpu-moe",
+    "-ngl": "--n-gpu-layers",
+    "-nkvo": "--no-kv-offload",
+    "-np": "--parallel, the number of slots",
+    "-ot": "--override-tensor",
+    "-sm": "--split-mode",
+    "-tb": "--threads-batch",
+    "-ts": "--tensor-split",
+    "-ub": "--ubatch-size",
+}
+"""llama.cpp's short options of several letters, which click would take for several options of one letter."""
 
 
 class OptionGroup(enum.Enum):
@@ -92,6 +116,16 @@ class DocumentedCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = inspect.cleandoc(examples)
         self._terms = terms
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {name for param in self.params for name in param.opts}
+        for word in args[: args.index("--")] if "--" in args else args:
+            if word in _LLAMA_OPTIONS and word not in own:
+                raise UsageError(
+                    f"{ctx.command_path} has no {word} (llama.cpp's {_LLAMA_OPTIONS[word]})",
+                    f"see: {ctx.command_path} --help",
+                )
+        return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()

@@ -53,6 +53,20 @@ def quant_from_words(words: str) -> str:
     return canonical_quant(found["name"].removeprefix("all ") + _SIZES[found["size"]]) if found else ""
 
 
+def compact(name: str) -> str:
+    """Return the name in lower case without separators: `q4km`, as people type it."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def known_spelling(name: str) -> str:
+    """Return the known quant that differs from the name in case and separators alone; else the name in lower case."""
+    lower = name.lower()
+    if canonical_quant(lower) in known_quants():
+        return lower
+    alike = [quant for quant in known_quants() if compact(quant) == compact(lower)]
+    return alike[0] if len(alike) == 1 else lower
+
+
 def ftype_by_name(name: str) -> int:
     """Return the `enum llama_ftype` of a quant by its name, in any case. Raises UnknownName."""
     quant = canonical_quant(name)

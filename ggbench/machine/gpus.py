@@ -6,6 +6,7 @@ Chips and drivers support different queries, so a failed query loses only its ow
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import os
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ggbench.errors import UnknownName, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.records import Gpu
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -196,6 +197,7 @@ def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - 
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
+_SIZED = re.compile(r"(?P<name>.+?)[-_ ]*\b(?P<gib>\d+)[-_ ]*gi?b", re.IGNORECASE)
 _OPTIONAL_WORDS = {"rtx"}
 """Words that may be left out, as in `4090` and `a6000`; GPUs that differ in more words are ambiguous."""
 
@@ -232,11 +234,20 @@ def known_gpus() -> tuple[KnownGpu, ...]:
 def find_gpu(text: str) -> KnownGpu:
     """Return the GPU with this name in any spelling: `rtx-4090`, `RTX 4090`, `4090`, `NVIDIA A100-SXM4-80GB`.
 
-    Raises UnknownName with the nearest names, and UsageError with the candidates of an ambiguous one.
+    Its own memory size may follow: `rtx-3060-12gb`. Raises UsageError, which says how to describe an unknown card, or
+    lists the candidates of an ambiguous name.
     """
-    found = _matching(text)
+    found, sized = _matching(text), _SIZED.fullmatch(text.strip())
+    if not found and sized:
+        found = [gpu for gpu in _matching(sized["name"]) if gpu.memory_gib == float(sized["gib"])]
     if not found:
-        raise UnknownName("GPU", text, (gpu.id for gpu in known_gpus()))
+        name = (sized["name"] if sized else text).lower()
+        near = difflib.get_close_matches(name, [gpu.id for gpu in known_gpus()], n=2, cutoff=0.75)
+        hint = "describe the card by its figures, e.g. --vram 24GiB --bandwidth 960GB/s"
+        raise UsageError(
+            f"{text!r} is not among the {len(known_gpus())} known cards, which are NVIDIA's",
+            f"did you mean {' or '.join(near)}? Otherwise {hint}" if near else hint,
+        )
     if len(found) > 1:
         raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(gpu.id for gpu in found)}")
     return found[0]

@@ -58,11 +58,22 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
             raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
         if not place.is_file():
             raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "give a .gguf file")
+        reject_checkpoint(place)
         shard = parse_shard_name(place.name)
         files = [path for path in (shard.shard_paths(place) if shard else [place]) if path.is_file()]
         return _grouped(place.parent, (_repo_file(path.name, path, path.stat()) for path in files))
     except OSError as error:
         raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
+
+
+def reject_checkpoint(place: Path) -> None:
+    """Raise BadFile for a safetensors file, and for a folder with some: they are measured under another name."""
+    folder = place if place.is_dir() else place.parent
+    if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
+        raise BadFile(
+            f"{sanitize(str(place))} has safetensors, not GGUF",
+            f"give the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
+        )
 
 
 def variants_in(
@@ -143,6 +154,7 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
         what = f"{sanitize(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
         raise BadFile(what, "give one of them")
     if not variants:
+        reject_checkpoint(folder)
         raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "give a .gguf file, or its folder")
     for variant in sorted(variants, key=lambda each: each.name.lower()):
         try:

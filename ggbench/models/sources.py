@@ -14,7 +14,7 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import names_quant
+from ggbench.gguf_file.quants import compact, names_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
@@ -200,6 +200,7 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
     for quant in quants:
         named = [variant for variant in variants if variant.name.lower() == quant.lower()]
         matches = named or [variant for variant in variants if variant.answers_to(quant)]
+        matches = matches or [variant for variant in variants if compact(variant.quant or "") == compact(quant)]
         if not matches:
             raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}")
         if len(matches) > 1:

@@ -19,12 +19,12 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import ftype_by_name, name_without_quant, quant_label
+from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.local_files import LocalVariant, local_variants
+from ggbench.models.local_files import LocalVariant, local_variants, reject_checkpoint
 from ggbench.models.reference import MAIN, EngineModel, ModelRef, engine_models
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
@@ -185,7 +185,8 @@ def resolve(
         return _local_targets(ref)
     catalog = catalog or load_catalog()
     if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
-        found, quants = catalog.model(ref.name), ref.quants or ARTICLE_QUANTS
+        found = catalog.model(ref.name)
+        quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or ARTICLE_QUANTS
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
             planned = plan_twin(found.hyper, quants, name=found.id, source=f"catalog:{found.id}")
@@ -331,6 +332,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
         named = variant if file is None else replace(variant, quant=quant_label(file))
         headers[named] = file
     if not headers:
+        reject_checkpoint(ref.path)
         raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
     variants, targets = tuple(headers), []
     for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:

@@ -62,13 +62,17 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.header} [{self.unit}]" if self.unit else self.header
 
 
-def note(summary: QuantSummary) -> str:
-    """Return what to know before trusting the row: why it did not complete, else what it lacks."""
+def note(summary: QuantSummary, *, is_marked: bool = False) -> str:
+    """Return what to know before trusting the row: why it did not complete, else what it lacks; and what disturbed it.
+
+    `is_marked` leaves the disturbance out, which is named elsewhere.
+    """
+    disturbance = "" if is_marked or not summary.unsteady else f"unsteady: {sanitize(summary.unsteady)}"
     if summary.outcome is not Outcome.COMPLETED:
-        return sanitize(summary.run.reason) or summary.outcome.text
-    parts = [imported_text(summary.environment), _too_few(summary)]
-    lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
-    parts += [f"{what}: {sanitize(text)}" for what, text in lacks.items() if text]
+        parts = [sanitize(summary.run.reason) or summary.outcome.text, disturbance]
+    else:
+        longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
+        parts = [imported_text(summary.environment), _too_few(summary), disturbance, longest]
     return "; ".join(filter(None, parts))
 
 
@@ -91,7 +95,8 @@ def _too_few(summary: QuantSummary) -> str:
 
 def speed_text(summary: QuantSummary) -> str:
     """Return `108 ±2`; `! 71 ±13` for an unsteady run."""
-    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
+    text = tok_s_text(summary.latency)
+    return f"{UNSTEADY} {text}" if summary.unsteady and text != UNKNOWN else text
 
 
 def depths_text(summary: QuantSummary) -> str:

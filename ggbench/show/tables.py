@@ -25,6 +25,9 @@ GAP = 2
 _WRAPPED_WIDTH = 24
 """Characters that a wrapping column keeps if the terminal is narrow."""
 
+_NAME_WIDTH = 14
+"""Characters of a column of names, with its gap, where names wrap."""
+
 Facts = Sequence[tuple[str, str]]
 
 
@@ -93,7 +96,7 @@ class Cells(msgspec.Struct, frozen=True):
     unit: str = ""
     right_aligned: bool = False
     priority: int = ESSENTIAL
-    """The highest is left out first, `ESSENTIAL` never."""
+    """The highest is left out first; an `ESSENTIAL` one only if the others and wrapped names are still too wide."""
     is_note: bool = False
     """Whether the texts are sentences about their rows."""
     is_name: bool = False
@@ -162,13 +165,15 @@ def fitted_table(
     """Return a table no wider than `width` characters, with lines of text below; None keeps every column.
 
     If it is too wide, notes go below under their row's label, then what is the same in every row, and then columns are
-    left out, which the caption says. Labels are the first column's texts unless given.
+    left out, which the caption says, and long names wrap. Labels are the first column's texts unless given.
     """
     labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
+    is_tight = width is not None and _width(kept) > width
     table = new_table(title)
     for each in kept:
-        align = "wrap" if each.is_note or each.wraps else "right" if each.right_aligned else "left"
+        wraps = each.is_note or each.wraps or (each.is_name and is_tight)
+        align = "wrap" if wraps else "right" if each.right_aligned else "left"
         add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
@@ -193,12 +198,17 @@ def fitted_table(
     return table
 
 
+def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
+    """Return the characters of a table with these columns, with names in full or as narrow as they may be."""
+    return sum(min(each.width, _NAME_WIDTH) if wraps_names and each.is_name else each.width for each in cells) - GAP
+
+
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
     """Return what stays in the table, what goes below it, and what is left out, each in order."""
     kept, below = list(cells), []
 
-    def is_too_wide() -> bool:
-        return width is not None and sum(each.width for each in kept) - GAP > width
+    def is_too_wide(*, wraps_names: bool = False) -> bool:
+        return width is not None and _width(kept, wraps_names=wraps_names) > width
 
     by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
     for each in by_importance:
@@ -207,5 +217,8 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
             below.append(each)
     for each in by_importance:
         if is_too_wide() and each in kept and each.priority > ESSENTIAL:
+            kept.remove(each)
+    for each in reversed(cells[1:]):
+        if is_too_wide(wraps_names=True) and each in kept and not each.is_name and not each.wraps:
             kept.remove(each)
     return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]

@@ -101,7 +101,7 @@ def given_budget(
 ) -> Budget:
     """Return the budget of a card that need not be here: a known one, a size, or a known one with another size.
 
-    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError if neither is given, or if the
+    `limit_bytes` is a `--memory-limit`. Raises UsageError for an unknown card, if neither is given, or if the
     reserve leaves nothing.
     """
     name, memory_bytes, source = "a GPU of the given size", 0, "given"

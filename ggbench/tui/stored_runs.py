@@ -54,7 +54,7 @@ def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColum
 
 
 def _glyph(run: ListedRun) -> str:
-    is_unsteady = run.is_completed and run.summary is not None and run.summary.unsteady
+    is_unsteady = run.is_completed and run.run is not None and run.run.unsteady
     return UNSTEADY if is_unsteady else _GLYPHS.get(run.stored.state, "✗")
 
 
@@ -100,9 +100,9 @@ def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if has_words(searched(run), words)]
 
 
-def describe_runs(runs: Sequence[ListedRun]) -> str:
+def describe_runs(runs: Sequence[ListedRun], noun: str = "run") -> str:
     """Return their names for a question, with their numbers, as a filter may hide some."""
     if len(runs) == 1:
-        return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
+        return f"{noun} {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
-    return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+    return f"{counted(len(runs), noun)} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from ggbench.cli.main import main
+from ggbench.cli.main import cli, main
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.cli import validation
@@ -46,6 +47,19 @@ def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
         return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
 
     return run
+
+
+def parse_words(words: list[str]) -> None:
+    """Parse a command line down to its last command, without running anything. Raises ClickException."""
+    command: click.Command = cli
+    name = "ggbench"
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            break
+        command, name, words = found, words[0], words[1:]
+    assert command is not cli, words
+    command.make_context(name, words)
 
 
 @dataclass

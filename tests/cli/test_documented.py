@@ -11,7 +11,7 @@ from ggbench.cli.help import EXIT_CODES, TOPICS
 from ggbench.cli.main import COMMANDS, cli
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.errors import ExitCode
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, parse_words
 
 _WIDTH = 80
 
@@ -33,7 +33,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
         for line in lines:
             program, *arguments = shlex.split(line)
             assert program == "ggbench"
-            _parse(cli, arguments)
+            parse_words(arguments)
 
 
 def _examples(command: click.Command) -> list[str]:
@@ -42,16 +42,6 @@ def _examples(command: click.Command) -> list[str]:
         return command.examples.replace("\\\n", " ").splitlines()
     assert command.epilog is not None, command.name
     return [line.strip() for line in command.epilog.splitlines() if line.startswith("  ")]
-
-
-def _parse(group: click.Group, words: list[str]) -> None:
-    """Parse a line down to its last command, without running anything. Raises ClickException."""
-    found = group.get_command(click.Context(group), words[0])
-    assert found is not None, words
-    if isinstance(found, click.Group) and len(words) > 1 and words[1] in found.commands:
-        _parse(found, words[1:])
-        return
-    found.make_context(words[0], words[1:])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -61,6 +61,7 @@ def test_nothing_is_stored_where_one_file_is_broken(ggbench: Run, tmp_path: Path
 def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path) -> None:
     ran = ggbench("export", "1", "--format", "llama-bench-json")
 
+    assert ggbench("export", "1").out == ran.out
     rows = json.loads(ran.out)
     assert [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows][-2:] == [(0, 500, 25), (0, 128, 256)]
     assert rows[0]["model_filename"] == decoded.name
@@ -101,7 +102,7 @@ def test_a_bundle_brings_a_run_home(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("1",), "no format was given"), (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
+        (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
         (("--format", "csv"), "no run was given"), (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),

@@ -56,7 +56,7 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--gpu", "rtx-4091"), "nearest: rtx-4090"), (("--gpu", "a100"), "a100-sxm-80gb"),
+        (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--gpu", "a100"), "a100-sxm-80gb"),
         (("--vram", "-3GiB"), "a size such as 24GiB"), (("--vram", "99999999TiB"), "out of range"),
         (("--vram", "24GX"), "a size such as 24GiB"), (("--bandwidth", "0GB/s"), "out of range"),
         (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"),

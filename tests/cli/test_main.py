@@ -177,3 +177,18 @@ def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
 @pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
 def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
     assert "tokens" in ggbench("tui", "--n-gen", text).err
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("maxctx twin:m -np 4", "ggbench maxctx has no -np (llama.cpp's --parallel, the number of slots)"),
+        ("decode twin:m -np 4", "ggbench decode has no -np (llama.cpp's --parallel, the number of slots)"),
+        ("inspect m -ctk f16", "ggbench inspect has no -ctk (llama.cpp's --cache-type-k)"),
+        ("plan m -xyz", "No such option '-xyz'"),
+    ],
+)
+def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str, what: str) -> None:
+    """Not by its first letter, which click looks for, nor as the value `p` of an option -n."""
+    ran = ggbench(*line.split())
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"Error: {what}")

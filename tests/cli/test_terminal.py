@@ -22,6 +22,7 @@ MEASURED = {
     "maxctx": ("--memory-limit", "200MiB", "--no-prove"),
     "bench": ("-n", "100", "--plot"),
     "forecast": (),
+    "tune": ("--within", "4s"),
 }
 """Options by command, with what tells it from another use of it."""
 
@@ -45,11 +46,19 @@ def in_terminal(words: list[str], env: dict[str, str]) -> tuple[int, str]:
     return process.wait(), drawn.decode(errors="replace")
 
 
-@pytest.mark.parametrize("name", MEASURED)
-def test_a_command_draws_its_progress_without_an_error(name: str, tiny_twin: Path) -> None:
-    command, *_ = name.split()
+def check(words: list[str]) -> None:
     env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "GGBENCH_DEBUG")}
-    code, drawn = in_terminal([command, str(tiny_twin), *MEASURED[name]], env)
+    code, drawn = in_terminal(words, env)
     assert "Traceback" not in drawn
     assert (code, drawn) == (0, drawn)
     assert "\x1b[" in drawn, "something was drawn over"
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_command_draws_its_progress_without_an_error(name: str, tiny_twin: Path) -> None:
+    command, *_ = name.split()
+    check([command, str(tiny_twin), *MEASURED[name]])
+
+
+def test_a_download_is_drawn_without_an_error(repo: str) -> None:
+    check(["pull", repo, "q8_0"])

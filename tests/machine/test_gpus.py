@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from ggbench.errors import UnknownName, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.gpus import find_cuda_gpu, find_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.records import Gpu
 from tests.fakes.nvml import FakeNvml, install, replay
@@ -152,18 +152,22 @@ def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -
         ("rtx-4090", "rtx-4090"), ("RTX 4090", "rtx-4090"), ("4090", "rtx-4090"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("4070 ti", "rtx-4070-ti"), ("4070ti super", "rtx-4070-ti-super"),
         ("a6000", "rtx-a6000"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("h100 sxm", "h100-sxm"),
-        ("L40", "l40"), ("Tesla T4", "t4"),
+        ("L40", "l40"), ("Tesla T4", "t4"), ("rtx-3060-12gb", "rtx-3060"), ("4090 24 GiB", "rtx-4090"),
     ],
 )  # fmt: skip
 def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
     assert find_gpu(text).id == expected
 
 
-@pytest.mark.parametrize(("text", "hint"), [("rtx-4091", "rtx-4090"), ("", "known"), ("potato", "rtx-3060")])
-def test_an_unknown_gpu_lists_the_nearest(text: str, hint: str) -> None:
-    with pytest.raises(UnknownName) as caught:
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("rtx-4091", "rtx-4090"), ("rtx-3060-8gb", "rtx-3060"), ("", ""), ("m3-max", ""), ("rx-7900-xtx", "")],
+)
+def test_an_unknown_gpu_is_described_by_its_figures(text: str, near: str) -> None:
+    with pytest.raises(UsageError, match="is not among the 43 known cards") as caught:
         find_gpu(text)
-    assert hint in caught.value.hint
+    assert "--vram 24GiB --bandwidth 960GB/s" in caught.value.hint
+    assert (near in caught.value.hint) if near else ("did you mean" not in caught.value.hint)
 
 
 @pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])

@@ -34,6 +34,11 @@ def test_a_missing_quant_lists_the_available_ones() -> None:
     assert "q8_0 (8.00 GiB), ud-q4_k_m (5.00 GiB)" in caught.value.hint
 
 
+@pytest.mark.parametrize(("typed", "found"), [("Q80", "m-q8_0"), ("q4km", "m-q4_k_m"), ("ud_q4km", "m-UD-Q4_K_M")])
+def test_a_quant_needs_no_separators(typed: str, found: str) -> None:
+    assert names(PLAIN, typed) == [found]
+
+
 def test_two_files_of_one_quant_are_selected_by_name() -> None:
     listing = listing_of(
         variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.errors import GgbenchError, UnknownName, UsageError
+from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_headers, resolve_one
 from tests.models.conftest import MakeFile
@@ -173,6 +173,25 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, ...]) -> No
     with pytest.raises(UnknownName) as caught:
         resolve(parse_model(*arguments))
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
+
+
+def test_a_quant_needs_no_separators(make_file: MakeFile) -> None:
+    """The file of a folder and the twin are those of the name as llama.cpp spells it."""
+    make_file("models/m-q4_k_m.gguf", 40)
+    make_file("models/m-q8_0.gguf", 50)
+    assert resolve_one(parse_model("models", "Q4-KM")).file_bytes == 40
+    assert [each.quant for each in resolve(parse_model("twin:qwen1.5-0.5b", "q4km", "q4_km", "Q8-0"))] == [
+        "q4_k_m", "q8_0",
+    ]  # fmt: skip
+    assert resolve_headers(parse_model("qwen1.5-0.5b:iq4xs"))[0].quant == "iq4_xs"
+
+
+@pytest.mark.parametrize("text", ["checkpoint", "checkpoint/model.safetensors"])
+def test_a_checkpoint_typed_as_a_path_is_pointed_at_its_name(text: str, make_file: MakeFile) -> None:
+    make_file("checkpoint/model.safetensors", 40)
+    with pytest.raises(BadFile) as caught:
+        resolve(parse_model(text))
+    assert caught.value.hint.endswith("transformers:checkpoint")
 
 
 def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:

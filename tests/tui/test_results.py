@@ -16,7 +16,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.dialogs import DeleteChoice
 from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -282,13 +282,13 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
             await settle(app, pilot)
 
         await at_once("space", "d")
-        assert "Delete run 4 (twin:qwen1.5-0.5b q2_k)" in words_of(app)
+        assert "m  Delete the marked run 4 (twin:qwen1.5-0.5b q2_k)" in words_of(app)
         await press(app, pilot, "n")
         await at_once("space", "w")
         assert "Save 2 runs (4, 3)" in words_of(app)
         await press(app, pilot, "escape")
         await at_once("g", "space", "space", "space", "d")
-        assert "Delete run 2 (twin:qwen1.5-0.5b f16)" in words_of(app)
+        assert "m  Delete the marked run 2 (twin:qwen1.5-0.5b f16)" in words_of(app)
         await press(app, pilot, "n")
         await at_once("space", "c")
         assert "Comparing runs 2, 1" in words_of(app)
@@ -338,23 +338,78 @@ def test_runs_are_saved_where_ggbench_was_started(
     look(steps, (140, 45))
 
 
-def test_deleting_asks_first(look: Look, filled: Path) -> None:
+def test_delete_means_the_run_at_the_cursor_and_enter_alone_deletes_nothing(look: Look, filled: Path) -> None:
+    """Runs that were marked to be compared are deleted only if the answer says so."""
+
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "space", "space", "G", "d")
-        assert isinstance(app.screen, ConfirmScreen)
-        assert "Delete 2 runs (4, 3) with 3,100 samples?" in words_of(app)
-        await press(app, pilot, "n")
+        assert isinstance(app.screen, DeleteChoice)
+        asked = words_of(app)
+        assert "Delete the run at the cursor, or the 2 marked runs?" in asked
+        assert "y  Delete run 1 (twin:qwen1.5-0.5b q4_k_m), 3,000 samples" in asked
+        assert "m  Delete the 2 marked runs (4, 3), 3,100 samples" in asked
+        await press(app, pilot, "enter")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "d", "n")
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "d", "y")
-        assert shown(app) == [2, 1]
-        assert chosen(app) == 1
-        assert "Deleted 2 runs." in message(app)
-        await press(app, pilot, "d", "y")
+        assert shown(app) == [4, 3, 2]
+        assert "Deleted run 1. u undoes that" in message(app)
+        await press(app, pilot, "d", "m")
         assert shown(app) == [2]
+        assert "Deleted runs 4, 3." in message(app)
+        await press(app, pilot, "d", "m", "enter")
+        assert shown(app) == [2]
+        await press(app, pilot, "d", "j", "enter")
+        assert shown(app) == []
 
     look(steps)
     with Store.open(filled) as store:
-        assert [run.run_id for run in store.list_runs()] == [2]
+        assert store.list_runs() == ()
+
+
+def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: Path) -> None:
+    with Store.open(filled) as store:
+        before = [(run, store.load_chunks(run.run_id)) for run in store.list_runs()]
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert "Undo" not in words_of(app)
+        await press(app, pilot, "G", "d", "y", "space", "g", "space", "k", "d", "m")
+        assert shown(app) == [3]
+        assert "u Undo" in words_of(app)
+        await press(app, pilot, "u")
+        assert shown(app) == [4, 3, 2]
+        assert "Brought back runs 4, 2." in message(app)
+        await press(app, pilot, "u")
+        assert shown(app) == [4, 3, 2, 1]
+        assert "Undo" not in words_of(app)
+
+    look(steps)
+    with Store.open(filled) as store:
+        assert [(run, store.load_chunks(run.run_id)) for run in store.list_runs()] == before
+
+
+def test_a_run_that_cannot_be_brought_back_yet_is_brought_back_later(
+    services: Services, drive: Drive, filled: Path
+) -> None:
+    full = False
+
+    def open_store() -> Store:
+        if full:
+            raise StoreError("the disk is full", "free some space")
+        return Store.open(filled)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        nonlocal full
+        await press(app, pilot, "d", "y")
+        full = True
+        await press(app, pilot, "u")
+        assert "the disk is full" in message(app)
+        full = False
+        await press(app, pilot, "u")
+        assert shown(app) == [4, 3, 2, 1]
+
+    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
 
 def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:

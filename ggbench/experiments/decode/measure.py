@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
-
-from ggbench.engines.contract import Decode, DecodeAtDepth, EngineConfig, Prefill, Workload
-from ggbench.engines.endings import Completed
-from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.machine_use import throttled
-from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound
-from ggbench.units import format_count
+from collections.abc import (Generator)
+from ggbench.engines.contract import (Decode, DecodeAtDepth, EngineConfig, Prefill, Workload)
+from ggbench.engines.endings import (Completed)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
+from ggbench.runs.experiment import (Conclusion, Experiment)
+from ggbench.runs.machine_use import (throttled)
+from ggbench.runs.recording import (Recording)
+from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, DepthSpeed, ServerFound)
+from ggbench.units import (format_count)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
-    from ggbench.runs.run import Run, Settings
-    from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.runs.progress import (Progress)
+    from ggbench.runs.run import (Run, Settings)
+    from ggbench.runs.session import (Session)
+    from ggbench.stats.speed_estimate import (RunSpeed)
+
 
 
 _PREFILL_REPEAT = 3
@@ -108,7 +108,7 @@ class DecodeExperiment(Experiment):
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
         elif limit is not None:  # no line tells weights and KV apart
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
-        is_steady, reach = not found.unsteady, found.n_prompt + n_gen
+        is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
 
 

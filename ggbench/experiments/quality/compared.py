@@ -39,6 +39,10 @@ from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
+_OTHER_PROCESSORS = (
+    "different CPUs, instruction sets or GPUs: perplexity and KLD of one file differ a little between them, as "
+    "llama-perplexity's do, e.g. 12.3565 and 12.3712"
+)
 _OTHER_BASES = "different texts, chunks or bases"
 
 
@@ -73,11 +77,12 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return which of the runs' figures do not compare, in one line; empty if they do."""
+    """Return which of the runs' figures do not compare, or not to the last digit; empty if they do."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
-    return ("different bases: KLD and same top tokens do not compare",) if vary(scored_base, summaries) else ()
+    lines = ["different bases: KLD and same top tokens do not compare"] if vary(scored_base, summaries) else []
+    return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
@@ -102,6 +107,14 @@ def scored_base(summary: QuantSummary) -> object:
         return None
     base = found.base
     return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
+
+
+def _processors(summary: QuantSummary) -> object:
+    """Return what computed the scores, with its instruction sets; None if unknown, or if nothing was scored."""
+    about = summary.environment
+    if about is None or not about.cpu or not scored_text(summary):
+        return None
+    return about.cpu, about.system_info, tuple(gpu.name for gpu in about.gpus)
 
 
 def _scored_chunks(summary: QuantSummary) -> object:

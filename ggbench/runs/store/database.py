@@ -25,6 +25,7 @@ from ggbench.runs.store.connection import as_store_errors, open_connection, writ
 from ggbench.runs.store.runs import (
     RUNNING,
     WARMUP,
+    DeletedRun,
     SampleChunk,
     StoredObservation,
     StoredRun,
@@ -213,13 +214,34 @@ class Store:
         )
         return tuple(StoredObservation(*record) for record in records)
 
-    def delete_run(self, run_id: int) -> None:
-        """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""
+    def delete_run(self, run_id: int) -> DeletedRun:
+        """Delete a run with its samples and observations, and return them all for `restore_run`.
+
+        Raises UnknownName, and StoreError while its process still runs it.
+        """
         with writing(self._connection, self.path):
             record = self._require(run_id)
             if record["state"] == RUNNING and _is_owned(record):
                 raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
+            rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
+            for table in ("samples", "observations"):  # rowid order: it tells which series began first
+                found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
+                rows[table] = [tuple(each) for each in found]
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        return DeletedRun(run_id, rows)
+
+    def restore_run(self, deleted: DeletedRun) -> None:
+        """Store a deleted run again under its own id, which no other run got meanwhile.
+
+        One synced transaction: a crash leaves the run wholly deleted or wholly restored. Restoring it twice does
+        nothing.
+        """
+        with writing(self._connection, self.path, synced=True):
+            if self._select("SELECT 1 FROM runs WHERE id = ?", (deleted.run_id,)):
+                return
+            for table, rows in deleted.rows.items():
+                for row in rows:
+                    self._connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)

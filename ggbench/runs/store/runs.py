@@ -110,6 +110,14 @@ class StoredObservation(msgspec.Struct, frozen=True):
     body_json: str
 
 
+class DeletedRun(msgspec.Struct, frozen=True):
+    """A run that is no longer in the store, with all that was stored of it."""
+
+    run_id: int
+    rows: dict[str, list[tuple[object, ...]]]
+    """Whole rows of each table, in the order in which they were inserted."""
+
+
 _TEXT_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at")
 
 

@@ -21,7 +21,7 @@ from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.hyperparameters import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quantizer import choose_types
-from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.gguf_file.quants import ftype_by_name, known_spelling
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
 from ggbench.plugins import load_plugin
@@ -232,7 +232,7 @@ def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
 def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     unquantized = build_model(model.hyper, model.id)
     parameters = count_parameters(unquantized)
-    bits = {name: scheme_bits(name) for name in asked}
+    bits = {name: scheme_bits(name) for name in map(known_spelling, asked)}
     ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
     tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
     weights = tuple(

@@ -21,17 +21,17 @@ from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import DeleteChoice, Deleted, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
-from ggbench.units import counted, format_count
+from ggbench.units import counted
 
 _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes how far runs of the same settings differ from one load of the model to the next.
@@ -148,15 +148,17 @@ class ResultsScreen(RunsScreen):
     CSS_PATH = "results.tcss"
     HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
-enter opens a run; space marks it; c compares the marked runs."""
+enter opens a run; space marks it; c compares the marked runs.
+d deletes the run at the cursor, or the marked runs if you say so; u brings them back, until ggbench ends."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words of model, quant, state or date"),
-        Binding("s", "sort_next", "Sort", tooltip="Sort by the next column"),
+        Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
-        Binding("d,delete", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one; asks first"),
+        Binding("d,delete", "delete", "Delete", tooltip="Delete the run at the cursor, or the marked ones; asks first"),
+        Binding("u", "undo", "Undo", tooltip="Bring back what was deleted last, until ggbench ends"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave_filter", "Clear the filter", show=False),
     ]
@@ -165,6 +167,8 @@ enter opens a run; space marks it; c compares the marked runs."""
         super().__init__()
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
+        self._deleted: list[list[DeletedRun]] = []
+        """What each deletion of this session took from the store, the latest last."""
 
     def compose(self) -> ComposeResult:
         yield Input(
@@ -235,37 +239,68 @@ enter opens a run; space marks it; c compares the marked runs."""
             self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self) -> None:
-        runs = self._selected
-        if not runs:
+        """Ask what to delete: the run at the cursor is meant, marked ones only if that is said in the answer."""
+        run, marked = self._table.cursor_run, self._table.marked
+        if run is None:
             return
+        others = [] if [each.run_id for each in marked] == [run.run_id] else marked
 
-        run_ids = [run.run_id for run in runs]
-
-        def delete() -> Iterator[list[str]]:
-            problems = []
+        def delete(run_ids: Sequence[int]) -> Iterator[list[str]]:
+            problems, deleted = [], []
             with host_of(self).services.open_store() as store:
                 for run_id in run_ids:
                     try:
-                        store.delete_run(run_id)
+                        deleted.append(store.delete_run(run_id))
                     except UnknownName:
                         continue  # gone already
                     except GgbenchError as error:
                         problems.append("; ".join(filter(None, (error.message, error.hint))))
-            n_deleted = len(run_ids) - len(problems)
-            yield [*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else [])]
+            if deleted:
+                self._deleted.append(deleted)
+                problems.append(f"Deleted {_numbers(deleted)}. u undoes that, until ggbench ends.")
+            yield problems
 
-        def show(lines: list[str]) -> None:
-            self.status.show(*lines)
-            self.action_reload()
+        def take(what: Deleted | None) -> None:
+            if what is not None:
+                run_ids = [each.run_id for each in ([run] if what == "cursor" else marked)]
+                self.perform(f"delete {run_ids}", lambda: delete(run_ids), self._show_change)
 
-        def take(yes: bool | None) -> None:
-            if yes:
-                self.perform(f"delete {run_ids}", delete, show)
+        question = "Delete this run?"
+        if others:
+            question = f"Delete the run at the cursor, or the {counted(len(others), 'marked run')}?"
+        question += _if_running([run, *others], "it cannot be deleted before it ends")
+        note = "u brings back what was deleted, until ggbench ends"
+        named = f"the {describe_runs(others, 'marked run')}{_with_samples(others)}" if others else ""
+        cursor = f"{describe_runs([run])}{_with_samples([run])}"
+        self.app.push_screen(DeleteChoice(question, cursor, named, note=note), take)
 
-        samples = format_count(sum(run.stored.n_samples for run in runs))
-        question = f"Delete {describe_runs(runs)} with {samples} samples? This cannot be undone."
-        question += _if_running(runs, "it cannot be deleted before it ends")
-        self.app.push_screen(ConfirmScreen(question, "Delete"), take)
+    def action_undo(self) -> None:
+        """Bring back what was deleted last.
+
+        A run is deleted from the store as soon as it is confirmed and kept here in memory, so a crash of ggbench
+        leaves it deleted, as its user said; a crash while it is brought back leaves it whole or deleted, never in part.
+        """
+        if not self._deleted:
+            return
+        deleted = self._deleted.pop()
+        numbers = _numbers(deleted)
+
+        def restore() -> Iterator[list[str]]:
+            try:
+                with host_of(self).services.open_store() as store:
+                    for each in deleted:
+                        store.restore_run(each)
+            except Exception:
+                self._deleted.append(deleted)  # to try again, such as once the disk has space
+                raise
+            yield [f"Brought back {numbers}."]
+
+        self.perform(f"restore {numbers}", restore, self._show_change)
+
+    def _show_change(self, lines: Sequence[str]) -> None:
+        self.status.show(*lines)
+        self.action_reload()
+        self.refresh_bindings()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if that could not be read and is empty."""
@@ -354,7 +389,15 @@ enter opens a run; space marks it; c compares the marked runs."""
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
-        return True
+        return action != "undo" or bool(self._deleted)
+
+
+def _numbers(deleted: Sequence[DeletedRun]) -> str:
+    return f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
+
+
+def _with_samples(runs: Sequence[ListedRun]) -> str:
+    return f", {counted(sum(run.stored.n_samples for run in runs), 'sample')}"
 
 
 def _if_running(runs: Sequence[ListedRun], becomes: str) -> str:

@@ -71,6 +71,24 @@ def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> N
         store.delete_run(run_id)
 
 
+def test_a_deleted_run_is_restored_whole_under_its_id(store: Store, head: RunHead, run: Run) -> None:
+    run_id = store.begin(head)
+    store.append_samples(run_id, NEXT, 26, [30, 31], [3, 4], at_ns=7)
+    store.append_samples(run_id, SERIES, 26, [20, 21])
+    store.append_observations(run_id, [(5, "prompt_timing", PromptTiming(25, 3))])
+    store.finish(run_id, run)
+
+    def stored() -> tuple[object, ...]:
+        return store.load_run(run_id), store.load_chunks(run_id), store.load_observations(run_id)
+
+    before = stored()
+    deleted = store.delete_run(run_id)
+    assert store.begin(head) > run_id
+    store.restore_run(deleted)
+    store.restore_run(deleted)
+    assert stored() == before
+
+
 def test_a_run_that_cannot_be_added_whole_is_not_added(store: Store, run: Run) -> None:
     """Two chunks at one position would bend the fit."""
     with pytest.raises(StoreError, match="refused"):
