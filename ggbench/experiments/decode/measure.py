@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import (Generator)
-from ggbench.engines.contract import (Decode, DecodeAtDepth, EngineConfig, Prefill, Workload)
-from ggbench.engines.endings import (Completed)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.runs.experiment import (Conclusion, Experiment)
-from ggbench.runs.machine_use import (throttled)
-from ggbench.runs.recording import (Recording)
-from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, DepthSpeed, ServerFound)
-from ggbench.units import (format_count)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.contract import Decode, DecodeAtDepth, EngineConfig, Prefill, Workload
+from ggbench.engines.endings import Completed
+from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.runs.experiment import Conclusion, Experiment
+from ggbench.runs.machine_use import throttled
+from ggbench.runs.recording import Recording
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.run import (Run, Settings)
-    from ggbench.runs.session import (Session)
-    from ggbench.stats.speed_estimate import (RunSpeed)
-
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run, Settings
+    from ggbench.runs.session import Session
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 _PREFILL_REPEAT = 3
