@@ -83,7 +83,7 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
             table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
-        yield Text("~ beyond what the run measured, by its line", "dim")
+        yield Text("~ not measured there, by the run's line", "dim")
     yield Text()
 
 

@@ -10,7 +10,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.document import Document, Shape, field, many, of, sometimes
-from ggbench.show.metric import reach_of
+from ggbench.show.metric import is_extrapolated
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 from ggbench.text import in_words
@@ -145,7 +145,7 @@ _DEPTH = Shape(
     "One depth.",
     field("n_depth", int, "Tokens that are in the cache already."),
     of(ComparedLine, "texts"),
-    field("extrapolated", list[str], "Letters of the runs that did not measure as far as this."),
+    field("extrapolated", list[str], "Letters of the runs whose line says this speed, which they did not measure."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -227,6 +227,6 @@ def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
 
 
 def _of_depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
-    n_depth, reaches = int(line.key.removeprefix("tok_s_d")), map(reach_of, summaries)
-    beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and n_depth >= reach]
+    n_depth = int(line.key.removeprefix("tok_s_d"))
+    beyond = [letter(index) for index, summary in enumerate(summaries) if is_extrapolated(summary, n_depth)]
     return _of_line(line, comparison) | {"n_depth": n_depth, "extrapolated": beyond}
