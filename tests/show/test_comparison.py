@@ -3,10 +3,6 @@
 Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
 """
 
-from typing import Any
-
-from msgspec.structs import replace
-
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
@@ -17,9 +13,11 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
+from msgspec.structs import replace
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_run
+from typing import Any
 
 
 def row(
@@ -167,6 +165,36 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
     assert search.is_empty
     assert sentence_of(search).endswith("have nothing in common that can be compared.")
+
+
+def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:
+    found = tuple(DepthSpeed(n, 128, tok_s, 3, (tok_s - error, tok_s + error)) for n, tok_s, error in speeds)
+    one = row(fit=None, depths=found, latency=None)
+    head = replace(one.run.head, settings=DecodeSettings(128, depths=tuple(n for n, *_ in speeds)))
+    return QuantSummary.of([replace(one.run, head=head)])
+
+
+def test_speed_is_not_said_beyond_what_was_measured_without_a_line_that_says_it() -> None:
+    """The lines through 400 noisy tokens gave 16 and 69 tok/s at 4,096, and no difference between them."""
+    one = row(latency=speed(80.0, 2.0), w=(81.0, (41.0, 5000.0)))
+    other = row(latency=speed(80.0, 2.0), w=(None, (100.0, None)))
+    first, *_, last = compare_quants([one, other]).depths
+    assert (first.header, last.header) == ("0", "4,096")
+    assert first.texts == ("103 ±23", "86 (80–98)")
+    assert (last.texts, last.verdict) == (("—", "—"), "")
+    sure = row(latency=speed(80.0, 2.0))
+    assert compare_quants([one, sure]).depths[-1].texts == ("—", "~31.9 ±0.7")
+
+
+def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
+    one, other = at_depths((0, 80.0, 1.0), (2048, 40.0, 0.5)), at_depths((0, 80.0, 1.0), (2048, 20.0, 0.5))
+    lines = compare_quants([one, other]).depths
+    assert [(line.header, line.texts) for line in lines] == [
+        ("0", ("80.0 ±1.0", "80.0 ±1.0")), ("2,048", ("40.0 ±0.5", "20.0 ±0.5")), ("4,096", ("—", "—")),
+    ]  # fmt: skip
+    assert lines[1].verdict.startswith("a is better: 2.0")
+    alone = compare_quants([at_depths((2048, 40.0, 0.5)), row(latency=speed(80.0, 2.0))]).depths
+    assert [line.texts[0] for line in alone] == ["—", "40.0 ±0.5", "—"]
 
 
 def test_prompts_of_one_length_are_compared() -> None:

@@ -89,7 +89,7 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
             table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
-        yield Text("~ extrapolated by the run's line beyond what it measured", "dim")
+        yield Text("~ not measured at this depth: from the run's line", "dim")
     yield Text()
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from ggbench.decisions.compare.comparison import (
-    NO_DIFFERENCE,
     Ahead,
     Better,
     ComparedLine,
     Comparison,
     LimitCheck,
+    NO_DIFFERENCE,
     Tied,
 )
 from ggbench.decisions.compare.estimates import Versus
@@ -18,11 +17,12 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.document import Document, Shape, field, many, of, sometimes
-from ggbench.show.metric import reach_of
+from ggbench.show.metric import is_extrapolated
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 from ggbench.text import in_words
 from ggbench.units import counted, format_number, with_unit
+
 
 _MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
 _WORDS = {
@@ -189,7 +189,7 @@ _DEPTH = Shape(
     "One depth.",
     field("n_depth", int, "Tokens that are in the cache already."),
     of(ComparedLine, "texts"),
-    field("extrapolated", list[str], "Letters of the runs that did not measure as far as this."),
+    field("extrapolated", list[str], "Letters of the runs whose line says this speed, which they did not measure."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -271,6 +271,6 @@ def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
 
 
 def _of_depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
-    n_depth, reaches = int(line.key.removeprefix("tok_s_d")), map(reach_of, summaries)
-    beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and n_depth >= reach]
+    n_depth = int(line.key.removeprefix("tok_s_d"))
+    beyond = [letter(index) for index, summary in enumerate(summaries) if is_extrapolated(summary, n_depth)]
     return _of_line(line, comparison) | {"n_depth": n_depth, "extrapolated": beyond}

@@ -217,9 +217,9 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
             settings=ForecastSettings(),
             command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
         )
-        result = None if speed is None else forecast_of(speed)
+        result = None if speed is None or not speed.has_line else forecast_of(speed)
         outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
-        runs.append(Run(head=head, outcome=outcome, reason="" if speed is not None else reason, result=result))
+        runs.append(Run(head=head, outcome=outcome, reason="" if result is not None else reason, result=result))
     return runs
 
 
