@@ -3,6 +3,10 @@
 Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
 """
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
@@ -14,10 +18,8 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from msgspec.structs import replace
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_run
-from typing import Any
 
 
 def row(

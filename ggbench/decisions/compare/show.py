@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from ggbench.decisions.compare.comparison import (
+    NO_DIFFERENCE,
     Ahead,
     Better,
     ComparedLine,
     Comparison,
     LimitCheck,
-    NO_DIFFERENCE,
     Tied,
 )
 from ggbench.decisions.compare.estimates import Versus
@@ -22,7 +23,6 @@ from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 from ggbench.text import in_words
 from ggbench.units import counted, format_number, with_unit
-
 
 _MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
 _WORDS = {
