@@ -1,5 +1,6 @@
 """decode, prefill, bench and demo, from their words to tables, documents and exit codes."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) ->
     ran = ggbench("compare", "1", "2", "--json")
     assert [each["n_depth"] for each in ran.json["depths"]] == [0, 1024, 4096]
     assert ran.json["depths"][1]["versus"][0]["letter"] == "b"
-    rows = ggbench("export", "1", "--format", "llama-bench-json").json
+    rows = json.loads(ggbench("export", "1", "--format", "llama-bench-json").out)
     assert [(row["n_gen"], row["n_depth"]) for row in rows] == [(128, 0), (128, 1024)]
 
 
