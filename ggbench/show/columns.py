@@ -194,6 +194,10 @@ _OWN = (
     ),
     column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
     column(
+        "memory_bytes", "memory", "", "Memory of the weights, the KV cache and the compute buffers.",
+        "memory.total_bytes", format_bytes,
+    ),
+    column(
         "other_bytes", "other", "", "Peak memory that no buffer explains; on a CPU mostly unknown.",
         "memory.other_bytes", format_bytes, 8,
     ),
