@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import functools
-import msgspec
-from collections.abc import (Callable, Iterable, Mapping, Sequence)
-from functools import (reduce)
-from ggbench.engines.endings import (Outcome)
-from ggbench.machine.records import (Environment)
-from ggbench.plugins import (plugin_names)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (ESSENTIAL, UNKNOWN)
-from ggbench.show.glossary import (UNSTEADY)
-from ggbench.show.names import (file_name, model_name, model_names)
-from ggbench.show.text import (b_text, csv_text, estimate_text, markdown_escaped, on_off, planned_speed_text, tok_s_text, w_text, without_formula)
-from ggbench.stats.intervals import (Estimate)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_ms, format_number, format_params, format_percent)
-from typing import (Any, TypeAlias)
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
 
+import msgspec
+
+from ggbench.engines.endings import Outcome
+from ggbench.machine.records import Environment
+from ggbench.plugins import plugin_names
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.names import file_name, model_name, model_names
+from ggbench.show.text import (
+    b_text,
+    csv_text,
+    estimate_text,
+    markdown_escaped,
+    on_off,
+    planned_speed_text,
+    tok_s_text,
+    w_text,
+    without_formula,
+)
+from ggbench.stats.intervals import Estimate
+from ggbench.text import sanitize
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+)
 
 Value: TypeAlias = "str | int | float | bool | None"
 
