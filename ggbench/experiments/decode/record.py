@@ -38,8 +38,8 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode with N tokens in the cache already, e.g. 0,4k,16k: the speed there, as llama-bench -d measures it. "
-            "-n is then 128 by default.",
+            "Measure decode speed with N tokens already in the cache, like llama-bench -d, e.g. 0,4k,16k. "
+            "Changes the default -n to 128.",
             DEPTH_LIST,
         ),
     ] = ()
