@@ -80,7 +80,9 @@ def command(
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
-    summaries = _with_expected_speeds(measured.summaries, jobs, asked)
+    summaries = list(measured.summaries)
+    if not settings.depths:
+        summaries = _with_expected_speeds(summaries, jobs, asked)
     if output.as_json:
         from ggbench.show.against import nearest_to
         from ggbench.show.run_documents import BENCH, QUANT

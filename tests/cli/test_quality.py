@@ -102,6 +102,8 @@ def test_saved_logits_serve_another_run(
     assert row["kld_mean"] == 0.25
     assert len(machine.workers) == 1
     assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
+    shown = ggbench("results", "show", row["run_id"]).out
+    assert "the logits in" in shown and "same top" in shown
 
 
 def test_wikitext_2_is_downloaded_and_named(

@@ -211,7 +211,9 @@ def loss_source(candidate: Candidate) -> str:
 def speed_source(candidate: Candidate) -> str:
     """Return where a speed comes from; empty if it is a bound or unknown."""
     speed = candidate.speed
-    return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
+    if speed is None or speed.is_bound:
+        return ""
+    return f"speed: {speed.source}" if speed.basis == "other runs" else f"speed {speed.basis}: {speed.source}"
 
 
 def _loss(loss: Loss) -> str:

@@ -56,7 +56,7 @@ COLUMNS = (
         "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
     ),
     column(
-        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "same_top", "same top", "", "Share of positions where quant and base agree on the top token.",
         reader("divergence.same_top.mean", quality_of), format_percent, 6,
     ),
 )  # fmt: skip
@@ -145,17 +145,18 @@ def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 -
     return metric_of(column, interval=ends, **more)
 
 
+_COLUMN = {column.key: column for column in COLUMNS}
 METRICS = (
     _scored(
-        COLUMNS[0], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        _COLUMN["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
         basis=_scored_chunks, other_basis=_OTHER_TEXTS,
     ),
     _scored(
-        COLUMNS[2], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        _COLUMN["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
     _scored(
-        COLUMNS[4], "divergence.same_top", more_is_better=True, topic="same top tokens",
+        _COLUMN["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
 )  # fmt: skip

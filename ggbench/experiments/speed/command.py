@@ -48,9 +48,9 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
     memory is the case's own. Qwen2.5's tables divide generated tokens by total time, Qwen3's add prompt tokens; both
     are shown, plus separate prefill and decode rates as in llama-batched-bench.
 
-    Cheap cases run first. A case that would take too long is skipped, and one that does not fit in memory fails; its row
-    shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. For a server,
-    batch N means N concurrent requests.
+    Cheap cases run first. A case that would take too long is skipped, and one that does not fit in memory fails; its
+    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. For a
+    server, batch N means N concurrent requests.
 
     In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. Dense speed
     does not depend on the tokens, so a twin suffices; in a mixture of experts a twin may route to other experts.
