@@ -288,7 +288,7 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
     return (
         BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
-        BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
+        BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
         BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
     )
 

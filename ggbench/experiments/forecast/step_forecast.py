@@ -106,7 +106,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens until a step takes 1 ms longer, beyond any window; None if that is never, or below the noise."""
+        """Tokens of context that add 1 ms to a step, beyond any window; None if that is never, or below the noise."""
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 

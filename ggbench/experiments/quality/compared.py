@@ -56,7 +56,7 @@ COLUMNS = (
         "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
     ),
     column(
-        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "same_top", "same top", "", "Share of positions where quant and base agree on the top token.",
         reader("divergence.same_top.mean", quality_of), format_percent, 6,
     ),
 )  # fmt: skip
