@@ -40,7 +40,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode with N tokens in the cache already, e.g. 0,4k,16k: the speed there, as llama-bench -d measures it.",
+            "Measure decode speed with N tokens already in the cache, like llama-bench -d, e.g. 0,4k,16k.",
             DEPTH_LIST,
         ),
     ] = ()
