@@ -328,7 +328,7 @@ PICK = Document(
     ),
     field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
     of(Pick, "n_models"),
-    field("rules", list[str], "How the pick is made, a sentence each.", lambda pick: RULES),
+    field("rules", list[str], "How the pick is made, in this order.", lambda pick: RULES),
     field("machine", MEMORY),
     field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
 )
