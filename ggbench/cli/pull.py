@@ -55,15 +55,15 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
-    Without QUANTS the repo must have a single one. For a Transformers checkpoint, transformers:org/name, config.json
+    QUANTS may be omitted if the repo has only one. For a Transformers checkpoint, transformers:org/name, config.json
     and the safetensors are downloaded; give no QUANT.
 
     An interrupted download keeps what has arrived, and the same command continues it. A file gets its name only after
     its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a token
     nor shows one.
 
-    A partial file is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
-    much has arrived. `hf cache prune` deletes it, so do not run that during a pull.
+    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
+    much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.process import interruptible
 

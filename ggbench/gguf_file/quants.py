@@ -72,7 +72,10 @@ def ftype_by_name(name: str) -> int:
     quant = canonical_quant(name)
     number = known_quants().get(_SHORT.get(quant, quant))
     if number is None:
-        raise UnknownName("quant", name, known_quants())
+        error = UnknownName("quant", name, known_quants())
+        if "nearest" not in error.hint:
+            error.hint = "a QUANT is named as llama.cpp names it, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
+        raise error
     return number
 
 

@@ -153,6 +153,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.head.environment is not None and self.head.environment.imported is not None
 
     @property
+    def unsteady(self) -> str:
+        """Why what was timed should not be trusted; empty if the machine was steady. Every mark `!` is decided here."""
+        if isinstance(self.result, DecodeTiming):
+            return self.result.unsteady
+        return "; ".join(self.head.environment.changes) if self.head.environment else ""
+
+    @property
     def is_complete(self) -> bool:
         return self.outcome is Outcome.COMPLETED
 

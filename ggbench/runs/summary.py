@@ -71,9 +71,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def unsteady(self) -> str:
         """Why what was timed should not be trusted; empty if the machine was steady."""
-        if self.decode:
-            return self.decode.unsteady
-        return "; ".join(self.environment.changes) if self.environment else ""
+        return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run).unsteady
 
     @property
     def n_gen(self) -> int | None:

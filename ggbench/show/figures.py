@@ -120,7 +120,8 @@ class PlottedRun(msgspec.Struct, frozen=True):
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
     """Return latency against position of every timed step of a batch size.
 
-    An imported run has no steps, but means of windows that another tool timed as a whole.
+    An imported run has no steps, but means of windows that another tool timed as a whole; a decode at depths is drawn
+    as the means of its windows too.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
@@ -146,6 +147,12 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
+    if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
+        names = np.asarray(run.series)
+        parts = [names == name for name in dict.fromkeys(run.series)]
+        timed = [(run.positions[part], run.step_ns[part]) for part in parts]
+        windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
+        x = x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     fit, limit, note = run.fit, run.limit, ""
@@ -288,7 +295,7 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
     return (
         BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
-        BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
+        BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
         BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
     )
 

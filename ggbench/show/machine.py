@@ -14,6 +14,7 @@ from ggbench.machine.records import Environment, GpuUse, MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
+from ggbench.show.glossary import UNSTEADY
 from ggbench.show.tables import new_table, spaced
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
@@ -47,12 +48,19 @@ def run_page(
         heading = Text(heading, style="bold")
         if run.reason:
             heading.append(f"\n{sanitize(run.reason)}", style="not bold yellow")
+    if run.unsteady:
+        heading.append(f"\n{unsteady_line(run)}", style="not bold yellow")
     machine, environment = machine_table(readings, run.gpu_use), run.head.environment
     lines = again_line(run.head.command, folded=folded)
     if environment is not None:
         info = f"; {sanitize(environment.system_info)}" if environment.system_info else ""
         lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
     return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
+
+
+def unsteady_line(run: Run) -> str:
+    """Return the mark of a list with what disturbed the run; empty if nothing did. Printable."""
+    return f"{UNSTEADY} unsteady: {sanitize(run.unsteady)}" if run.unsteady else ""
 
 
 def environment_line(environment: Environment) -> str:

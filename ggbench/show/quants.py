@@ -88,8 +88,8 @@ def _heading(summary: QuantSummary) -> Text:
     heading = Text(quant_name(summary.subject), style="bold")
     completed = summary.outcome is Outcome.COMPLETED
     heading.append(f"  {summary.outcome.text}", style="" if completed else "bold red")
-    if note(summary):
-        heading.append(f"\n{note(summary)}", style="yellow")
+    if about := note(summary, is_marked=True):
+        heading.append(f"\n{about}", style="yellow")
     if summary.subject.source == "twin":
         heading.append(f"\n{TWIN_CAPTION}", style="not bold dim")
     return heading
@@ -237,7 +237,7 @@ _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
-    is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
+    is_marked = "tok_s" in keys and any(text.startswith(UNSTEADY) for text in column_texts("tok_s", summaries))
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
         labels=row_labels([summary.subject for summary in summaries]),
@@ -251,7 +251,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
     """Return stored runs with what came of them so far; an unsteady run is only marked."""
     runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
-    is_marked = any(run.text("tok_s").startswith(UNSTEADY) for run in runs)
+    is_marked = any(run.run is not None and run.run.unsteady for run in runs)
     return fitted_table(
         [
             right("run", labels),
@@ -262,7 +262,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             left("source", (run.subject.source for run in runs), priority=4),
             right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
             *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
-            left("outcome", (run.answer for run in runs)),
+            left("outcome", map(_outcome, runs)),
             notes(_note(run) for run in runs),
         ],
         labels=[f"run {label}" for label in labels],
@@ -270,6 +270,12 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
         width=width,
         caption="\n".join(filter(None, (MARKED_RUN * is_marked, twin_caption(run.subject for run in runs)))),
     )
+
+
+def _outcome(run: ListedRun) -> str:
+    """Return its answer or state, with the mark of an unsteady run that has no speed to mark."""
+    is_marked = run.run is not None and run.run.unsteady and not run.text("tok_s").startswith(UNSTEADY)
+    return f"{UNSTEADY} {run.answer}" if is_marked else run.answer
 
 
 def _note(run: ListedRun) -> str:

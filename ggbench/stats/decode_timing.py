@@ -39,7 +39,7 @@ class LineFit(msgspec.Struct, frozen=True):
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens until one takes 1 ms longer; None if the slope does not differ from zero."""
+    """Tokens of context that add 1 ms to a token; None if the slope does not differ from zero."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None

@@ -54,7 +54,7 @@ def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColum
 
 
 def _glyph(run: ListedRun) -> str:
-    is_unsteady = run.is_completed and run.summary is not None and run.summary.unsteady
+    is_unsteady = run.is_completed and run.run is not None and run.run.unsteady
     return UNSTEADY if is_unsteady else _GLYPHS.get(run.stored.state, "✗")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.run import Run
@@ -14,7 +15,9 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
+from ggbench.show.quants import runs_table
 from ggbench.show.run_documents import RESULTS
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from tests.fakes.measured import search_of
 
 GIB = 1 << 30
@@ -69,6 +72,32 @@ def test_readings_have_a_section(
     assert "Machine" not in render(show.details(completed.run))
     search = search_of(completed.run, 8192)
     assert "5 readings" in render(presenter_of("maxctx").details(search, readings=readings()))
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill", "speed", "maxctx", "quality", "tune"])
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETED, Outcome.INTERRUPTED])
+def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
+    kind: str, outcome: Outcome, completed: QuantSummary, render: Callable[..., str]
+) -> None:
+    """In a list on the command line and in the TUI alike; a steady run has neither mark nor line."""
+    assert completed.environment is not None
+    what = "the machine was suspended for 1:02"
+    changed = replace(completed.run.head, kind=kind, environment=replace(completed.environment, changes=(what,)))
+    run = replace(completed.run, head=changed, outcome=outcome, result=None)
+    steady = replace(run, head=replace(completed.run.head, kind=kind))
+    state = next(column for column in COLUMNS_OF_RUNS if column.key == "state")
+    for each, line in ((run, f"! unsteady: {what}"), (steady, "")):
+        in_list = ListedRun(stored(each), each)
+        shown = render(presenter_of(kind).details(each))
+        assert ("! " in render(runs_table([in_list], width=120), 120)) == bool(line)
+        assert (state.text(in_list) == "!") == (bool(line) and outcome is Outcome.COMPLETED)
+        assert (line in shown) if line else ("unsteady" not in shown)
+
+
+def test_a_disturbed_decode_that_was_cut_short_says_so(twin: QuantSummary, render: Callable[..., str]) -> None:
+    run = replace(twin.run, outcome=Outcome.INTERRUPTED, reason="cancelled")
+    assert "! 71 ±13" in render(runs_table([ListedRun(stored(run), run)], width=120), 120)
+    assert "! unsteady: the second half ran 8.1 % slower" in render(presenter_of("decode").details(run))
 
 
 def listed(run: ListedRun) -> dict[str, object]:

@@ -147,7 +147,8 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
         put_run(store, msgspec.structs.replace(start("twin:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
-        put_run(store, start("twin:small-0.6b", "q4_k_m"), n_gen=9000)
+        long = msgspec.structs.replace(start("twin:small-0.6b", "q4_k_m"), settings=DecodeSettings(9000))
+        put_run(store, long, n_gen=9000)
         head = msgspec.structs.replace(start("twin:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
         head = msgspec.structs.replace(head, settings=MaxctxSettings())
         found = MaxctxResult(max_n_ctx=24_576, verified_by_decode=True)

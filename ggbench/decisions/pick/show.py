@@ -211,7 +211,9 @@ def loss_source(candidate: Candidate) -> str:
 def speed_source(candidate: Candidate) -> str:
     """Return where a speed comes from; empty if it is a bound or unknown."""
     speed = candidate.speed
-    return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
+    if speed is None or speed.is_bound:
+        return ""
+    return f"speed: {speed.source}" if speed.basis == "other runs" else f"speed {speed.basis}: {speed.source}"
 
 
 def _loss(loss: Loss) -> str:
@@ -326,7 +328,7 @@ PICK = Document(
     ),
     field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
     of(Pick, "n_models"),
-    field("rules", list[str], "How the pick is made, a sentence each.", lambda pick: RULES),
+    field("rules", list[str], "How the pick is made, in this order.", lambda pick: RULES),
     field("machine", MEMORY),
     field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
 )

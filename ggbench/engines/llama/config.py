@@ -138,7 +138,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
+    """Context length, e.g. 16k or 16,384. Default: what the run needs.
 
     None lets the experiment take just enough for its run.
     """
@@ -158,7 +158,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     Negative means all.
     """
     main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
-    """Use only the GPU with this index. Default: all GPUs.
+    """Use only this GPU; implies -sm none. Default: all GPUs.
 
     None spreads the model over all, as llama.cpp does.
     """
@@ -182,7 +182,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
     """Keep the expert weights of the first N layers in main memory."""
     override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
-    """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
+    """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
     threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
     """CPU threads for decoding. Default: one per physical core."""
     threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None

@@ -40,7 +40,7 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     model: str = ""
     """Name that the server offers."""
     clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
-    """Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.
+    """Clock that times a server's tokens: its own, or the client's on arrival. Default: its own if it reports times.
 
     `auto` takes the server's own where it has one for each token.
     """

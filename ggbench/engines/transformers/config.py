@@ -65,7 +65,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     memory_limit_bytes: int | None = None
     """What model and cache together may take; None means all there is."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
-    """Run the Python code of the checkpoint's own. Read it first."""
+    """Run the checkpoint's own Python code. Review it first."""
 
     @property
     def may_use_gpu(self) -> bool:

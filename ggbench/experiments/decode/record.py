@@ -15,8 +15,10 @@ N_PROMPT = 25
 
 N_GEN_OPTION = Option(
     "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
+    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B. Default: 10000, or "
+    "128 at each depth of -d.",
     TOKENS,
+    shown="",
     name="n",
     is_always_stated=True,
 )
@@ -38,8 +40,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode with N tokens in the cache already, e.g. 0,4k,16k: the speed there, as llama-bench -d measures it. "
-            "-n is then 128 by default.",
+            "Measure decode speed with N tokens already in the cache, like llama-bench -d, e.g. 0,4k,16k.",
             DEPTH_LIST,
         ),
     ] = ()

@@ -54,12 +54,12 @@ class DecodePresenter(QuantPresenter):
         result = run.result
         if not isinstance(result, DecodeResult):
             return ""
+        doubt = "  unsteady" if run.unsteady else ""
         if result.depths:
-            return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{'  unsteady' if result.unsteady else ''}"
+            return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{doubt}"
         if result.fit is None:
             return ""
         w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
-        doubt = "  unsteady" if result.unsteady else ""
         return f"{with_unit(tok_s_text(result.latency), 'tok/s')}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

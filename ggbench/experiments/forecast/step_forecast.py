@@ -106,7 +106,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens until a step takes 1 ms longer, beyond any window; None if that is never, or below the noise."""
+        """Tokens of context that add 1 ms to a step, beyond any window; None if that is never, or below the noise."""
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 
@@ -217,9 +217,9 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
             settings=ForecastSettings(),
             command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
         )
-        result = None if speed is None else forecast_of(speed)
+        result = None if speed is None or not speed.has_line else forecast_of(speed)
         outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
-        runs.append(Run(head=head, outcome=outcome, reason="" if speed is not None else reason, result=result))
+        runs.append(Run(head=head, outcome=outcome, reason="" if result is not None else reason, result=result))
     return runs
 
 

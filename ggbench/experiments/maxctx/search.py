@@ -398,7 +398,7 @@ class ContextProber:
                     if left_s is not None and not self._is_foreseen:
                         self._is_foreseen = True
                         n_ctx = self.memory.n_ctx or 0
-                        left = f"about {format_duration(left_s)} left to decode at its far end"
+                        left = f"{format_duration(left_s)} left at this speed to decode at its far end"
                         text = f"n_ctx {format_count(n_ctx)}: {left}" if left_s >= _LONG_S else ""
                         yield PointMeasured(text, ProofForeseen(n_ctx, left_s))
                     yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)

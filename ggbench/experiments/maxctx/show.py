@@ -26,7 +26,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import COLUMNS, max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of, record_of
 from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
-from ggbench.show.machine import again_line, environment_line, machine_table
+from ggbench.show.machine import again_line, environment_line, machine_table, unsteady_line
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
@@ -131,6 +131,7 @@ class MaxctxPresenter(Presenter):
         lines = [
             *(f"Warning: {warning}" for warning in found.warnings),
             f"Note: {run.reason}" if run.reason else "",
+            unsteady_line(run),
             *_crash_notes(found, program),
             twin_caption([run.subject]),
             f"Measured with {environment_line(environment)}" if environment else "",

@@ -39,6 +39,10 @@ from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
+_OTHER_PROCESSORS = (
+    "different CPUs, instruction sets or GPUs: perplexity and KLD of one file differ a little between them, as "
+    "llama-perplexity's do, e.g. 12.3565 and 12.3712"
+)
 _OTHER_BASES = "different texts, chunks or bases"
 
 
@@ -52,7 +56,7 @@ COLUMNS = (
         "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
     ),
     column(
-        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "same_top", "same top", "", "Share of positions where quant and base agree on the top token.",
         reader("divergence.same_top.mean", quality_of), format_percent, 6,
     ),
 )  # fmt: skip
@@ -73,11 +77,12 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return which of the runs' figures do not compare, in one line; empty if they do."""
+    """Return which of the runs' figures do not compare, or not to the last digit; empty if they do."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
-    return ("different bases: KLD and same top tokens do not compare",) if vary(scored_base, summaries) else ()
+    lines = ["different bases: KLD and same top tokens do not compare"] if vary(scored_base, summaries) else []
+    return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
@@ -102,6 +107,14 @@ def scored_base(summary: QuantSummary) -> object:
         return None
     base = found.base
     return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
+
+
+def _processors(summary: QuantSummary) -> object:
+    """Return what computed the scores, with its instruction sets; None if unknown, or if nothing was scored."""
+    about = summary.environment
+    if about is None or not about.cpu or not scored_text(summary):
+        return None
+    return about.cpu, about.system_info, tuple(gpu.name for gpu in about.gpus)
 
 
 def _scored_chunks(summary: QuantSummary) -> object:
@@ -132,17 +145,18 @@ def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 -
     return metric_of(column, interval=ends, **more)
 
 
+_COLUMN = {column.key: column for column in COLUMNS}
 METRICS = (
     _scored(
-        COLUMNS[0], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        _COLUMN["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
         basis=_scored_chunks, other_basis=_OTHER_TEXTS,
     ),
     _scored(
-        COLUMNS[2], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        _COLUMN["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
     _scored(
-        COLUMNS[4], "divergence.same_top", more_is_better=True, topic="same top tokens",
+        _COLUMN["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
 )  # fmt: skip

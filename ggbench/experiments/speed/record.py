@@ -74,7 +74,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "--batch",
-            "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+            "Numbers of sequences generated at once, e.g. 1,8,32; at most 256.",
             BATCH_SIZES,
         ),
     ] = (1,)
@@ -83,8 +83,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         float | None,
         Option(
             "--within",
-            "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a "
-            "terminal.",
+            "Total time, e.g. 1h; cases that would exceed it are skipped. Default: 10m (asks first in a terminal).",
             DURATION,
             shown="",
         ),
