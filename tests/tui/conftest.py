@@ -54,6 +54,12 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compositor, "render_update", draw_seldom)
 
 
+@pytest.fixture(autouse=True)
+def no_clock_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test calls `watch_store` itself; a look at a time of its own would cancel a reading that the test waits for."""
+    monkeypatch.setattr("ggbench.tui.app._WATCH_EVERY_S", 3600.0)
+
+
 @pytest.fixture
 def planner() -> FakePlanner:
     return FakePlanner()
