@@ -193,18 +193,18 @@ def _cell(value: object, kind: type, what: str) -> Cell:
             return value in (1, "1", "true")
     except (ValueError, OverflowError):
         pass
-    wanted = {str: "text", float: "a number", int: "a whole number", bool: "a switch"}[kind]
-    raise BadFile(f"{what} is {_shown(value)}, which is not {wanted}", _HINT)
+    wanted = {str: "text", float: "a number", int: "a whole number", bool: "true or false"}[kind]
+    raise BadFile(f"{what} is {_shown(value)}, expected {wanted}", _HINT)
 
 
 def _samples(value: object, what: str) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
-        raise BadFile(f"{what} is {_shown(value)}, which is not a list of times", _HINT)
+        raise BadFile(f"{what} is {_shown(value)}, expected a list of times", _HINT)
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 < each <= _LARGEST_INTEGER:
-            raise BadFile(f"{what} has {_shown(each)}, which is not a time in ns", _HINT)
+            raise BadFile(f"{what} contains {_shown(each)}, expected a time in ns", _HINT)
     return tuple(value)
 
 
@@ -330,7 +330,7 @@ def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, objec
         yield where, entry
 
 
-_JSON_HINT = "give the file as the tool wrote it, without other output in it"
+_JSON_HINT = "use the tool's unmodified JSON output, without log lines"
 
 
 def _parse(text: str, name: str, first_line: int) -> Any:  # noqa: ANN401 - JSON

@@ -79,7 +79,9 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
         return kept
     info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
     if not _is_name(info.id):
-        raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
+        raise NetworkError(
+            f"the Hub returned an invalid name for {repo}", "check the repo's name on the Hub, and HF_ENDPOINT"
+        )
     listing = _listing(info, revision, entries)
     for key in {revision, listing.commit}:
         _cache_listing(access, repo, key, replace(listing, revision=key))

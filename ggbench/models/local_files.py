@@ -211,7 +211,7 @@ class HeaderIndex:
             self._known = index.files if index.version == _VERSION else {}
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return the facts of a file with this stat result. Raises BadFile for a broken file, which is not cached."""
+        """Return a file's header facts, cached by size and mtime. Raises BadFile; a broken file is not cached."""
         key = str(path)
         entry = self._known.get(key)
         if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:

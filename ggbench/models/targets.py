@@ -277,7 +277,7 @@ def find_published(
         known = catalog.model(ref.name)
         if known.repo is None:
             raise UsageError(
-                f"{known.id} is not on this disk",
+                f"{known.id} has no Hub repo to download and is not on this disk",
                 f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
         request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)

@@ -127,7 +127,7 @@ class Recording:
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Nanoseconds of every prompt that was read from an empty cache, by the length that was asked for."""
+        """Times in ns of the prompts read from an empty cache, by requested length."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
             if not each.n_depth:

@@ -82,7 +82,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def repeat(self) -> int | None:
-        """Repetitions of the decode that were asked for; None without a decode."""
+        """Requested decode repetitions; None without a decode."""
         return self.asked("repeat") if self.decode else None
 
     @property

@@ -34,7 +34,7 @@ LiveView = Literal["figures", "bracket"]
 
 
 class Presenter(abc.ABC):
-    """One kind of run; `PRESENTER` of `presenter.py` or `show.py` in the experiment's folder."""
+    """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
@@ -113,7 +113,7 @@ class Presenter(abc.ABC):
 
 
 class QuantPresenter(Presenter):
-    """Runs that a table of quants shows: a decode, or prompts of several lengths."""
+    """Presents runs that fit a table of quants: a decode, or prompts of several lengths."""
 
     def has_details(self, run: Run) -> bool:
         return run.is_complete or bool(self.answer(run))

@@ -98,7 +98,7 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     one: Document
     stored: Document
     several: Document | None = None
-    """What the command prints of several quants; None if it takes only one."""
+    """Document that the command prints for several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
     """Returns what the shape is made from."""

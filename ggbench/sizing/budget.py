@@ -324,9 +324,9 @@ def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
     """
     planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
     if held <= 0:
-        taken, memory = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        needed, free = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"
-        raise DoesNotFit(f"a projector of {taken} leaves nothing of {memory}", hint)
+        raise DoesNotFit(f"the projector needs {needed}, but only {free} can be used", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
     share = -(-mmproj_bytes // max(1, len(budget.gpus)))

@@ -67,7 +67,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     best: ClusterSplit | None
     """None if the model does not fit on all of them together."""
     without: tuple[tuple[str, ClusterSplit | None], ...] = ()
-    """The best split without each machine, by its name; None if the rest is too small."""
+    """Best split with one machine left out, by that machine's name; None if the others are too small."""
     tensor_split: tuple[float, ...] = ()
     """Shares of the servers that the best split uses."""
     rpc_servers: tuple[str, ...] = ()

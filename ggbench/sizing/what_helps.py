@@ -71,7 +71,7 @@ def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -
 
 
 def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
-    """Return the rows; those that do not fit with the fewest programs whose memory is enough, given largest first."""
+    """Return the rows, adding to each that does not fit the fewest programs to close; `programs` are largest first."""
 
     def changed(row: PlanRow) -> PlanRow:
         missing = -(row.left_bytes or 0)

@@ -81,7 +81,7 @@ class LatencySummary(msgspec.Struct, frozen=True):
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None if it was not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
-    """95 % interval, unbounded where the upper end is None. None: below 64 samples, or an earlier ggbench's run."""
+    """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
 
 class PrefillSpeed(msgspec.Struct, frozen=True):
@@ -200,7 +200,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
     """Tokens that were asked for."""
     sent_ns: int
     clock: Clock = "client"
-    """Whose clock timed its steps."""
+    """Clock that timed the steps."""
     series: str = ""
     """Name of the series of its steps; empty if only the prompt was timed."""
     first_byte_ns: int | None = None

@@ -187,7 +187,7 @@ class GgbenchApp(App[None]):
         return [queue for queue in made if queue is not None]
 
     def _screen_of(self, mode: str) -> Screen[Any]:
-        """Make the screen when it is first shown: importing them all would delay the first frame."""
+        """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
         screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)

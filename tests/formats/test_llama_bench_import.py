@@ -172,7 +172,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | xx9 | 1 |\n", "x.md, line 3: 'xx9' is not a test"),
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
-        ("x.txt", "hello", "no results that ggbench knows"),
+        ("x.txt", "hello", "no results in a known format"),
         ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which holds no measured runs"),
     ],
 )  # fmt: skip

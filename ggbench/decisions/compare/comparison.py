@@ -92,7 +92,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class NotCompared(msgspec.Struct, frozen=True):
-    """Why runs that show a value are not compared; `runs` is empty if it is true of all of them."""
+    """A reason why runs with a value are not compared; empty `runs` means all of them."""
 
     reason: str
     runs: tuple[int, ...] = ()
@@ -159,7 +159,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def stated(self) -> tuple[ComparedLine, ...]:
-        """What the sentences are about; speed by depth replaces a speed that does not compare."""
+        """Lines that the conclusion covers; speed by depth replaces a speed that cannot be compared."""
         lines = tuple(line for line in self.lines if line.topic)
         if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
             return lines
@@ -347,8 +347,8 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
         found = [check for line in lines for check in _checked(option, share, line)]
         if not found:
             verdicts = dict.fromkeys(f"{line.topic}: {line.verdict}" for line in lines if line.verdict)
-            why = in_words(list(verdicts)) if verdicts else f"the runs have no {concern} to compare"
-            raise UsageError(f"nothing decides {option}: {why}", hint)
+            why = in_words(list(verdicts)) if verdicts else f"the runs have no comparable {concern}"
+            raise UsageError(f"{option} cannot be checked: {why}", hint)
         checks += found
     return tuple(checks)
 

@@ -42,7 +42,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
     n_ctx_least: int = 0
     """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
-    """Least speed of the answer unless --min-speed is given."""
+    """Minimum speed of the answer unless --min-speed is given."""
     prefer: Preference = "quality"
 
     @property

@@ -81,7 +81,7 @@ class Candidate(msgspec.Struct, frozen=True):
     joint_loss: Loss | None = None
     """Loss of both together, if that was measured at once."""
     to_run: FileToRun | None = None
-    """Its file; None if the header cannot be read."""
+    """File to run; None if its header cannot be read."""
 
     @property
     def cache(self) -> tuple[str, str]:

@@ -160,7 +160,7 @@ def _miss_text(check: NeedCheck) -> str:
 
 
 def _changes(own: Candidate, larger: Checked) -> str:
-    """Return what the next larger quant misses, else what it would change."""
+    """Describe what the next larger quant misses or, if nothing, what it would change."""
     if larger.missed:
         return f"misses {_misses(larger)}"
     changes, other = [], larger.candidate

@@ -17,6 +17,15 @@ from pathlib import Path
 import msgspec
 
 
+def build_command(cmake_args: str) -> str:
+    """Return the words that tell a user how to compile llama.cpp with these arguments."""
+    build = f'CMAKE_ARGS="{cmake_args}"'
+    return (
+        f"{build} ./scripts/setup in a checkout; where pip installed it: "
+        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+    )
+
+
 class LlamaDevice(msgspec.Struct, frozen=True):
     name: str
     description: str

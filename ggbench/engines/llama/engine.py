@@ -1,4 +1,4 @@
-"""llama.cpp as an engine: a child process that is started when it is needed, and again after it has died."""
+"""llama.cpp as an engine: a child process, started on demand and again after it dies."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
     if not address_space.CAN_LIMIT:
-        raise LimitFailed("main memory can be limited on Linux only")
+        raise LimitFailed("main memory can be limited only on Linux; omit --memory-limit", out_of_memory=False)
     # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
     # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
     # every token, which takes four times as long.
@@ -70,7 +70,11 @@ def beside_the_limit(n_bytes: int) -> Iterator[None]:
 
 
 class LimitFailed(Exception):
-    """The limit could not be set."""
+    """The limit could not be set: for want of memory, or because the system cannot limit it."""
+
+    def __init__(self, message: str, *, out_of_memory: bool = True) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
 
 
 class GpuMemory:
@@ -98,7 +102,7 @@ class GpuMemory:
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
             free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
-            raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
+            raise LimitFailed(f"a reserve of {reserve} on each GPU leaves nothing of {free} of free GPU memory")
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes:
                 buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)

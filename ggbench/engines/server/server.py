@@ -83,7 +83,7 @@ class Server:
                 if isinstance(item, Ended):
                     if item.n_prompt is None:
                         raise ServerFailed(
-                            f"{self.info.title} does not count the tokens of a prompt", "use another server"
+                            f"{self.info.title} does not report prompt token counts", "update it, or use another server"
                         )
                     self._added[model] = item.n_prompt - PROBE_WORDS
             if model not in self._added:

@@ -133,7 +133,7 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise BadFile(f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT) from None
     except ValueError:  # a UnicodeDecodeError, or a number of more than 4300 digits
-        raise BadFile(f"{what} is not valid JSON: not UTF-8 text, or a number without end", DAMAGED_HINT) from None
+        raise BadFile(f"{what} is not valid JSON: not UTF-8, or a number has too many digits", DAMAGED_HINT) from None
     if not isinstance(found, dict):
         raise BadFile(f"{what} is not a JSON object", DAMAGED_HINT)
     return found
@@ -255,7 +255,7 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     kinds = config.read("layer_types", list[str], None)
     if kinds is not None:
         if len(kinds) != n_layer:
-            raise BadFile(f"{config.name}: layer_types names {len(kinds)} of {n_layer} layers", DAMAGED_HINT)
+            raise BadFile(f"{config.name}: layer_types has {len(kinds)} entries for {n_layer} layers", DAMAGED_HINT)
         return [n_kept if kind == "sliding_attention" else None for kind in kinds]
     if family.period is not None:
         period = config.count("sliding_window_pattern", family.period)

@@ -112,7 +112,11 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
                 "take a checkpoint that has, or write one with Transformers' save_pretrained",
             )
         if read.missing_bytes:
-            raise BadFile(f"{checkpoint.name} is incomplete", "download the checkpoint again")
+            missing = format_bytes(read.missing_bytes)
+            raise BadFile(
+                f"{checkpoint.name} is incomplete: {missing} missing",
+                "run ggbench pull transformers:org/name, or copy it again",
+            )
         return read.model_file(self.method)
 
 

@@ -66,4 +66,4 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class DecodeResult(DecodeTiming, frozen=True):
-    """Latency of every token against its position, reduced."""
+    """Summary of token latency against position."""

@@ -1,9 +1,9 @@
 """Forecast the steps of a model from those of twins of a few of its layers.
 
-t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
-what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by
-their size. Where some layers are on a GPU and others in main memory, each kind is timed by itself and counted. Each
-round of measurements makes a forecast of its own, and their spread is the statistical error.
+t(n) = embedding and output + layers + KV cache. Two twins of different depth give the cost of a layer; a long context
+gives the cost of a KV byte. Both scale with the bytes read, so layers are weighted by size. Layers on a GPU and in main
+memory are timed separately, then multiplied by their numbers. Each round of measurements yields one forecast; their
+spread is the statistical error.
 """
 
 from __future__ import annotations

@@ -77,11 +77,11 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return which of the runs' figures do not compare, or not to the last digit; empty if they do."""
+    """Return notes on results that cannot be compared, or not to the last digit; empty if all can."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
-        return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
-    lines = ["different bases: KLD and same top tokens do not compare"] if vary(scored_base, summaries) else []
+        return (f"different {in_words(other)}: perplexities and all that follows from them are not comparable",)
+    lines = ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
     return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 

@@ -17,7 +17,7 @@ N_CTX = 512
 
 
 class TextSource(msgspec.Struct, frozen=True):
-    """The text that is scored. Figures of different texts do not compare."""
+    """The scored text. Results for different texts are not comparable."""
 
     name: str
     """`pydoc_data.topics`, `wikitext-2`, or the name of a file."""

@@ -54,7 +54,8 @@ def read_text(source: TextSource) -> str:
     found, text = find_text(Path(source.path) if source.path else text_argument(source))
     if found.sha256 != source.sha256:
         raise UsageError(
-            f"{sanitize(source.name)} has changed", "start a new run; figures of different texts do not compare"
+            f"the text {sanitize(source.name)} has changed since the run began",
+            "start a new run: results for different texts are not comparable",
         )
     return text
 

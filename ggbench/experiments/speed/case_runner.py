@@ -49,7 +49,7 @@ _SERVER_BATCH = 512
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
+    """Measure the cases in the settings. Raises like `SpeedExperiment.measure`."""
     runner = _Runner(session)
     ending = yield from runner.open()
     return (yield from runner.run()) if isinstance(ending, Completed) else ending

@@ -330,11 +330,11 @@ def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> li
 def combined(
     baseline: LlamaConfig, good: Sequence[LlamaConfig], open_: Sequence[LlamaConfig], tried: Sequence[LlamaConfig]
 ) -> list[LlamaConfig]:
-    """Return combinations of setups that were better alone, and of the best with those that may be; none that was
-    tried.
+    """Return untried combinations of the setups that won alone (`good`) and of those that may be better (`open_`).
 
-    First all that go together; then these, and each that does not go with them, with each that may be better; then the
-    other pairs. The best of `good` and of `open_` come first; each has at most one value of a setting.
+    The first joins all compatible setups of `good`. Then that one, and each of `good` left out of it, is joined with
+    each of `open_`; then come the other pairs. `good` and `open_` are sorted, best first, and each of their setups
+    changes at most one setting.
     """
     changed, perhaps = ([changes(baseline, each) for each in setups] for setups in (good, open_))
     if not changed:

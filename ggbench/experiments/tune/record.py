@@ -162,9 +162,9 @@ class Gain(msgspec.Struct, frozen=True):
     prefill: Expected | None = None
     """The same for the prompt."""
     step_ms: float | None = None
-    """Median of a token; None if none was timed."""
+    """Median latency of a token; None if no token was timed."""
     batch_ms: float | None = None
-    """Median of the prompt; None if none was timed."""
+    """Median time of the prompt; None if no prompt was timed."""
 
 
 class TunedCandidate(msgspec.Struct, frozen=True):

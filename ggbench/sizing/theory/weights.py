@@ -108,10 +108,12 @@ def count_parameters(file: ModelFile) -> Parameters:
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
     counts = _sums(file.tensors, _decoding_layers(file))[0].copy()
-    needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
+    needed: dict[Role, str] = {"lm_head": "output.weight and token_embd.weight", "layers": "blk.0.*"}
     for role, tensors in needed.items():
         if not counts[role]:
-            raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
+            raise Unsupported(
+                f"{file.name} lacks {tensors}, which ggbench limits needs", "use a complete model with all its shards"
+            )
     del counts["norms"]
     return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
 

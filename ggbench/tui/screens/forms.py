@@ -204,7 +204,7 @@ PICK = Form(
 
 
 def search_form(budget: Budget) -> Form[LlamaConfig]:
-    """Return the form of a search for the maximum n_ctx; `budget` is this machine's memory."""
+    """Return the form for a max-n_ctx search; `budget` is this machine's memory."""
     place = "GPU" if budget.on_gpu else "main"
     time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
     return Form(
