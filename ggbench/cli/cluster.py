@@ -93,7 +93,9 @@ def serve(
     address = ipv4_address(host)
     if not address.startswith("127."):
         if not trust_network:
-            raise UsageError(f"{_TRUST}, and other machines reach {host}", "add --trust-network if you trust them all")
+            raise UsageError(
+                f"{_TRUST}, but other machines can reach {host}", "add --trust-network if you trust them all"
+            )
         output.notice(f"Warning: {_TRUST}")
     request = ServeRequest(
         host=address,

@@ -33,7 +33,7 @@ def compared_runs(
     numbers = [int(name) for name in (*named, against or "") if name.isdecimal()]
     for number in numbers:
         if numbers.count(number) > 1:
-            raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
+            raise UsageError(f"run {number} is given {numbers.count(number)} times", "name each run once")
     notices: list[str] = []
     if model is not None:
         columns, notices = _of_model(store, named, model, average=average)

@@ -31,7 +31,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
-        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
+        raise UsageError(f"--to {sanitize(str(folder))} is a file", "name a folder; it is created if missing")
     return folder
 
 

@@ -140,7 +140,7 @@ class BenchRow(msgspec.Struct, frozen=True):
         """Raise BadFile for a row that is no test, or has no time."""
         for name in ("n_prompt", "n_gen"):
             if name not in self.fields:
-                raise BadFile(f"{where}: there is no {name}", "give a file that llama-bench wrote")
+                raise BadFile(f"{where}: there is no {name}", "pass an unmodified file of llama-bench")
         for name in ("n_prompt", "n_gen", "n_depth"):
             if not 0 <= self.integer(name) < MOST_TOKENS:
                 raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
@@ -270,7 +270,7 @@ def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]
             yield where, _fields(dict(zip(header, cells, strict=True)), where) | build
 
 
-_TABLE_HINT = "give the table as llama-bench printed it"
+_TABLE_HINT = "pass the unmodified table of llama-bench"
 
 
 def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
@@ -400,4 +400,4 @@ def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]
         raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
 
 
-_CSV_HINT = "give the file as llama-bench wrote it"
+_CSV_HINT = "pass the unmodified file of llama-bench"

@@ -199,7 +199,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
 
 
-_HINT = "give a file that `ggbench export` wrote"
+_HINT = "pass an unmodified file of `ggbench export`"
 
 
 def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
@@ -245,7 +245,7 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-_UNCHANGED_HINT = "give what ggbench printed with --json, unchanged"
+_UNCHANGED_HINT = "pass the unmodified --json output"
 _NO_TIME = "the document does not say when it was measured"
 _MANY = 10_000
 
@@ -314,7 +314,7 @@ LIST = "ggbench.json"
 MOST_RUNS = 10_000
 MAGIC = b"PK\x03\x04"
 
-_BUNDLE_HINT = "give a bundle that `ggbench export --bundle` wrote"
+_BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member, so that the same runs are the same file."""

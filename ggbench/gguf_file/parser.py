@@ -68,7 +68,7 @@ class Header(msgspec.Struct, frozen=True):
     """One file's header."""
 
     raw: bytes
-    """Its bytes up to the end of the tensor table."""
+    """Bytes up to the end of the tensor table."""
     version: int
     big_endian: bool
     metadata: dict[str, object]
@@ -82,7 +82,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class ByteSource(Protocol):
-    """What a header is read from: a binary file, or ranges of a remote one."""
+    """Source of a header: a binary file, or ranges of a remote one."""
 
     def seek(self, offset: int, /) -> int: ...
 

@@ -98,7 +98,7 @@ class HubLogin(msgspec.Struct, frozen=True):
     endpoint: str | None
     """None for the Hub's own."""
     problem: str = ""
-    """What is wrong with the settings."""
+    """Problem with the settings."""
 
 
 def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
@@ -144,7 +144,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
         message = f"{repo} is gated: its files require accepting its terms"
         hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
     elif code == "RevisionNotFound":
-        message, hint = f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"
+        message, hint = f"no such revision while {doing}", "name a branch, a tag or a commit of the repo"
     elif code == "EntryNotFound":
         message, hint = f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed"
     elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):

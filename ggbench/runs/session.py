@@ -119,7 +119,7 @@ def run_context(
 
 
 class Session:
-    """What an experiment asks for, and what is recorded of it on the way."""
+    """Access of an experiment to its target and engine, recording what they report."""
 
     def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
         self.context = context
@@ -135,7 +135,7 @@ class Session:
         self.environment: Environment | None = None
         """None until an engine was ready."""
         self.allocated: Allocated | None = None
-        """What the last model and context took; None before the engine reported any."""
+        """Memory of the last model and context; None before the engine reported any."""
         self._engine: Engine | None = None
         self._is_loaded = False
 

@@ -30,7 +30,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     run: Run | None
     """None if this ggbench cannot read it."""
     problem: str = ""
-    """Why the run or its result cannot be read. Printable."""
+    """Reason that the run or its result cannot be read. Printable."""
     model: str = ""
     """A name that distinguishes the model in its list, set by `named_runs`. Printable."""
 

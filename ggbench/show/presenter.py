@@ -1,4 +1,4 @@
-"""What a presenter is: it shows one kind of run as columns, JSON, details, one line, and a live view."""
+"""Presenters: each shows one kind of run as columns, JSON, details, one line, and a live view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 LiveView = Literal["figures", "bracket"]
-"""What is drawn while a run goes on: the presenter's figures, or the bracket around the largest context."""
+"""Live view of a run: the presenter's figures, or the bracket around the largest context."""
 
 
 class Presenter(abc.ABC):
@@ -49,7 +49,7 @@ class Presenter(abc.ABC):
 
     columns: ClassVar[tuple[Column, ...]] = ()
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
-    """What its runs may differ in besides file, config and environment, by topic."""
+    """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Said of a run that completed without an answer."""
 

@@ -22,7 +22,7 @@ from ggbench.units import counted
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device takes of a step, measured with twins of a few layers on it alone."""
+    """One device's share of a step, measured with twins of a few layers on it alone."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
@@ -100,7 +100,7 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     if len(setup.tensor_split) > len(found):
         shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
         raise UsageError(
-            f"a split into {shares} shares for {counted(len(found), 'device')}", f"give a share for each of {names}"
+            f"a split into {shares} shares for {counted(len(found), 'device')}", f"pass a share for each of {names}"
         )
     return tuple(found)
 

@@ -240,9 +240,9 @@ class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""
-    """Why it cannot be tried; empty if it fits as far as is known."""
+    """Reason that it cannot be tried; empty if it fits as far as is known."""
     context: DryContext | None = None
-    """What it would take; None if llama.cpp does not size it."""
+    """Memory that it would take; None if llama.cpp does not size it."""
 
 
 class SetupSizes:

@@ -57,11 +57,11 @@ class QuantRow(msgspec.Struct, frozen=True):
     searched: QuantSummary | None = None
     """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
-    """Its name in the table if several quants share one; printable."""
+    """Name in the table if several quants share one; printable."""
 
     @property
     def title(self) -> str:
-        """Its name in the table; printable."""
+        """Name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
 
     @property

@@ -37,7 +37,7 @@ class Better(msgspec.Struct, frozen=True):
     """The next best."""
     n_compared: int
     ratio: float | None
-    """Its value over that of the next best; None if that is zero."""
+    """Ratio of its value to the next best; None if that is zero."""
     ratio_ci95: Interval | None
     """None if the values are exact or there is no ratio."""
     gain: str
@@ -114,7 +114,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     unit: str
     """Empty if the texts contain their own."""
     topic: str
-    """What a sentence calls it; empty for what follows from another metric."""
+    """Name of it in a sentence; empty if it follows from another metric."""
     texts: tuple[str, ...]
     """One for each run, an em dash if it is unknown."""
     values: tuple[float | None, ...]
@@ -125,7 +125,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     more_is_better: bool
     concern: Concern
     reasons: tuple[Reason, ...]
-    """What was decided, then why runs are left out; empty if fewer than two are known."""
+    """Verdict, then the reasons that runs are left out; empty if fewer than two are known."""
     versus: tuple[Versus | None, ...]
     """Each run against the first; None for the first itself, and if either is not compared."""
     spreads: tuple[LoadSpread | None, ...]
@@ -149,7 +149,7 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: Mapping[str, tuple[str, ...]]
     """By topic, a line for each property that differs."""
     warnings: tuple[str, ...]
-    """Why a number should not be trusted or compared."""
+    """Reasons not to trust or compare a number."""
     unsteady: tuple[int, ...]
     """The runs whose machine was not steady."""
 

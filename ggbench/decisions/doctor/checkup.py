@@ -44,14 +44,14 @@ from ggbench.units import GIB, MIB, counted, format_bytes, format_number, format
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What was measured of this machine once, for forecasts and limits."""
+    """Measurements taken of this machine once, for forecasts and limits."""
 
     bandwidth: Bandwidth | None
     """Bandwidth of main memory; None before the first run."""
     is_busy: bool = False
     """Whether it was measured on a busy machine, and so is too low."""
     shares: str | None = None
-    """What models reach of the bandwidth here; None before two of them ran."""
+    """Share of the bandwidth that models reach here; None before two of them ran."""
 
 
 class Checkup(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ AMX, AMX_INSTRUCTION = "AMX_INT8", "amx_int8"
 
 _NATIVE = "-DGGML_NATIVE=on"
 _SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
-"""Their governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
+"""Drivers whose governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
 _SLOW_GOVERNORS, _SLOW_PREFERENCES = ("powersave", "conservative"), ("power", "balance_power")
 _HELD_DOWN = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs")

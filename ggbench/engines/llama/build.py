@@ -43,7 +43,7 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     llama_cpp: str = ""
     commit: str = ""
     features: dict[str, dict[str, str]] = {}
-    """What each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
+    """Features that each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None

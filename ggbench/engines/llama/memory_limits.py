@@ -21,7 +21,7 @@ from ggbench.units import format_bytes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """glibc's malloc.h."""
 _KEPT_BYTES = 4 << 20
-"""What malloc may keep of freed blocks: more than the sampler takes for each token, little compared to a context."""
+"""Bytes of freed blocks that malloc may keep: more than the sampler takes for a token, little against a context."""
 
 
 def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
@@ -92,7 +92,7 @@ class GpuMemory:
 
     @property
     def left_bytes(self) -> int:
-        """What is left if all are filled alike: the least that one has free, times their number."""
+        """Free bytes if all are filled alike: the smallest free memory of one, times their number."""
         return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:

@@ -32,7 +32,7 @@ _LINE_BUFFERED = 1
 
 
 class ServeRequest(msgspec.Struct, frozen=True):
-    """What to expose, and where; as JSON the argument of the process."""
+    """Devices to expose and the address; as JSON, the argument of the process."""
 
     host: str
     """An IPv4 address."""
@@ -223,7 +223,7 @@ def ipv4_address(host: str) -> str:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError):
         raise NetworkError(
-            f"no IPv4 address is known for {host!r}", "give an address of this machine, e.g. 192.168.1.7"
+            f"no IPv4 address is known for {host!r}", "use an address of this machine, e.g. 192.168.1.7"
         ) from None
 
 

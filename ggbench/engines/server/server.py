@@ -213,7 +213,7 @@ class _Stream:
             self._n_gen += 1 if item.n_tokens is None else item.n_tokens
             if self._n_gen > 2 * self._request.n_gen + 64:
                 raise ServerFailed(
-                    f"the server does not stop after the {self._request.n_gen} tokens asked for", LOG_HINT
+                    f"the server does not stop after the {self._request.n_gen} requested tokens", LOG_HINT
                 )
             if item.n_tokens == 0:
                 return

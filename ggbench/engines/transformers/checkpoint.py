@@ -174,8 +174,8 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         own = self.method
         if own.quant_method is not None and method.name != own.name:
             raise UsageError(
-                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
-                f"ask for {own.name}, or take the checkpoint that is not quantized",
+                f"{self.name} is stored as {own.name}, but {method.name} was requested",
+                f"use {own.name}, or the checkpoint that is not quantized",
             )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
@@ -247,7 +247,7 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
     if (folder / SINGLE).is_file():
         return (_read_shard(folder / SINGLE, SINGLE),)
     if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
-        raise BadFile(f"{name} has {sanitize(part)}, and no {INDEX}", _PARTIAL_HINT)
+        raise BadFile(f"{name} has {sanitize(part)}, but no {INDEX}", _PARTIAL_HINT)
     return ()
 
 

@@ -54,7 +54,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What one round says of the layers that are placed alike."""
+    """Result of one round for the layers in one memory."""
 
     cost: StepCost
     """Cost of the model's layers placed so."""
@@ -64,7 +64,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """What one round of measurements says of the model."""
+    """Result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
     """One for each placement; the first has what is outside the layers."""
@@ -76,7 +76,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """What a step gains with each position beyond any window."""
+        """Time that each position beyond any window adds to a step."""
         return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
 
     def latency_ms(self, n: int) -> float:

@@ -329,9 +329,9 @@ class ContextProber:
         self.allocated = Allocated(())
         """Buffers of the model and the last context."""
         self.memory = Memory()
-        """What the last context took."""
+        """Memory of the last context."""
         self.left_bytes: int | None = None
-        """What the last load or context left to take; None if llama.cpp has no limit, or no worker reported it."""
+        """Free bytes after the last load or context; None if llama.cpp has no limit, or no worker reported it."""
 
     @property
     def was_full(self) -> bool:

@@ -1,7 +1,7 @@
 """How quality runs compare: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
 
-Perplexities of different texts, chunk lengths or tokenizers do not compare, nor do divergences from different bases.
-What a quant costs relative to the 16-bit model, ln PPL ratio and KL divergence, compares better, and is why published
+Perplexities of different texts, chunk lengths or tokenizers are not comparable, nor are divergences from different
+bases. The loss relative to the 16-bit model, ln PPL ratio and KL divergence, is more comparable, which is why published
 rows of other models are shown at all.
 """
 
@@ -185,7 +185,7 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
     losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
     if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
-        losses = []  # perplexities of different texts do not compare
+        losses = []  # perplexities of different texts are not comparable
     for key, found in bases.items() if losses else ():
         if key in speeds and found.divergence is not None and key not in {each for _, each, _ in losses}:
             losses.append((speeds[key][0], key, _NO_LOSS if has_kld else found.divergence.base_ppl))
@@ -229,8 +229,8 @@ def row_name(run: Run) -> str:
 
 _NEAREST = 3
 _COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
-    "perplexities, and KLD are relative to each model's own base and compare better."
+    "Perplexities of different texts, n_ctx or tokenizers are not comparable. ln PPL ratio, here computed from the "
+    "printed perplexities, and KLD are relative to each model's base and more comparable."
 )
 _KV = "f16"
 

@@ -72,7 +72,7 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
         if status.st_size > _LARGEST_BYTES:
-            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "give a part of it; 1 MB is plenty")
+            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use a part of it; 1 MB is plenty")
         return path.read_bytes()
     except OSError as error:
         raise UsageError(

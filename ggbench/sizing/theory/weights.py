@@ -44,7 +44,7 @@ class Parameters(msgspec.Struct, frozen=True):
     lm_head: int
     """Output matrix; the embedding table if it is tied."""
     embedding: int
-    """Tables of which a token reads one row; 0 if the only one is tied to the output."""
+    """Tables from which a token reads one row; 0 if the only one is tied to the output."""
     n_expert: int = 0
     n_expert_used: int = 0
 
@@ -82,7 +82,7 @@ class Weights(msgspec.Struct, frozen=True):
     """Bytes of all routed experts."""
     lm_head_bytes: float
     embedding_bytes: float = 0.0
-    """Bytes of tables of which a token reads one row, where they lie in the same memory; llama.cpp keeps them on the
+    """Bytes of tables from which a token reads one row, if they lie in the same memory; llama.cpp keeps them on the
     CPU."""
 
     @property

@@ -35,11 +35,11 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 LARGEST, NO_BASE = "largest", "none"
-"""What to compare a quant with if no quant is named."""
+"""Base of a quant if no quant is named."""
 
 
 class QualityAsked(msgspec.Struct, frozen=True):
-    """What the dialog of a quality run asks."""
+    """Answers to the dialog of a quality run."""
 
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
@@ -60,7 +60,7 @@ class FormField(msgspec.Struct, frozen=True):
     """Name of the record's field; empty for a line that only shows its choice."""
     label: str
     unset: str
-    """What the default does, or an example."""
+    """Effect of the default, or an example."""
     parse: Callable[[str], object] = str
     """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str

@@ -53,7 +53,7 @@ _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
     "P picks what to run of a model; twin: models need no file. ? lists all keys.",
 )
-"""What a new user does next, in lines of at most 80 columns."""
+"""First steps for a new user, in lines of at most 80 columns."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """If several have failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0

@@ -168,7 +168,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
         self._deleted: list[list[DeletedRun]] = []
-        """What each deletion of this session took from the store, the latest last."""
+        """Runs that each deletion of this session removed from the store, latest last."""
 
     def compose(self) -> ComposeResult:
         yield Input(
