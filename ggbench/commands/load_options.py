@@ -243,12 +243,10 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
         if own:
             schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
             raise UsageError(
-                f"{_names(own)} for a {package.NOUN}, and {ref.text} is not one", f"omit them, or give {schemes}"
+                f"only a {package.NOUN} takes {_names(own)}, and {ref.text} is not one", f"omit them, or give {schemes}"
             )
     if not ref.is_server and asked.server is not None and (given := asked.server.given):
-        raise UsageError(
-            f"{_names(given)} works only with a server, and {ref.text} is not one", "omit them, or give a URL"
-        )
+        raise UsageError(f"only a server takes {_names(given)}, and {ref.text} is not one", "omit them, or give a URL")
     if ref.is_server:
         experiment.refuse_servers()
         hint = "omit them here; give them to the server when it starts"

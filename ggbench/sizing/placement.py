@@ -121,7 +121,7 @@ class Placement:
         return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit with the weights by the theory's formula; None if none fits, or without a formula."""
+        """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
         if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
             return None
         if not self._device_theory.bytes_per_token:

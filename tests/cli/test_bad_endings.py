@@ -58,7 +58,7 @@ def test_a_run_that_ends_badly(
     ("answer", "hint"),
     [
         (crash, "try another quant: if it works, download this file again"),
-        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: --flash-attn on is what it needs"),
+        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: use --flash-attn on"),
         (refuse("SPLIT_MODE_TENSOR requires flash_attn to be enabled"), "Hint: --flash-attn on"),
         (refuse("K cache type q8_0 with block size 32 does not divide n_embd_head_k=80"), "--type-k f16"),
         (refuse("V cache type q8_0 with block size 32 does not divide n_embd_head_v=80"), "--type-v f16"),

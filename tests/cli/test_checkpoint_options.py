@@ -99,4 +99,4 @@ def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path)
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     ran = ggbench("decode", f"transformers:{folder}", "bf16", "-n", "500")
     assert ran.code == ExitCode.USAGE
-    assert "is stored as gptq-int4, and bf16 was asked for" in ran.err
+    assert "is stored as gptq-int4, but bf16 was requested" in ran.err

@@ -270,7 +270,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs two runs", "ggbench results"),
         ((), 2, "comparing needs two runs or more", "ggbench results"),
         (("1", "gone.json"), 5, "there is no file gone.json", "spelling"),
-        (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
+        (("1", "--against", "1"), 2, "run 1 is given 2 times", "name each run once"),
     ],
 )
 def test_what_a_limit_cannot_be_is_said_in_two_lines(

@@ -47,15 +47,17 @@ _PLACEMENT = (
 )  # fmt: skip
 """Fields that decide what of a model goes to a GPU."""
 _FAILURE_HINTS = {
-    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "quantized V cache": "use --flash-attn on, or --type-v f16, which works without flash attention",
     "requires flash_attn": "--flash-attn on",
     "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 suits heads of every width",
     "V cache type": "--type-v f16 suits heads of every width",
-    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "base logits contain NaN": "write them again with --save-base-logits",
+    "logits contain NaN": "the file may be damaged: download it again, or measure another quant",
+    "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
     "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
     "shares": "pass at most one --tensor-split share per device",
-    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+    "unknown model architecture": "a newer llama-cpp-python may support it; ggbench inspect shows the header",
     "": "the message is llama.cpp's own; another quant or other options may work",
 }
 """Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""

@@ -39,7 +39,7 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
     if not address_space.CAN_LIMIT:
-        raise LimitFailed("main memory can be limited only on Linux; omit --memory-limit", out_of_memory=False)
+        raise LimitFailed("main memory can be limited only on Linux", out_of_memory=False)
     # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
     # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
     # every token, which takes four times as long.

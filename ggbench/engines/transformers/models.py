@@ -179,7 +179,7 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and as `list_checkpoint` does."""
     if ref.form == "folder":
-        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "name a repo: hf:org/name")
+        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
     if ref.form == "id":
         hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
         raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
