@@ -1,6 +1,7 @@
 """Words of the house: each means one thing."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,3 +18,15 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(str(path.relative_to(PACKAGE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_no_docstring_begins_as_a_fragment() -> None:
+    """A docstring begins with a verb or a noun, not with "Of a run": who does not know the house reads it once."""
+    fragment = re.compile(r'"""(?:Of|As|By|That) .*')
+    found = {
+        f"{path.relative_to(PACKAGE.parent)}: {text}"
+        for folder in (PACKAGE, Path(__file__).parent)
+        for path in folder.rglob("*.py")
+        for text in fragment.findall(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()

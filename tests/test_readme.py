@@ -18,6 +18,8 @@ from tests.readme import EVIDENCE, README, SHOWN, parts, updated
 _ROOT = README.parent
 _CONTRIBUTING = _ROOT / "CONTRIBUTING.md"
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_EXAMPLES = {"HOST:PORT": "127.0.0.1:1", "RUN": "3"}
+"""Values in place of the placeholders that are not any text."""
 _CODE = re.compile(r"`([^`]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -49,7 +51,7 @@ def test_every_command_line_can_be_typed(page: Path) -> None:
     for line in _lines(page):
         program, *words = [word for word in shlex.split(line.replace("|", " ")) if "=" not in word] or [""]
         if program in ("ggbench", "./scripts/ggbench") and words not in ([], ["ARGS"]):
-            parse_words([word.replace("HOST:PORT", "127.0.0.1:1") for word in words if word != "--help"])
+            parse_words([_EXAMPLES.get(word, word) for word in words if word != "--help"])
             assert words[0] != "help" or words[1] in {*TOPICS, *COMMANDS, "TOPIC"}, line
         elif program.startswith("./scripts/"):
             script = _ROOT / program

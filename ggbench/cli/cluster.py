@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from msgspec.structs import replace
-
-from ggbench.commands.documented import DocumentedGroup
-from ggbench.commands.load_options import load_options
-from ggbench.commands.options import (
-    THREADS,
-    HubOptions,
-    model_arguments,
-    offline_option,
-    option,
-    output_options,
-)
-from ggbench.commands.output import Output
-from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
-from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
+from ggbench.commands.documented import (DocumentedGroup)
+from ggbench.commands.load_options import (load_options_of_plans)
+from ggbench.commands.options import (HubOptions, THREADS, model_arguments, offline_option, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.engines.llama.config import (DEFAULT_PORT, parse_server)
+from ggbench.errors import (DoesNotFit, ExitCode, NetworkError, UsageError)
+from msgspec.structs import (replace)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
-    from ggbench.sizing.cluster import ClusterPlan
-    from ggbench.sizing.cluster_plan import Cluster
+    from ggbench.engines.llama.config import (LlamaConfig)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.targets import (Target)
+    from ggbench.sizing.cluster import (ClusterPlan)
+    from ggbench.sizing.cluster_plan import (Cluster)
+
 
 
 _TRUST = (
@@ -44,10 +36,10 @@ _TRUST = (
     """,
 )
 def command() -> None:
-    """Run one model over several machines with llama.cpp's RPC: serve devices, probe servers, plan the best split.
+    """Run one model across several machines with llama.cpp's RPC: serve devices, probe servers, plan the best split.
 
-    Start `ggbench cluster serve` on each other machine, then give their addresses to --rpc of plan, maxctx, decode,
-    prefill, bench, speed, forecast and tune. All of them need the same llama.cpp, built with RPC.
+    Start `ggbench cluster serve` on each of the other machines, then pass their addresses to --rpc in plan, maxctx,
+    decode, prefill, bench, speed, forecast and tune. All of them need the same llama.cpp, built with RPC.
     """
 
 
@@ -166,14 +158,14 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     """,
 )
 @model_arguments
-@load_options
+@load_options_of_plans
 @offline_option
 @output_options
 def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
     Twins of some of the model's layers are timed on each device alone, over its real link; only headers are downloaded.
-    The split fits every device's memory at --n-ctx (default 8192) and leaves out machines that only slow the model
+    The split fits every device's memory at --n-ctx and leaves out machines that only slow the model
     down; --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
     """
     from ggbench.commands.downloads import reading_headers

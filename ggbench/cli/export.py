@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import UsageError
-from ggbench.units import counted
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (PATH, TOKENS, TOKEN_LIST, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (UsageError)
+from ggbench.units import (counted)
+from pathlib import (Path)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.formats.importing import Kept
-    from ggbench.formats.llama_bench_export import ExportOptions
-    from ggbench.runs.store.database import Store
-    from ggbench.runs.store.runs import StoredRun
+    from ggbench.formats.importing import (Kept)
+    from ggbench.formats.llama_bench_export import (ExportOptions)
+    from ggbench.runs.store.database import (Store)
+    from ggbench.runs.store.runs import (StoredRun)
+
 
 
 _FORMATS = (
@@ -74,10 +73,10 @@ def command(
 ) -> None:  # fmt: skip
     """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
-    A decode gives one row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so
-    on; a prompt gives a row pp N; each has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins
-    them with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields that a run
-    does not have are listed.
+    A decode becomes one row tg N @ d D for all steps and one per 128-token window at depth 256, 512, ...; a prompt
+    becomes a row pp N. Each row has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins them
+    with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields unknown to a
+    run get llama-bench's default and are listed on stderr.
 
     --bundle writes complete runs for `ggbench import` on another machine. It leaves out folders, server names and
     serial numbers of GPUs, unless --with-paths is given.
@@ -164,14 +163,13 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
 def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
-    Also read are the files of `ggbench export`, and the --json output of bench, decode, prefill, maxctx, speed and
-    quality (all figures, but not the single steps). The format is recognized from the content; - is stdin.
-    llama-perplexity's output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
+    It also reads files from `ggbench export` and the --json output of bench, decode, prefill, maxctx, speed and quality
+    (all figures, no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's output
+    needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
-    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths, with an
-    interval if there are three timings; percentiles and steadiness stay unknown, and a run shows what else its file
-    lacks.
+    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:
+    three or more timings); percentiles and steadiness stay unknown; a run lists what else is missing.
     """
     from ggbench.formats.imported_run import Named
     from ggbench.formats.importing import IMPORTED, keep, read_runs

@@ -22,14 +22,14 @@ TOPICS = ("numbers", "names", "defaults", "servers", "scripts", "schema")
 
 EXIT_CODES = (
     (ExitCode.DONE, "done"),
-    (ExitCode.UNEXPECTED, "unexpected; or a limit of compare was exceeded"),
+    (ExitCode.UNEXPECTED, "unexpected error, or a --fail-if-... limit exceeded"),
     (ExitCode.USAGE, "the command line, or a config file, is wrong"),
-    (ExitCode.DOES_NOT_FIT, "it does not fit: memory, or room on the disk"),
+    (ExitCode.DOES_NOT_FIT, "not enough memory or disk space, or nothing to pick"),
     (ExitCode.NETWORK, "network or Hub, including a repo that does not exist"),
     (ExitCode.BAD_FILE, "a bad or unsupported file"),
     (ExitCode.ENGINE_FAILED, "the engine (llama.cpp, Transformers or a server) failed"),
-    (ExitCode.INTERRUPTED, "interrupted, or a question answered with no"),
-    (ExitCode.PIPE_CLOSED, "the program that reads the output ended first, as in ggbench models | head"),
+    (ExitCode.INTERRUPTED, "interrupted, or a prompt declined"),
+    (ExitCode.PIPE_CLOSED, "stdout closed early, as in ggbench models | head"),
 )
 
 _WITH_DOCUMENTS = (

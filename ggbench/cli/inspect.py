@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import BadFile, UsageError
-from ggbench.plugins import load_plugin
-from ggbench.text import sanitize
+import os
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (PATH, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (BadFile, UsageError)
+from ggbench.plugins import (load_plugin)
+from ggbench.text import (sanitize)
+from pathlib import (Path)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.models.reference import ModelRef
+    from ggbench.models.reference import (ModelRef)
+
 
 
 @click.command(
@@ -33,7 +32,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
     For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
-    FOLDER, every GGUF in and below it is listed; a file that cannot be loaded is a row with the reason. For a
+    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason. For a
     Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
     or without :QUANT), the size with each quantization method is shown.
     """

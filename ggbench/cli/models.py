@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import BadFile, GgbenchError, UsageError
-from ggbench.text import sanitize
+import shlex
+from collections.abc import (Sequence)
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (HubOptions, PATH, offline_option, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (BadFile, GgbenchError, UsageError)
+from ggbench.text import (sanitize)
+from pathlib import (Path)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.hub.repo_records import RepoListing, RepoVariant
-    from ggbench.models.disk import LocalModel
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.hub.repo_records import (RepoListing, RepoVariant)
+    from ggbench.models.disk import (LocalModel)
+
 
 
 @click.command(
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     PATH,
     metavar="FILE",
 )
-@option("--repo", "List the files of a Hub repo, at one commit.", metavar="ORG/NAME")
+@option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
 @offline_option
@@ -53,9 +52,9 @@ def command(
 ) -> None:
     """List the models of the catalog, then the GGUF files on this disk.
 
-    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is shown with
-    the MODEL and QUANT to type. To add models to the catalog, or override some, write a models.toml in the config
-    folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
+    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
+    the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
+    config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import ExitCode, UsageError
-from ggbench.text import sanitize
+import contextlib
+from collections.abc import (Sequence)
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (HubOptions, PATH, model_arguments, offline_option, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (ExitCode, UsageError)
+from ggbench.text import (sanitize)
+from pathlib import (Path)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.hub.download import FileProgress
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.sources import FoundVariant
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.hub.download import (FileProgress)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.sources import (FoundVariant)
+
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
@@ -55,15 +54,15 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
-    Without QUANTS the repo must have a single one. For a Transformers checkpoint, transformers:org/name, config.json
+    QUANTS may be omitted if the repo has only one. For a Transformers checkpoint, transformers:org/name, config.json
     and the safetensors are downloaded; give no QUANT.
 
     An interrupted download keeps what has arrived, and the same command continues it. A file gets its name only after
     its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a token
     nor shows one.
 
-    A partial file is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
-    much has arrived. `hf cache prune` deletes it, so do not run that during a pull.
+    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
+    much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.process import interruptible
 

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
 import click
+import importlib.util
 import msgspec
-from click.core import ParameterSource
-from msgspec.structs import replace
-
-from ggbench.commands.options import (
-    TOKENS,
-    MeasureRequest,
-    as_record,
-    field_options,
-    model_option,
-    option,
-    projector_option,
-)
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, long_flag, options_of
-from ggbench.plugins import load_plugin
-from ggbench.text import in_words, sanitize
+from click.core import (ParameterSource)
+from collections.abc import (Callable, Sequence)
+from ggbench.commands.options import (MeasureRequest, TOKENS, as_record, field_option, field_options, model_option, option, projector_option)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.llama.config import (KV_TYPES, LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE_OR_NONE, config_options, long_flag, options_of)
+from ggbench.plugins import (load_plugin)
+from ggbench.text import (in_words, sanitize)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from typing import (Annotated, Any, TYPE_CHECKING, TypeVar)
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-    from ggbench.engines.events import Memory
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, FoundSetup, Job
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.commands.output import (Output)
+    from ggbench.engines.events import (Memory)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Experiment, FoundSetup, Job)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -49,18 +40,24 @@ def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own type
     return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
 
 
-def _load_options(*names: str, hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
+def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
+    """Return a decorator for these fields and the rest; `n_ctx` is the help of --n-ctx in place of the field's."""
+    first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
     taken = [*LlamaConfig.__struct_fields__, *(f"no_{name}" for name in _SWITCHED_OFF)]
-    return as_record(
-        "setup", _config, taken, *field_options(LlamaConfig, names), *hidden, *field_options(LlamaConfig, _REST)
-    )
+    return as_record("setup", _config, taken, *first, *hidden, *field_options(LlamaConfig, _REST))
 
 
 load_options = _load_options(*_KV, "n_ctx")
 """Add the options of how llama.cpp loads a model; the command gets `setup`, a LlamaConfig."""
-load_options_but_kv_types = _load_options("n_ctx")
-"""The same without the KV cache types, for a command that takes several."""
+load_options_of_plans = _load_options(
+    *_KV, "n_ctx", n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter."
+)
+load_options_of_searches = _load_options(
+    *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
+)
+load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
+"""The same without the KV cache types, for a command that takes several and scores chunks of --n-ctx tokens."""
 load_options_but_cache = _load_options()
 """The same without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
@@ -91,7 +88,7 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
         ("type_k", "type_v"),
         model_option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default),
         model_option(
-            "-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default=default
+            "-ctv --type-v", "Data types of the V cache: one, or one per K type.", metavar="TYPE,...", default=default
         ),
     )
 
@@ -104,7 +101,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Plan for a GPU with this much memory, e.g. 24GiB."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Memory to leave free for driver and runtime; 0 for none. Default: printed."""
+    """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
     bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
     """Memory bandwidth for the limits, e.g. 1008GB/s."""
     mmproj: Path | None = None

@@ -11,35 +11,34 @@ import contextlib
 import functools
 import importlib.metadata
 import math
-import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
-
 import msgspec
-from msgspec.structs import replace
+import statistics
+from collections.abc import (Collection, Iterable, Mapping, Sequence)
+from ggbench.decisions.pick.record import (Loss, PublishedLoss)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (StoreError, Unsupported)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.machine.gpus import (list_gpus)
+from ggbench.machine.host import (default_threads, describe_cpu)
+from ggbench.machine.records import (Environment)
+from ggbench.models.published import (PublishedRow, ln_ppl_ratio, load_published)
+from ggbench.models.published.selection import (fold_quant, size_octaves)
+from ggbench.runs.experiment import (MeasuredLoss, experiment_of)
+from ggbench.runs.run import (Run)
+from ggbench.runs.store.database import (Store)
+from ggbench.runs.stored import (listed_run)
+from ggbench.sizing.plan_record import (Budget, PlannedForecast)
+from ggbench.sizing.theory.kv_cache import (kv_cache)
+from ggbench.sizing.theory.limits import (decode_read_ms)
+from ggbench.sizing.theory.offload import (offload)
+from ggbench.sizing.theory.weights import (file_weights)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.speed_estimate import (POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at)
+from ggbench.units import (counted, format_number)
+from msgspec.structs import (replace)
 
-from ggbench.decisions.pick.record import Loss, PublishedLoss
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError, Unsupported
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
-from ggbench.machine.host import default_threads, describe_cpu
-from ggbench.machine.records import Environment
-from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
-from ggbench.models.published.selection import fold_quant, size_octaves
-from ggbench.runs.experiment import MeasuredLoss, experiment_of
-from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
-from ggbench.sizing.plan_record import Budget, PlannedForecast
-from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import decode_read_ms
-from ggbench.sizing.theory.offload import offload
-from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, tok_s_at
-from ggbench.units import counted, format_number
 
 
 def known_speeds(
@@ -62,7 +61,8 @@ def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Bu
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
-    """Return the speed that is expected at position n; None for a bound."""
+    """Return the speed that is expected at position n; None for a bound, and where nothing measured says it."""
+    known = None if known is None or n is None else estimate_at(known, n)
     if known is None or known.basis == "bound" or n is None:
         return None
     tok_s = tok_s_at(known, n)
@@ -126,13 +126,19 @@ def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | No
     found = [] if runs is None else runs.speeds(file)
     with_steps = [each for each in found if each.step_ms]
     with_prefills = [each for each in found if each.prefill_ms]
-    best = min(with_steps, key=lambda each: (each.basis != "measured", not each.is_steady), default=None)
+    with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
     prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
     prefill_ms = prefills.prefill_ms if prefills is not None else ()
-    if best is not None:
-        return SpeedEstimate(best.basis, best.source, best.step_ms, prefill_ms, best.is_steady)
-    bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
-    return None if bound is None else replace(bound, prefill_ms=prefill_ms)
+    known = [
+        SpeedEstimate(each.basis, each.source, each.step_ms, prefill_ms, each.is_steady, each.first, each.reach,
+                      each.has_line)
+        for each in with_steps
+    ]  # fmt: skip
+    if not known or not knows(known[0], POSITIONS[-1]):
+        bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
+        known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+    known.sort(key=lambda each: not each.has_line)
+    return replace(known[0], others=tuple(known[1:])) if known else None
 
 
 def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> SpeedEstimate | None:

@@ -42,6 +42,25 @@
     header.querySelector("button").addEventListener("click", () => sortBy(header));
   }
 
+  // How many columns lie beyond the right edge; most browsers hide the scroll bar until a table is scrolled.
+  function hint(table) {
+    const scroll = table.querySelector(".scroll");
+    const edge = scroll.getBoundingClientRect().right;
+    const headers = [...scroll.querySelectorAll("th")];
+    const hidden = headers.filter((header) => header.getBoundingClientRect().right > edge + 1).length;
+    const line = table.querySelector(".hint");
+    table.classList.toggle("more", hidden > 0);
+    line.hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+    line.textContent = hidden ? `${hidden} more column${hidden === 1 ? "" : "s"}: scroll the table to the right →`
+      : "← scroll the table to the left";
+  }
+
+  for (const table of document.querySelectorAll(".table")) {
+    table.querySelector(".scroll").addEventListener("scroll", () => hint(table), { passive: true });
+    addEventListener("resize", () => hint(table));
+    hint(table);
+  }
+
   function nearest(rows, x) {
     let low = 0;
     let high = rows.length - 1;

@@ -21,7 +21,7 @@ from ggbench.show.columns import column_texts, rows_as_csv, rows_as_markdown
 from ggbench.show.figures import Chart
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.machine import machine_text, reproducing, source_line
-from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.names import model_names, quant_colors, quant_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
 from ggbench.show.text import csv_text, markdown_code, markdown_escaped
 from ggbench.text import in_words, sanitize
@@ -77,7 +77,8 @@ def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
     if not charts:
         raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
     names, source = unambiguous_names(summaries), source_line(summaries)
-    drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, source=source)
+    colors = quant_colors(quant_names([summary.subject for summary in summaries]))
+    drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, colors=colors, source=source)
     form: PictureForm = "svg" if ending.lower() == ".svg" else "png"
     pictures = [vega.as_picture(chart, drawing, form) for chart in charts]
     parts = ["", *(f"-{chart.key}" for chart in charts[1:])]
@@ -104,7 +105,7 @@ def report_markdown(models: Sequence[ReportedModel]) -> str:
     for model in models:
         parts.append(f"## {markdown_escaped(model.title)}")
         if model.comparison is not None:
-            parts += map(markdown_escaped, sentences_of(model.comparison))
+            parts.append("\n".join(f"- {markdown_escaped(each)}" for each in sentences_of(model.comparison)))
         parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
         parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
     return "\n\n".join(parts) + "\n"
@@ -124,10 +125,11 @@ def _run(one: SavedRun, name: str) -> str:
 
 
 _COLUMNS = (
-    "run_id", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "n_ctx",
-    "max_n_ctx", "n_gen", "prefill_ms", "tok_s", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "p99_ms",
-    "ppl", "kld_mean", "same_top", "note",
+    "quant", "bpw", "memory_bytes", "tok_s", "w_tokens_per_ms", "b_ms", "kld_mean", "ppl", "same_top", "max_n_ctx",
+    "n_ctx", "n_gen", "prefill_ms", "p99_ms", "w_ratio", "b_ratio", "b_w16_ms", "file_bytes", "weight_bytes",
+    "kv_bytes", "compute_bytes", "run_id", "source", "note",
 )  # fmt: skip
+"""What a choice depends on comes first: a page shows about ten columns, and further ones by scrolling."""
 
 
 class ReportedModel(msgspec.Struct, frozen=True, dict=True):
@@ -136,6 +138,8 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
     runs: tuple[SavedRun, ...]
     spreads: RunSpreads
     """Differences between loads, which the comparison includes."""
+    colors: tuple[int, ...]
+    """Index of each run's colour: one quant has one through the whole page."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:
@@ -161,11 +165,15 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
 
 def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
     """Group runs by model, in the order of their first runs."""
-    groups: dict[str, list[SavedRun]] = {}
-    for name, one in zip(model_names([one.summary.subject for one in runs]), runs, strict=True):
-        groups.setdefault(name, []).append(one)
+    colors = quant_colors([one.summary.subject.quant for one in runs])
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(model_names([one.summary.subject for one in runs])):
+        groups.setdefault(name, []).append(index)
     spreads = RunSpreads(repeats_among(one.summary.run for one in runs))
-    return tuple(ReportedModel(name, tuple(group), spreads) for name, group in groups.items())
+    return tuple(
+        ReportedModel(name, tuple(runs[index] for index in group), spreads, tuple(colors[index] for index in group))
+        for name, group in groups.items()
+    )
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:

@@ -10,12 +10,12 @@ import html
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
-from ggbench.decisions.compare.show import sentences_of, spread_sentence
+from ggbench.decisions.compare.show import sentences_of, spread_sentence, verdict_of
 from ggbench.formats.report import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.columns import column_of, column_texts
@@ -42,7 +42,11 @@ warranty."""
 def report_html(models: Sequence[ReportedModel]) -> str:
     """Return the page. Raises StoreError for a run of an unknown kind."""
     specs: list[object] = []
-    body = "".join(_model(model, number, specs) for number, model in enumerate(models))
+    body = "".join(
+        f'<section id="model-{number}">{f"<h2>{text(model.title)}</h2>" if len(models) > 1 else ""}'
+        f"{_model(model, specs)}</section>"
+        for number, model in enumerate(models)
+    )
     title = f"{', '.join(model.title for model in models[:3])}{' …' if len(models) > 3 else ''}"
     runs = [one for model in models for one in model.runs]
     contents = "".join(
@@ -82,18 +86,16 @@ def _colors() -> str:
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
-def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
+def _model(model: ReportedModel, specs: list[object]) -> str:
     comparison = model.comparison
     sentences = sentences_of(comparison) if comparison else ()
     return (
-        f'<section id="model-{number}"><h2>{text(model.title)}</h2>'
-        + "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
+        (f'<ul class="answer">{"".join(f"<li>{text(each)}</li>" for each in sentences)}</ul>' if sentences else "")
         + _runs_table(model)
         + "".join(_chart(model, chart, specs) for chart in all_charts(model.runs))
         + ("" if comparison is None else _comparison(comparison))
         + "<h3>Each run</h3>"
         + "".join(map(_details, model.runs, model.names))
-        + "</section>"
     )
 
 
@@ -104,19 +106,17 @@ def _runs_table(model: ReportedModel) -> str:
     rows = []
     for index, (one, cells) in enumerate(zip(model.runs, zip(*texts, strict=True), strict=True)):
         values = [column.value(one.summary) for column in columns]
-        name = f'<a href="#run-{one.run_id}">{_swatch(index)}</a>'
+        color = PAGE.color(model.colors[index])
+        name = f'<a href="#run-{one.run_id}"><span class="run" style="color:{color}">{letter(index)}</span></a>'
         rows.append([(name, index), *((text(cell), value) for cell, value in zip(cells, values, strict=True))])
     return table(headers, rows)
 
 
-def _swatch(index: int) -> str:
-    return f'<span class="run" style="color:{PAGE.color(index)}">{letter(index)}</span>'
-
-
 def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
-    specs.append(as_vega(chart, Drawing(PAGE, model.names, is_interactive=True)))
+    drawing = Drawing(PAGE, model.names, is_interactive=True, colors=model.colors)
+    specs.append(as_vega(chart, drawing))
     figure = chart if isinstance(chart, Figure) else None
-    keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(labels_of(chart, model.names))
+    keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(chart, drawing)
     zoom = (
         '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
         '<button type="button" data-zoom="2" title="zoom out">−</button>'
@@ -137,7 +137,7 @@ def how_to_read(figure: Figure) -> str:
     has_steps = any(curve.error is None for curve in curves)
     has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
     parts = [
-        "Line: the rolling median over 256 positions. Behind it: every single step." if has_steps else "",
+        "Line: the rolling median over 256 positions. Paler behind it: every single step." if has_steps else "",
         "Band: the standard error." if has_errors else "",
         "Dashed: the fit." if any(curve.fit for curve in curves) else "",
         "Dotted: the limit of the memory's bandwidth." if any(curve.limit for curve in curves) else "",
@@ -147,11 +147,11 @@ def how_to_read(figure: Figure) -> str:
     return " ".join(filter(None, parts))
 
 
-def _keys(labels: Mapping[int, str]) -> str:
+def _keys(chart: Chart, drawing: Drawing) -> str:
     buttons = "".join(
         f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
-        f'<i style="background:{PAGE.color(index)}"></i>{text(label)}</button>'
-        for index, label in labels.items()
+        f'<i style="background:{drawing.color(chart, index)}"></i>{text(label)}</button>'
+        for index, label in labels_of(chart, drawing.names).items()
     )
     return f'<div class="keys">{buttons}</div>'
 
@@ -193,7 +193,7 @@ def _comparison(comparison: Comparison) -> str:
             pairs = zip(line.texts, line.better, strict=True)
             cells = [text(f"★ {cell}" if is_better else cell) for cell, is_better in pairs]
             header = text(f"{line.header} {line.unit}".rstrip())
-            rows.append([(cell, None) for cell in (header, *cells, text(line.verdict))])
+            rows.append([(cell, None) for cell in (header, *cells, text(verdict_of(line)))])
     notes = [text(warning) for warning in comparison.warnings]
     differing = [(topic, lines) for topic, lines in comparison.differences.items() if lines]
     notes += ["<br>".join([f"Different {text(topic)}", *map(text, lines)]) for topic, lines in differing]
@@ -237,7 +237,7 @@ def json_script(name: str, value: object) -> str:
 
 
 def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
-    """Return a table that the page sorts by a click on a header.
+    """Return a table that the page sorts by a click on a header, with a hint that is shown while it can be scrolled.
 
     `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
     """
@@ -254,6 +254,6 @@ def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str
             body += f"<td{align}{sorted_by}>{cell}</td>"
         body += "</tr>"
     return (
-        f'<div class="scroll"><table class="sortable {css}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable {css}">'
+        f'<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div><p class="hint" hidden></p></div>'
     )

@@ -8,16 +8,15 @@ because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterable
-from pathlib import Path
-
 import msgspec
+import re
+from collections.abc import (Iterable)
+from ggbench.errors import (UnknownName)
+from ggbench.gguf_file import (gguf_constants)
+from ggbench.gguf_file.ggml_types import (ADDED_TYPES)
+from ggbench.gguf_file.model_file import (ModelFile)
+from pathlib import (Path)
 
-from ggbench.errors import UnknownName
-from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.ggml_types import ADDED_TYPES
-from ggbench.gguf_file.model_file import ModelFile
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
@@ -72,7 +71,10 @@ def ftype_by_name(name: str) -> int:
     quant = canonical_quant(name)
     number = known_quants().get(_SHORT.get(quant, quant))
     if number is None:
-        raise UnknownName("quant", name, known_quants())
+        error = UnknownName("quant", name, known_quants())
+        if "nearest" not in error.hint:
+            error.hint = "a QUANT is named as llama.cpp names it, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
+        raise error
     return number
 
 

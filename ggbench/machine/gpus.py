@@ -198,6 +198,8 @@ def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
 _SIZED = re.compile(r"(?P<name>.+?)[-_ ]*\b(?P<gib>\d+)[-_ ]*gi?b", re.IGNORECASE)
+_MOST_NAMED = 8
+"""Candidates that an error lists."""
 _OPTIONAL_WORDS = {"rtx"}
 """Words that may be left out, as in `4090` and `a6000`; GPUs that differ in more words are ambiguous."""
 
@@ -249,7 +251,9 @@ def find_gpu(text: str) -> KnownGpu:
             f"did you mean {' or '.join(near)}? Otherwise {hint}" if near else hint,
         )
     if len(found) > 1:
-        raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(gpu.id for gpu in found)}")
+        names = [gpu.id for gpu in found][:_MOST_NAMED]
+        more = f" or {len(found) - len(names)} more" if len(found) > len(names) else ""
+        raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(names)}{more}")
     return found[0]
 
 

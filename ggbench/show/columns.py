@@ -145,7 +145,7 @@ def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[
 
     return (
         column(f"{key}_low", f"{name} from", unit, f"Lower {rest}.", end(0), form),
-        column(f"{key}_high", f"{name} to", unit, f"Upper {rest}; unknown is unbounded.", end(1), form),
+        column(f"{key}_high", f"{name} to", unit, f"Upper {rest}; — means unbounded.", end(1), form),
     )
 
 
@@ -171,7 +171,7 @@ _OWN = (
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
-        "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
+        "model", "model", "", "The model as named; for a path, the file name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
     column("quant", "quant", "", "How the weights are quantized.", "subject.quant", sanitize, ESSENTIAL),
@@ -180,7 +180,7 @@ _OWN = (
         "subject.source", sanitize, ESSENTIAL,
     ),
     Column(
-        "file", "path", "", "The GGUF file that was loaded: in tables its name, for programs its path.",
+        "file", "path", "", "The loaded GGUF file: its name in tables, its path in CSV and JSON.",
         lambda s: s.subject.file, lambda s: file_name(s.subject), right_aligned=False,
     ),
     column("file_bytes", "file", "", "Size of the file, over all shards.", "subject.file_bytes", format_bytes, 4),
@@ -194,7 +194,11 @@ _OWN = (
     ),
     column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
     column(
-        "other_bytes", "other", "", "Peak memory that no buffer explains; on a CPU mostly unknown.",
+        "memory_bytes", "memory", "", "Memory of the weights, the KV cache and the compute buffers.",
+        "memory.total_bytes", format_bytes,
+    ),
+    column(
+        "other_bytes", "other", "", "Peak memory not in any known buffer; on a CPU usually unknown.",
         "memory.other_bytes", format_bytes, 8,
     ),
     column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
@@ -203,7 +207,7 @@ _OWN = (
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
     column(
-        "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the far end of the largest context.",
+        "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the end of the largest context.",
         "max_n_ctx_verified", _yes_no,
     ),
     column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
@@ -214,30 +218,30 @@ _OWN = (
     ),
     Column(
         "w_tokens_per_ms", "W", "tokens/ms",
-        "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
+        "Tokens of context that add 1 ms to a token's latency, with the 95 % interval.",
         reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
     ),
     *interval_columns("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
     column(
-        "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
+        "w_ratio", "W%", "", "Measured W as a share of the bandwidth limit.", "decode.w_ratio", format_percent, 2,
     ),
     Column(
-        "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
+        "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
     *interval_columns("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
     column(
-        "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
+        "b_ratio", "B%", "", "Limit of B / measured B: the share of the bandwidth.",
         "decode.b_ratio", format_percent, 2,
     ),
-    column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
-    column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
+    column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B scaled to 16 bits per weight.", "b_w16_ms", format_ms, 3),
+    column("r2", "R²", "", "Share of latency variance explained by the fit.", "fit.r2", format_number),
     column(
         "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
         "fit.robust_w_tokens_per_ms", format_number,
     ),
     Column(
-        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
+        "tok_s", "speed", "tok/s", "Decoded tokens per second, with the 95 % interval; `!` marks an unsteady run.",
         reader("latency.tok_s"), speed_text, priority=1,
     ),
     *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
@@ -247,12 +251,12 @@ _OWN = (
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
     Column(
-        "depth_tok_s", "speed at depth", "tok/s", "Speed with so many tokens in the cache, as -d measures it.",
+        "depth_tok_s", "speed at depth", "tok/s", "Speed at the -d depths.",
         lambda s: depths_text(s) or None, lambda s: depths_text(s) or UNKNOWN, right_aligned=False, priority=1,
     ),
     column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
-    column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
-    column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
+    column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens do not exceed.", "latency.p95_ms", format_ms, 6),
+    column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens do not exceed.", "latency.p99_ms", format_ms, 5),
     column(
         "sample_p50_ms", "sampling", "ms", "Median time of the sampler for one token.",
         "latency.sample_p50_ms", format_ms, 8,
@@ -287,7 +291,7 @@ _OWN = (
         "gpu_use.energy_per_token_mj", format_number,
     ),
     Column(
-        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `none` if they were not.",
+        "gpu_throttle", "throttle reason", "", "Why GPU clocks were reduced; `none` if they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
     column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
@@ -295,8 +299,8 @@ _OWN = (
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    column("note", "note", "", "Why it did not complete, or why not to trust it.", note, sanitize, ESSENTIAL),
-    column("command", "command", "", "The line that measures it again.", "run.head.command", sanitize, 9),
+    column("note", "note", "", "Why the run failed or is not trustworthy.", note, sanitize, ESSENTIAL),
+    column("command", "command", "", "Command that repeats the measurement.", "run.head.command", sanitize, 9),
 )  # fmt: skip
 
 COLUMNS = {each.key: each for each in _OWN}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import re
+import textwrap
+from collections.abc import (Callable, Sequence)
+from ggbench.runs.run import (Result, Settings)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.text import (b_text, tok_s_text, w_text)
+from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, LineFit)
+from ggbench.units import (GIB, MIB, format_bytes, format_count, with_unit)
+from typing import (Any)
 
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.text import b_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
-from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -288,7 +287,7 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
     return (
         BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
-        BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
+        BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
         BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
     )
 

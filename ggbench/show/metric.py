@@ -6,23 +6,22 @@ A bound is no interval: two values that are both below 20 may be any distance ap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Callable, Iterable, Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.runs.experiment import (experiment_of)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (UNKNOWN)
+from ggbench.show.columns import (COLUMNS, Column, reader)
+from ggbench.show.text import (tok_s_text)
+from ggbench.stats.decode_timing import (PrefillSpeed)
+from ggbench.stats.intervals import (Interval)
+from ggbench.stats.speed_estimate import (RunSpeed, interpolated, inverse, is_measured, knows)
+from ggbench.text import (sanitize)
+from ggbench.units import (format_bytes, format_count, format_interval, format_number)
+from msgspec.structs import (replace)
+from typing import (Any, Literal)
 
-from ggbench.engines.endings import Outcome
-from ggbench.runs.experiment import experiment_of
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS, Column, reader
-from ggbench.show.text import tok_s_text
-from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Interval
-from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse
-from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
@@ -261,19 +260,33 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return tokens/s at depths up to what any of these runs reached, and at the next one.
 
-    Figures beyond a run's reach follow from its line and have a tilde. Raises StoreError for an unknown kind.
+    Depths that a decode was asked for are among them. Figures that a run did not measure follow from its line and have
+    a tilde; without a line that says them there is none. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:
         return ()
     reach = max(reaches)
     beyond = next((depth for depth in _DEPTHS if depth >= reach), _DEPTHS[-1])
-    return tuple(_at_depth(depth) for depth in _DEPTHS if depth <= beyond)
+    asked = {each.n_depth for summary in summaries for each in summary.depths}
+    return tuple(_at_depth(depth) for depth in sorted(asked.union(_DEPTHS)) if depth <= beyond)
 
 
 def reach_of(summary: QuantSummary) -> int | None:
     found = _speed_of(summary)
     return None if found is None else found.reach
+
+
+def has_speed_at(summary: QuantSummary, depth: int) -> bool:
+    """Return whether the run measured a speed at this depth, or its line says one."""
+    found = _speed_of(summary)
+    return found is not None and knows(found, depth + 1)
+
+
+def is_extrapolated(summary: QuantSummary, depth: int) -> bool:
+    """Return whether the run has a speed at this depth that it did not measure."""
+    found = _speed_of(summary)
+    return found is not None and has_speed_at(summary, depth) and not is_measured(found, depth + 1)
 
 
 def _speed_of(summary: QuantSummary) -> RunSpeed | None:
@@ -284,18 +297,18 @@ def _speed_of(summary: QuantSummary) -> RunSpeed | None:
 def _at_depth(depth: int) -> Metric:
     def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None]] | None:
         curve = _speed_of(summary)
-        if curve is None:
+        if curve is None or not knows(curve, depth + 1):
             return None
         found = inverse(interpolated(curve.step_ms, depth + 1))
         return found.value, (found.low, found.high if math.isfinite(found.high) else None)
 
     def text(summary: QuantSummary) -> str:
-        found, reach = speed(summary), reach_of(summary)
+        found = speed(summary)
         if found is None:
             return UNKNOWN
         value, (low, high) = found
         shown = f"> {format_number(low)}" if high is None else format_interval(value, low, high)
-        return f"~{shown}" if reach is None or depth >= reach else shown
+        return f"~{shown}" if is_extrapolated(summary, depth) else shown
 
     length = format_count(depth)
     return _speed_metric(f"tok_s_d{depth}", length, f"speed at n_depth {length}", text, speed)

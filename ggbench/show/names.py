@@ -101,9 +101,18 @@ def models_title(subjects: Sequence[Subject]) -> str:
 
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the shortest form that distinguishes all: quant, model or both; repeated ones with the run's number.
+    """Return the names of `short_names`, repeated ones with the run's number. Printable."""
+    names = short_names(summaries)
+    return tuple(
+        name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
+        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
+    )
 
-    The quant alone only if the model is the same, so that no model goes without its name. Printable.
+
+def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """Return the shortest form that distinguishes all files: quant, model or both. Printable.
+
+    The quant alone only if the model is the same, so that no model goes without its name.
     """
     subjects = [summary.subject for summary in summaries]
     models, names = model_names(subjects), quant_names(subjects)
@@ -112,10 +121,13 @@ def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         names = quants
     elif len(set(quants)) == 1 and len(set(models)) > 1:
         names = models
-    return tuple(
-        name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
-        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
-    )
+    return names
+
+
+def quant_colors(names: Sequence[str]) -> tuple[int, ...]:
+    """Return a colour's index for each run: one for each name, or for each run if all have the same."""
+    distinct = list(dict.fromkeys(names))
+    return tuple(map(distinct.index, names)) if len(distinct) > 1 else tuple(range(len(names)))
 
 
 def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:

@@ -46,7 +46,12 @@ _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
 _NAME_CHARACTERS = 48
 """Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
-_FAINT, _ERRORS = 0.22, 0.15
+_STEPS, _ERRORS = 0.45, 0.15
+"""Opacity of single steps and of standard errors behind a line."""
+_STEP_WIDTH = 0.8
+"""Width of the line around single steps: where a bin has one step, its band has no height."""
+_PARTS = 1.0, 0.64, 0.4, 0.24, 0.13
+"""Opacity of the parts of a stack, which all have the run's colour."""
 _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
@@ -84,8 +89,15 @@ class Drawing(msgspec.Struct, frozen=True):
     names: Sequence[str]
     is_interactive: bool
     """Whether the page around it has the legend, title and tooltips."""
+    colors: Sequence[int] = ()
+    """Index of each run's colour, so that runs of one quant share it; empty for a colour per run."""
     source: str = ""
     """Subtitle of a picture: which runs, measured where and with what."""
+
+    def color(self, chart: Chart, index: int) -> str:
+        """Return the colour of a series of a chart: that of its run, or its own if a run has several."""
+        has_own = isinstance(chart, Figure) and chart.curves[index].run is not None
+        return self.look.color(self.colors[index] if self.colors and not has_own else index)
 
 
 def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
@@ -151,7 +163,11 @@ def _curves(figure: Figure, drawing: Drawing) -> Spec:
     y = _quantity("y", figure.y_title, (data.y.low, data.y.high), TICKS[1])
     at: Spec = {"x": x, "y": y, "color": _run_color(figure, drawing)}
     band = at | {"y": y | {"field": "lo"}, "y2": {"field": "hi"}}
-    layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_FAINT if has_steps else _ERRORS, line=False)]
+    if has_steps:
+        band |= {"stroke": at["color"]}
+        layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_STEPS, strokeWidth=_STEP_WIDTH)]
+    else:
+        layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_ERRORS, line=False)]
     for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
         if rows := [row for row in data.lines if row["k"] == kind]:
             layers.append(_layer("line", at, rows, clip=True, strokeDash=dash, strokeWidth=width, strokeCap="round"))
@@ -205,13 +221,16 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
         for part in chart.parts
     ]
     totals: list[Spec] = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
-    scale = {"domain": order, "range": [drawing.look.color(index) for index in range(len(order))]}
-    color = {"field": "p", "type": "nominal", "scale": scale, "title": None,
-             "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
+    ink = drawing.look.ink
+    part = {"field": "p", "type": "ordinal", "sort": order, "title": None,
+            "scale": {"type": "ordinal", "domain": order, "range": _PARTS[: len(order)]},
+            "legend": {"orient": "top", "symbolType": "square", "symbolFillColor": ink, "symbolStrokeColor": ink,
+                       "symbolStrokeWidth": 0.5}}  # fmt: skip
     x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
     run = _run_rows(chart, drawing)
-    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
-    bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
+    at = {"x": x, "y": run.y, "color": _run_color(chart, drawing, has_legend=False), "opacity": part,
+          "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}  # fmt: skip
+    bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, stroke=drawing.look.muted, strokeWidth=0.5)
     end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
     ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
                   color=drawing.look.ink)  # fmt: skip
@@ -271,7 +290,7 @@ def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *
 
 def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
     series = series_of(chart)
-    scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
+    scale = {"domain": list(series), "range": [drawing.color(chart, index) for index in series]}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
               "symbolStrokeWidth": 3, "labelExpr": "labels[datum.value]"}  # fmt: skip
     is_shown = has_legend and not drawing.is_interactive

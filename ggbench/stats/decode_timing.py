@@ -8,12 +8,12 @@ one time, placed at their mean position: a line through such means is the line t
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
-
 import msgspec
+import statistics
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (dataclass, field)
+from typing import (Literal)
+
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class LineFit(msgspec.Struct, frozen=True):
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens until one takes 1 ms longer; None if the slope does not differ from zero."""
+    """Tokens of context that add 1 ms to a token; None if the slope does not differ from zero."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None

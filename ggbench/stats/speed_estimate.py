@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -22,6 +22,31 @@ _FAR = 32768
 
 Known = tuple[tuple[int, Expected], ...]
 """Pairs of position or length and value, ascending."""
+
+
+_WIDEST = 2.0
+"""High over low end of a latency that was not measured, up to which a line's interval says something."""
+
+
+def is_measured(known: SpeedEstimate | RunSpeed, n: int) -> bool:
+    """Return whether position n lies between the first and last that were measured, or forecast."""
+    return known.reach is not None and known.first <= n <= known.reach
+
+
+def knows(known: SpeedEstimate | RunSpeed, n: int) -> bool:
+    """Return whether position n was measured, or the line through what was gives its latency within a factor of 2."""
+    if known.reach is None or is_measured(known, n):
+        return True
+    found = interpolated(known.step_ms, n)
+    return known.has_line and found.high <= _WIDEST * found.low
+
+
+def estimate_at(known: SpeedEstimate, n: int) -> SpeedEstimate | None:
+    """Return which of the known estimates to take at position n: a run that measured there before a longer line."""
+    found = [each for each in (known, *known.others) if knows(each, n)]
+    return min(
+        found, key=lambda each: (each.basis != "measured", not each.is_steady, not is_measured(each, n)), default=None
+    )
 
 
 def step_ms_at(known: SpeedEstimate, n: int) -> Expected:
@@ -50,7 +75,7 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
 
 
 def measured_steps(
-    latencies: Sequence[tuple[int, LatencySummary]], fit: LineFit | None, limit: DecodeLimit | None
+    latencies: Sequence[tuple[int, LatencySummary | DepthSpeed]], fit: LineFit | None, limit: DecodeLimit | None
 ) -> Known:
     """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
 
@@ -67,6 +92,13 @@ def measured_steps(
     found = [(1, _moved(lowest, slope, 1 - first, floor))] if first > 1 else []
     found += levels
     return (*found, (max(_FAR, 2 * last), _moved(highest, slope, max(_FAR, 2 * last) - last, floor)))
+
+
+def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
+    """Return the mean latency at both ends of the window at each depth, for windows without a line through them."""
+    levels = [(each, level) for each in depths if (level := _level(each)) is not None]
+    ends = [(each.n_depth + n, level) for each, level in levels for n in (1, each.n_gen)]
+    return tuple(sorted(ends, key=lambda end: end[0]))
 
 
 def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
@@ -97,7 +129,7 @@ def interpolated(known: Known, n: int) -> Expected:
     return Expected(value, min(low, value), max(high, value))
 
 
-def _level(latency: LatencySummary) -> Expected | None:
+def _level(latency: LatencySummary | DepthSpeed) -> Expected | None:
     """Return the mean latency of a stretch; None if its interval is unknown or has no upper end."""
     if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
         return None
@@ -145,6 +177,14 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
     """Whether the machine was while the steps were measured."""
+    first: int = 1
+    """The first position that was measured, as `reach` is the last."""
+    reach: int | None = None
+    """None for a bound, and for the share of it that other runs reach."""
+    has_line: bool = True
+    """Whether a line through the steps says what lies beyond; else nothing does."""
+    others: tuple[SpeedEstimate, ...] = ()
+    """Less reliable estimates, for positions that this one does not know."""
 
 
 class RunSpeed(msgspec.Struct, frozen=True):
@@ -157,6 +197,10 @@ class RunSpeed(msgspec.Struct, frozen=True):
     reach: int | None = None
     """The last position that was measured, or forecast; None if no step was."""
     is_steady: bool = True
+    first: int = 1
+    """The first that was measured."""
+    has_line: bool = True
+    """Whether a line through the steps says what lies beyond."""
     rates: tuple[float, float] | None = None
     """Bytes/s at which weights and KV cache were read; None if its limit or its line is not known."""
 

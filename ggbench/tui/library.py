@@ -6,36 +6,36 @@ mark, and the legend explains the marks that are in view.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from pathlib import PurePath
-from typing import TYPE_CHECKING, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
-
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.catalog import Catalog
-from ggbench.models.disk import LocalModel
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import speed_text
-from ggbench.show.figures import LatencyLine, fitted_line
-from ggbench.show.glossary import UNSTEADY
-from ggbench.show.plan import longest_text
-from ggbench.show.text import b_text, planned_speed_text, w_text
-from ggbench.sizing.plan_record import PlanRow
-from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.stats.decode_timing import LineFit
-from ggbench.text import sanitize
-from ggbench.tui.model_list import ModelEntry, Section
-from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
+from collections import (Counter)
+from collections.abc import (Collection, Iterable, Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.models.catalog import (Catalog)
+from ggbench.models.disk import (LocalModel)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (FITS, FITS_NOT, UNKNOWN)
+from ggbench.show.columns import (speed_text)
+from ggbench.show.figures import (LatencyLine, fitted_line)
+from ggbench.show.glossary import (UNSTEADY)
+from ggbench.show.metric import (has_speed_at, is_extrapolated)
+from ggbench.show.plan import (longest_text)
+from ggbench.show.text import (b_text, planned_speed_text, w_text)
+from ggbench.sizing.plan_record import (PlanRow)
+from ggbench.sizing.theory.limits import (DECODE_POSITIONS)
+from ggbench.stats.decode_timing import (LineFit)
+from ggbench.text import (sanitize)
+from ggbench.tui.model_list import (ModelEntry, Section)
+from ggbench.tui.tables import (Order, TableColumn, has_words)
+from ggbench.units import (counted, format_bytes, format_count, format_length, format_ms, format_number)
+from msgspec.structs import (replace)
+from pathlib import (PurePath)
+from typing import (TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from ggbench.tui.planner import PlannedQuant
+    from ggbench.tui.planner import (PlannedQuant)
+
 
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
@@ -81,8 +81,14 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def tok_s(self) -> float | None:
         """Speed with the context filled to the planned n_ctx: from the measured W and B, else the bandwidth's bound."""
-        n, line = self.plan.n_ctx, self.line
+        n, line = self.plan.n_ctx, self.speed_line
         return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
+
+    @property
+    def speed_line(self) -> LatencyLine | None:
+        """The measured line; None too if it does not say the speed at the planned n_ctx."""
+        n = self.plan.n_ctx
+        return self.line if n and self.measured and has_speed_at(self.measured, n - 1) else None
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
@@ -113,11 +119,11 @@ def _longest(row: QuantRow) -> str:
 
 
 def _speed(row: QuantRow) -> str:
-    if row.tok_s is None or row.line is None or row.measured is None:
+    if row.tok_s is None or row.speed_line is None or row.measured is None:
         return _bound(_AT_MOST, format_number(row.tok_s))
-    mark, decode = f"{UNSTEADY} " if row.measured.unsteady else "", row.measured.decode
-    is_extrapolated = decode is not None and (row.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
-    return f"{mark}{_EXTRAPOLATED if is_extrapolated else ''}{format_number(row.tok_s)}"
+    mark = f"{UNSTEADY} " if row.measured.unsteady else ""
+    mark += _EXTRAPOLATED if is_extrapolated(row.measured, (row.plan.n_ctx or 1) - 1) else ""
+    return f"{mark}{format_number(row.tok_s)}"
 
 
 def _bound(sign: str, text: str) -> str:

@@ -3,22 +3,20 @@
 import json
 import math
 import os
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
+from ggbench import (paths)
+from ggbench.engines.endings import (Outcome)
+from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
+from ggbench.experiments.quality.record import (QualityResult, QualitySettings, ScoredText, TextSource)
+from ggbench.runs.run import (Run as RunRecord, RunHead)
+from ggbench.runs.store.database import (Store)
+from ggbench.stats.decode_timing import (PrefillSpeed)
+from ggbench.stats.intervals import (Estimate)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.measured import (fill, put_failed, put_run, start)
 
-from ggbench import paths
-from ggbench.engines.endings import Outcome
-from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.runs.run import Run as RunRecord
-from ggbench.runs.run import RunHead
-from ggbench.runs.store.database import Store
-from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Estimate
-from tests.cli.conftest import Run
-from tests.fakes.measured import fill, put_failed, put_run, start
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
@@ -141,7 +139,7 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
     put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
     assert "Same file\nSame configuration\nSame environment" in same.out
-    assert "show no difference in speed, W, B" in " ".join(same.out.split())
+    assert "Result No difference in speed, W, B" in " ".join(same.out.split())
     assert "from up to 5 stored repeats" in " ".join(same.out.split())
     speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
     assert (speed["better"], speed["n_repeats"]) == ([1], 5)
@@ -156,7 +154,7 @@ def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path
     put_decodes(store_file, {"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
     ran = ggbench("compare", "1", "5", "--json").json
     speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
-    assert speed["verdict"] == "b far from its repeats: measure again"
+    assert speed["verdict"] == "measure again: far from its repeats (b)"
     assert (speed["better"], speed["versus"]) == ([], [])
 
 

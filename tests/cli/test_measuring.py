@@ -1,5 +1,6 @@
 """decode, prefill, bench and demo, from their words to tables, documents and exit codes."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,20 @@ def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin:
     assert document["fit"]["n_samples"] == 300
     assert document["position"] == list(range(26, 326))
     assert len(document["step_ns"]) == len(document["sample_ns"]) == 300
+
+
+def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    ran = ggbench("decode", tiny_twin, "-d", "0,1k", "--json", "--quiet")
+    assert [(each["n_depth"], each["n_gen"]) for each in ran.json["depths"]] == [(0, 128), (1024, 128)]
+    assert " -n 128 --n-depth 0,1024 " in ran.json["command"]
+    shown = ggbench("results", "show", "1").out
+    assert ["1,024", "64.8", "1"] in [line.split() for line in shown[shown.index("Speed by depth") :].splitlines()]
+    assert "1,024: 64.8" in ggbench("bench", tiny_twin, "-d", "1024").out
+    ran = ggbench("compare", "1", "2", "--json")
+    assert [each["n_depth"] for each in ran.json["depths"]] == [0, 1024, 4096]
+    assert ran.json["depths"][1]["versus"][0]["letter"] == "b"
+    rows = json.loads(ggbench("export", "1", "--format", "llama-bench-json").out)
+    assert [(row["n_gen"], row["n_depth"]) for row in rows] == [(128, 0), (128, 1024)]
 
 
 def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -2,21 +2,20 @@
 
 import hashlib
 import json
-import shlex
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+import shlex
+from collections.abc import (Iterator)
+from ggbench.engines import (protocol)
+from ggbench.engines.contract import (Request, Score)
+from ggbench.engines.endings import (Ending, Failed)
+from ggbench.experiments.quality.texts import (ARCHIVE, REPO)
+from pathlib import (Path)
+from tests.cli.conftest import (FakeMachine, Run)
+from tests.fakes.engine import (FakeWorker)
+from tests.fakes.hub import (TestHub)
+from tests.fakes.scores import (scores, trained_folder)
+from tests.fakes.wikitext import (TEXT, archive)
 
-from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Score
-from ggbench.engines.endings import Ending, Failed
-from ggbench.experiments.quality.texts import ARCHIVE, REPO
-from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import FakeWorker
-from tests.fakes.hub import TestHub
-from tests.fakes.scores import scores, trained_folder
-from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
     "quant", "type_k", "type_v", "n_ctx", "n_chunks", "n_scored", "ppl", "ppl_error", "base", "kld_mean", "kld_error",
@@ -102,6 +101,8 @@ def test_saved_logits_serve_another_run(
     assert row["kld_mean"] == 0.25
     assert len(machine.workers) == 1
     assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
+    shown = ggbench("results", "show", row["run_id"]).out
+    assert "the logits in" in shown and "same top" in shown
 
 
 def test_wikitext_2_is_downloaded_and_named(

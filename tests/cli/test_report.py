@@ -92,6 +92,27 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
     assert len(specs) == len([value for name, value in page.attributes if name == "data-spec"])
 
 
+def test_what_a_choice_depends_on_comes_first(ggbench: Run, target: Path) -> None:
+    """The other columns may be beyond the edge of a page; verdicts are a list, and a quant has one colour."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Store.open(path) as store:
+        for quant, b_ms in (("q4_k_m", 10.0), ("q8_0", 17.0), ("q4_k_m", 10.0)):
+            put_run(store, start(quant=quant), b_ms, n_gen=1000)
+    assert ggbench("report", "1", "2", "3", "-o", str(target / "x.html")).code == 0
+    text = (target / "x.html").read_text()
+    headers = re.findall(r'<button type="button">(.*?)</button>', text.split("</thead>")[0])
+    assert headers[:7] == ["", "quant", "BPW [bits]", "memory", "speed [tok/s]", "W [tokens/ms]", "B [ms]"]
+    assert headers[-2:] == ["run", "source"]
+    swatches = re.findall(r'<span class="run" style="color:(.*?)">(.)</span>', text)
+    assert swatches == [("var(--run0)", "a"), ("var(--run1)", "b"), ("var(--run0)", "c")]
+    assert set(re.findall(r'<i style="background:(.*?)"></i>(.)', text)) == set(swatches)
+    verdicts = re.findall(r"<li>(.*?)</li>", text.split('<ul class="answer">')[1].split("</ul>")[0])
+    assert verdicts[0] == "q4_k_m is faster than q8_0."
+    assert all(each.endswith(".") for each in verdicts)
+    assert '<p class="hint" hidden></p>' in text
+
+
 def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
     """A model's name ends no script and makes no element, in the page, in its data and in a picture; a table of
     Markdown stays one, and a spreadsheet has no formula.

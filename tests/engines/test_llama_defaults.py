@@ -51,7 +51,7 @@ def test_what_is_passed_is_what_llama_server_passes(
     passed = {name: _value(getattr(params.of_model, name)) for name in MODEL}
     passed |= {name: _value(getattr(params.of_context, name)) for name in CONTEXT}
     assert {name for name, value in table.items() if passed[name] != value} == ALWAYS | differs
-    asked_for = {"n_gpu_layers", "swa_full", "n_seq_max", "n_outputs_max"}
+    asked_for = {"n_gpu_layers", "swa_full", "n_seq_max", "n_outputs_max", "progress_callback"}
     assert (ALWAYS | differs) - asked_for <= set(DIFFERENCES)
 
 

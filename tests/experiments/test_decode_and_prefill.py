@@ -8,6 +8,7 @@ import pytest
 from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
@@ -99,8 +100,9 @@ def test_one_depth_has_a_speed_and_no_line(target: Target) -> None:
 
 
 def test_only_llama_cpp_decodes_at_a_depth(target: Target) -> None:
-    with pytest.raises(UsageError, match="--n-depth needs a GGUF"):
-        Job(DECODE, target, TransformersConfig(), DecodeSettings(8, depths=(1024,)))
+    for other in (TransformersConfig(), EndpointConfig("http://127.0.0.1:8080")):
+        with pytest.raises(UsageError, match="--n-depth needs a GGUF"):
+            Job(DECODE, target, other, DecodeSettings(8, depths=(1024,)))
     assert DecodeSettings.of_options(depths=(0,)).n_gen == 128
     assert DecodeSettings.of_options(depths=(0,), n_gen=10_000).n_gen == DecodeSettings.of_options().n_gen == 10_000
 

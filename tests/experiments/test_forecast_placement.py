@@ -36,7 +36,7 @@ BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}
 KV_NS_PER_BYTE = {"CPU": 0.2, "GPU": 0.02}
 KEPT_NS_PER_BYTE = 0.03
-"""Of a layer on the GPU with tensors in main memory."""
+"""For a layer on the GPU with tensors in main memory."""
 
 
 class _Placed:

@@ -26,7 +26,7 @@ from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
-from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
 from tests.conftest import TINY
@@ -130,6 +130,21 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
     assert expected is not None and not expected.is_steady
     _add(store, file, _decode(file, 0.5))
     assert _one(store, file).is_steady
+
+
+def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Store) -> None:
+    file = _file()
+    at = DecodeResult(4096, 384, depths=(DepthSpeed(4096, 128, 50.0, 3, (49.0, 51.0)),))
+    number = _add(store, file, at, settings=DecodeSettings(128, depths=(4096,)))
+    known = _one(store, file)
+    assert (known.basis, expected_at(known, 1), expected_at(known, 8192)) == ("bound", None, None)
+    found = expected_at(known, 4100)
+    assert found is not None
+    assert (found.tok_s, *found.tok_s_ci95) == pytest.approx((50, 49, 51))
+    assert found.basis == f"run {number}"
+    _add(store, file, _decode(file))
+    lined = _one(store, file)
+    assert [expected_at(lined, n) == found for n in (1, 4100, 4300)] == [False, True, False]
 
 
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:

@@ -32,7 +32,7 @@ from tests.fakes.scores import scores, without_mark
 
 N_CTX = 32
 N_SCORED = 15
-"""Of each chunk: positions 16 to 30."""
+"""Scored tokens of each chunk: positions 16 to 30."""
 
 
 @pytest.fixture

@@ -170,6 +170,13 @@ def test_an_unknown_gpu_is_described_by_its_figures(text: str, near: str) -> Non
     assert (near in caught.value.hint) if near else ("did you mean" not in caught.value.hint)
 
 
+def test_a_vague_name_lists_a_few() -> None:
+    with pytest.raises(UsageError, match="matches") as caught:
+        find_gpu("rtx")
+    assert caught.value.hint.count(",") == 7
+    assert " more" in caught.value.hint
+
+
 @pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])
 def test_an_ambiguous_name_is_an_error(text: str, n: int) -> None:
     with pytest.raises(UsageError, match=f"matches {n} GPUs") as caught:

@@ -51,7 +51,7 @@ def test_a_whole_toolkit_needs_no_words_to_cmake(root: Path, tmp_path: Path) -> 
 
 
 def make_packaged_cublas(site_packages: Path, name: str = "cu13") -> Path:
-    """As pip's nvidia-cublas lays it out: libraries with a version in their names, and no other."""
+    """Make libraries as pip's nvidia-cublas lays them out: with a version in their names, and no other."""
     folder = site_packages / "nvidia" / name
     make_file(folder / "include/cublas_v2.h")
     for library in ("libcublas.so.13", "libcublasLt.so.13", "libnvblas.so.13"):

@@ -11,7 +11,8 @@ from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
-from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, decode_bars, latency_figure, runs_of
+from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, decode_bars, latency_figure, memory_stack, runs_of
+from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
 from tests.fakes.measured import with_decode, with_head, with_run, with_subject
@@ -38,6 +39,27 @@ def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
     assert max(off) <= 1
     assert np.mean(off) < 0.05
     assert {row["k"] for row in data.lines} == {"limit"}
+
+
+def test_every_single_step_is_drawn_even_where_a_bin_has_only_one() -> None:
+    """An area from a step to itself has no height: only its outline can be seen."""
+    short = figure(Curve("q8_0", POSITIONS[:400], STAIRS[:400] + np.arange(400) % 7))
+    assert all(row["lo"] == row["hi"] for row in curve_data(short).bins)
+    band = as_vega(short, Drawing(PAGE, ["q8_0"], is_interactive=True))["marks"][0]["marks"][0]["encode"]["update"]
+    assert (band["stroke"]["field"], band["fill"]["field"]) == ("s", "s")
+    assert band["strokeWidth"]["value"] * band["opacity"]["value"] > 0.3
+
+
+def test_runs_of_a_quant_have_its_colour_in_every_chart(completed: QuantSummary) -> None:
+    quants = ["q8_0", "q4_k_m", "q8_0"]
+    assert quant_colors(quants) == (0, 1, 0)
+    assert quant_colors(quants[::2]) == (0, 1), "repeats of one quant would look the same"
+    drawing = Drawing(PAGE, ["a", "b", "c"], is_interactive=True, colors=quant_colors(quants))
+    curves = figure(*(Curve(name, POSITIONS, STAIRS) for name in "abc"))
+    summaries = [with_subject(completed, quant=quant) for quant in quants]
+    for chart in (curves, *decode_bars(summaries), memory_stack(summaries)):
+        (color,) = (each for each in as_vega(chart, drawing)["scales"] if each["name"] == "color")
+        assert color["range"] == ["var(--run0)", "var(--run1)", "var(--run0)"]
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
-from ggbench.decisions.compare.show import sentence_of
+from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
@@ -17,7 +17,7 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_run
 
@@ -68,11 +68,11 @@ def test_a_bound_is_not_compared() -> None:
     one, two = compare_quants([row(), row(**bounds)]), compare_quants([row(**bounds), row(**bounds)])
     for header, text in (("W", "> 1234"), ("B", "< 20.0")):
         assert line(one, header).texts[1] == text
-        assert line(one, header).verdict == "b only a bound"
-        assert line(two, header).verdict == "a and b only a bound"
+        assert line(one, header).verdict == "only a bound (b)"
+        assert line(two, header).verdict == "only a bound (a and b)"
         assert line(two, f"{header}%").verdict == ""
     assert not any(any(each.better) for each in (*one.lines, *two.lines))
-    assert sentence_of(one) == "m q4_k_m and m q4_k_m show no difference in memory."
+    assert sentence_of(one) == "No difference in memory."
 
 
 def test_of_three_two_may_be_better_together() -> None:
@@ -87,7 +87,7 @@ def test_searches_are_compared_by_what_they_found() -> None:
     proven = compare_quants(searches[:2])
     assert line(proven, "max n_ctx").better == (False, True)
     assert line(proven, "memory").better == (False, False)
-    assert line(proven, "memory").verdict == "a and b searched for the largest n_ctx"
+    assert line(proven, "memory").verdict == "searched for the largest n_ctx (a and b)"
     assert line(compare_quants(searches[1:]), "max n_ctx").better == (False, False)
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
@@ -148,16 +148,17 @@ def test_two_runs_end_in_a_sentence() -> None:
     small = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (
-        "q4_k_m is faster: 1.50 ±0.15 times. q4_k_m takes less memory: 500 B less."
+        "q4_k_m is faster: 120 tok/s against 80.0, 1.50 ±0.15 times."
+        " q4_k_m takes less memory: 500 B against 1000 B, 500 B less."
     )
     faster_b = row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1)))
     assert sentence_of(compare_quants([small, faster_b])) == (
-        "q4_k_m is faster: 1.50 ±0.15 times."
-        " q8_0 is better in B (latency of the first token): 0.80 ±0.08 times; 8.00 ms, not 10.0."
-        " q4_k_m takes less memory: 500 B less."
+        "q4_k_m is faster: 120 tok/s against 80.0, 1.50 ±0.15 times."
+        " q8_0 is better in B: 8.00 ms for the first token against 10.0, 0.80 ±0.08 times."
+        " q4_k_m takes less memory: 500 B against 1000 B, 500 B less."
     )
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    assert sentence_of(compare_quants(same)) == ("q4_k_m and q8_0 show no difference in speed, W, B and memory.")
+    assert sentence_of(compare_quants(same)) == "No difference in speed, W, B and memory."
 
 
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
@@ -166,6 +167,36 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
     assert search.is_empty
     assert sentence_of(search).endswith("have nothing in common that can be compared.")
+
+
+def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:
+    found = tuple(DepthSpeed(n, 128, tok_s, 3, (tok_s - error, tok_s + error)) for n, tok_s, error in speeds)
+    one = row(fit=None, depths=found, latency=None)
+    head = replace(one.run.head, settings=DecodeSettings(128, depths=tuple(n for n, *_ in speeds)))
+    return QuantSummary.of([replace(one.run, head=head)])
+
+
+def test_speed_is_not_said_beyond_what_was_measured_without_a_line_that_says_it() -> None:
+    """The lines through 400 noisy tokens gave 16 and 69 tok/s at 4,096, and no difference between them."""
+    one = row(latency=speed(80.0, 2.0), w=(81.0, (41.0, 5000.0)))
+    other = row(latency=speed(80.0, 2.0), w=(None, (100.0, None)))
+    first, *_, last = compare_quants([one, other]).depths
+    assert (first.header, last.header) == ("0", "4,096")
+    assert first.texts == ("103 ±23", "86 (80–98)")
+    assert (last.texts, last.verdict) == (("—", "—"), "")
+    sure = row(latency=speed(80.0, 2.0))
+    assert compare_quants([one, sure]).depths[-1].texts == ("—", "~31.9 ±0.7")
+
+
+def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
+    one, other = at_depths((0, 80.0, 1.0), (2048, 40.0, 0.5)), at_depths((0, 80.0, 1.0), (2048, 20.0, 0.5))
+    lines = compare_quants([one, other]).depths
+    assert [(line.header, line.texts) for line in lines] == [
+        ("0", ("80.0 ±1.0", "80.0 ±1.0")), ("2,048", ("40.0 ±0.5", "20.0 ±0.5")), ("4,096", ("—", "—")),
+    ]  # fmt: skip
+    assert lines[1].verdict.startswith("a is better: 2.0")
+    alone = compare_quants([at_depths((2048, 40.0, 0.5)), row(latency=speed(80.0, 2.0))]).depths
+    assert [line.texts[0] for line in alone] == ["—", "40.0 ±0.5", "—"]
 
 
 def test_prompts_of_one_length_are_compared() -> None:
@@ -182,7 +213,7 @@ def test_prompts_of_one_length_are_compared() -> None:
     assert line(compared, "prefill 512").verdict == "b is 20 % higher; no interval"
     assert line(compared, "prefill 25").verdict == "b is better: 2.00 ±0.20 times"
     assert line(compared, "prefill 25").texts == ("50.0 ±1.0", "100.0 ±2.0")
-    assert "is better in prefill 25: 2.00 ±0.20 times" in sentence_of(compared)
+    assert "is better in prefill 25: 100 tok/s against 50.0, 2.00 ±0.20 times" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
 
@@ -199,7 +230,35 @@ def test_three_runs_end_in_a_sentence() -> None:
         for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
     ]
     assert sentence_of(compare_quants(runs)) == (
-        "q2_k is fastest: 1.20 ±0.11 times q4_0."
+        "q2_k is fastest: 120 tok/s against 100 for q4_0, 1.20 ±0.11 times."
         " q2_k and q4_0 are equally good in W (growth of latency with context); q8_0 is worse."
-        " q4_0 takes the least memory: 1 B less than q8_0."
+        " q4_0 takes the least memory: 7 B against 8 B for q8_0, 1 B less."
     )
+
+
+def test_runs_of_a_quant_are_named_once_and_without_numbers_where_all_are_on_one_side() -> None:
+    def decode(run_id: int, quant: str, tok_s: float) -> QuantSummary:
+        return row(run_id=run_id, quant=quant, latency=speed(tok_s, 1.0))
+
+    runs = [decode(1, "q4_0", 100.0), decode(2, "q8_0", 60.0), decode(3, "q4_0", 101.0), decode(4, "q2_k", 150.0)]
+    assert sentence_of(compare_quants(runs[:3])) == "q4_0 is faster than q8_0."
+    assert sentence_of(compare_quants(runs)) == "q2_k is fastest: 150 tok/s against 101 for q4_0, 1.49 ±0.14 times."
+    slower = decode(5, "q4_0", 50.0)
+    assert sentence_of(compare_quants([runs[0], slower])).startswith(
+        "m q4_0 (run 1) is faster: 100 tok/s against 50.0, "
+    )
+
+
+def test_a_path_is_no_difference_where_the_quant_says_it() -> None:
+    quants = [row(file="/m/q4.gguf"), row(quant="q8_0", file="/m/q8.gguf", header_sha256="cd" * 32)]
+    assert not [line for line in compare_quants(quants).differences["file"] if line.startswith(("path", "header"))]
+    same = [row(file="/m/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
+    assert [line.split(":")[0] for line in compare_quants(same).differences["file"]] == ["path", "header SHA-256"]
+
+
+def test_verdicts_that_no_sentence_states_are_grouped() -> None:
+    bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
+    compared = compare_quants([row(**bounds), row(**bounds, n_ctx=1024)])
+    assert unstated_verdicts(compared) == [
+        "speed: the same", "W and B: only a bound (a and b)", "memory: different n_ctx"
+    ]  # fmt: skip

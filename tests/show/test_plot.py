@@ -191,9 +191,7 @@ def test_spikes_do_not_move_the_typical_latency() -> None:
 
 
 def test_repetitions_count_together_in_any_order() -> None:
-    """Of three repetitions, one being slow throughout, the typical one shows; a place between positions has its
-    neighbour's.
-    """
+    """The typical one of three repetitions shows, one being slow; a place between positions has its neighbour's."""
     x = np.concatenate([PLACES[:512]] * 3)
     y = np.concatenate([np.full(512, 10.0), np.full(512, 30.0), np.full(512, 11.0)])
     assert rolling_median(x, y, [100.4, 256.0]) == pytest.approx([11, 11])

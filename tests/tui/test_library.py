@@ -12,6 +12,7 @@ from textual.widgets import Input
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
@@ -145,7 +146,8 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
         put_run(store, msgspec.structs.replace(start("twin:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
-        put_run(store, start("twin:small-0.6b", "q4_k_m"), n_gen=9000)
+        long = msgspec.structs.replace(start("twin:small-0.6b", "q4_k_m"), settings=DecodeSettings(9000))
+        put_run(store, long, n_gen=9000)
         head = msgspec.structs.replace(start("twin:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
         head = msgspec.structs.replace(head, settings=MaxctxSettings())
         found = MaxctxResult(max_n_ctx=24_576, verified_by_decode=True)

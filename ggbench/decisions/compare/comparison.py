@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Mapping, Sequence)
+from ggbench.decisions.compare.differences import (caveats, differences_of, letters)
+from ggbench.decisions.compare.estimates import (Column, Estimated, RunSpreads, Versus, estimates, versus)
+from ggbench.errors import (UsageError)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (UNKNOWN, letter)
+from ggbench.show.metric import (Concern, Metric, NO_INTERVAL, depth_metrics, vary)
+from ggbench.show.names import (short_names, unambiguous_names)
+from ggbench.show.presenter import (metrics_of)
+from ggbench.stats.intervals import (Interval)
+from ggbench.stats.samples import (LoadSpread)
+from ggbench.text import (in_words)
+from ggbench.units import (counted, format_number, format_signed_percent)
+from msgspec.structs import (replace)
+from typing import (Literal, NamedTuple, TypeAlias)
 
-from ggbench.decisions.compare.differences import caveats, differences_of, letters
-from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
-from ggbench.errors import UsageError
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN, letter
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
-from ggbench.show.names import unambiguous_names
-from ggbench.show.presenter import metrics_of
-from ggbench.stats.intervals import Interval
-from ggbench.stats.samples import LoadSpread
-from ggbench.text import in_words
-from ggbench.units import counted, format_number, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
 
@@ -44,17 +43,12 @@ class Better(msgspec.Struct, frozen=True):
     """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
     is_exact: bool
 
-    def gain_over(self, name: str) -> str:
-        """Return `: 1.32 ±0.04 times c`, `: 48.9 MiB less than c`; the name is left out if there are only two."""
-        if not self.gain or self.n_compared == 2:
-            return f": {self.gain}" if self.gain else ""
-        return f": {self.gain} {'than ' if self.is_exact else ''}{name}"
-
     @property
     def text(self) -> str:
-        """`b is best: 1.32 ±0.04 times c`."""
-        word = "better" if self.n_compared == 2 else "best"
-        return f"{letter(self.run)} is {word}{self.gain_over(letter(self.over))}"
+        """`b is best: 1.32 ±0.04 times c`, `b is better: 48.9 MiB less`."""
+        is_pair = self.n_compared == 2
+        over = "" if is_pair else f"{' than' if self.is_exact else ''} {letter(self.over)}"
+        return f"{letter(self.run)} is {'better' if is_pair else 'best'}{f': {self.gain}{over}' if self.gain else ''}"
 
 
 class Tied(msgspec.Struct, frozen=True):
@@ -99,8 +93,8 @@ class NotCompared(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`b only a bound`, `different lengths`."""
-        return f"{letters(self.runs)} {self.reason}" if self.runs else self.reason
+        """`only a bound (a and b)`, `different lengths`."""
+        return f"{self.reason} ({letters(self.runs)})" if self.runs else self.reason
 
 
 Reason: TypeAlias = Better | Tied | Ahead | NotCompared
@@ -141,13 +135,15 @@ class Comparison(msgspec.Struct, frozen=True):
 
     names: tuple[str, ...]
     """The shortest that distinguish all of them. Printable."""
+    short_names: tuple[str, ...]
+    """The names without the run's number, which runs of one quant share. Printable."""
     run_ids: tuple[int | None, ...]
     """The first run of each column; None if it is not stored."""
     lines: tuple[ComparedLine, ...]
     depths: tuple[ComparedLine, ...]
     """Speed by tokens in the cache; empty if no run shows it."""
     differences: Mapping[str, tuple[str, ...]]
-    """By topic, a line for each property that differs."""
+    """Lines by topic, one for each property that differs."""
     warnings: tuple[str, ...]
     """Reasons not to trust or compare a number."""
     unsteady: tuple[int, ...]
@@ -179,6 +175,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     lines = [_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries)]
     return Comparison(
         names=unambiguous_names(summaries),
+        short_names=short_names(summaries),
         run_ids=tuple(summary.run.run_id for summary in summaries),
         lines=tuple(lines),
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),

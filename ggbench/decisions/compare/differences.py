@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from itertools import combinations
-from typing import Any
-
 import msgspec
+from collections.abc import (Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.machine.records import (Environment)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (letter)
+from ggbench.show.metric import (Property, vary)
+from ggbench.show.names import (model_name)
+from ggbench.show.presenter import (own_caveats, own_differences)
+from ggbench.text import (in_words, sanitize)
+from ggbench.units import (format_bandwidth, format_bytes, format_count, format_number)
+from itertools import (combinations)
+from typing import (Any)
 
-from ggbench.engines.endings import Outcome
-from ggbench.machine.records import Environment
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import letter
-from ggbench.show.metric import Property, vary
-from ggbench.show.names import model_name
-from ggbench.show.presenter import own_caveats, own_differences
-from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
 def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ...]]:
@@ -32,11 +31,20 @@ def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ..
         *_settings(summaries),
     )
     return {
-        "file": _differing(_FILE, summaries),
+        "file": _files(summaries),
         **{topic: _differing(properties, summaries) for topic, properties in own.items()},
         "configuration": configuration,
         "environment": _environment(summaries),
     }
+
+
+def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """Return how the files differ; a path or header that differs wherever the quant does says nothing new."""
+    subjects = [summary.subject for summary in summaries]
+    quants = {subject.quant for subject in subjects}
+    is_told = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
+    told = {"path", "header SHA-256"} if is_told else set()
+    return _differing([each for each in _FILE if each.name not in told], summaries)
 
 
 def letters(indices: Sequence[int]) -> str:
@@ -91,7 +99,7 @@ _FILE = (
     Property("path", "subject.file"),
     Property("size", "subject.file_bytes", format_bytes),
     Property("BPW", "subject.bpw", lambda bpw: format_number(bpw) if bpw else ""),
-    Property("header", "subject.header_sha256", lambda header: header[:12]),
+    Property("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
 )
 
 _CONFIGURATION = (

@@ -12,7 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
-from ggbench.decisions.compare.show import sentence_of, spread_sentence, versus_sentences
+from ggbench.decisions.compare.show import (
+    sentences_of,
+    spread_sentence,
+    unstated_verdicts,
+    verdict_of,
+    versus_sentences,
+)
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.tables import GAP, add_column, new_table
 
@@ -24,7 +30,7 @@ _VERDICT_WIDTH = 24
 class ComparisonReport:
     """Warnings and differences, then tables whose better value has a star, then the answer in words.
 
-    Numbers are never cut: if the width does not hold all runs, verdicts go below the table; then it is divided.
+    Numbers are never cut: if the width does not hold all runs, the table is divided, and verdicts go below.
     """
 
     def __init__(self, comparison: Comparison, *, answer_first: bool = False) -> None:
@@ -33,19 +39,19 @@ class ComparisonReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         comparison = self._comparison
-        answer = Text(sentence_of(comparison), style="bold")
+        answer: tuple[Text | Padding, ...] = (Text("Result", "bold"), *map(_indented, sentences_of(comparison)))
         for index, name in enumerate(comparison.names):
             yield Text(f"{letter(index)} ", style="bold") + Text(name)
         yield Text()
         if self._answer_first:
-            yield from (answer, Text())
+            yield from (*answer, Text())
         yield from _notes(comparison)
         yield Text()
         yield from _tables(comparison, options.max_width)
         yield from _depths(comparison, options.max_width)
         yield from (Text(line, "dim") for line in (*versus_sentences(comparison), spread_sentence(comparison)) if line)
         if not self._answer_first:
-            yield from (Text(), answer)
+            yield from (Text(), *answer)
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
@@ -60,8 +66,8 @@ def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
         return
     for part in _parts(widths, room):
         yield from (_table(comparison, part, has_verdicts=False), Text())
-    verdicts = [f"{line.header}: {line.verdict}" for line in comparison.lines if line.verdict]
-    yield from map(Text, (*verdicts, ""))
+    if verdicts := unstated_verdicts(comparison):
+        yield from map(Text, (*verdicts, ""))
 
 
 def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
@@ -83,7 +89,7 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
             table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
-        yield Text("~ beyond what the run measured, by its line", "dim")
+        yield Text("~ not measured at this depth: from the run's line", "dim")
     yield Text()
 
 
@@ -104,7 +110,7 @@ def _table(comparison: Comparison, runs: Sequence[int], *, has_verdicts: bool) -
     if has_verdicts:
         add_column(table, "", "wrap")
     for line, header in zip(comparison.lines, _headers(comparison), strict=True):
-        verdict = [Text(line.verdict)] if has_verdicts else []
+        verdict = [Text(verdict_of(line))] if has_verdicts else []
         table.add_row(header, *(_cell(line, index) for index in runs), *verdict)
     return table
 
@@ -127,4 +133,8 @@ def _notes(comparison: Comparison) -> Iterator[Text | Padding]:
         yield Text(f"! {warning}")
     for topic, lines in comparison.differences.items():
         yield Text(f"{'Different' if lines else 'Same'} {topic}", "bold")
-        yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines)
+        yield from map(_indented, lines)
+
+
+def _indented(line: str) -> Padding:
+    return Padding(Text(line), (0, 0, 0, 2), expand=False)

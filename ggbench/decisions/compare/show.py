@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import (Sequence)
+from ggbench.decisions.compare.comparison import (Ahead, Better, ComparedLine, Comparison, LimitCheck, NO_DIFFERENCE, Tied)
+from ggbench.decisions.compare.estimates import (Versus)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (letter)
+from ggbench.show.document import (Document, Shape, field, many, of, sometimes)
+from ggbench.show.metric import (is_extrapolated)
+from ggbench.show.published import (AGAINST)
+from ggbench.show.run_documents import (ENDS, NUMBER, QUANT)
+from ggbench.text import (in_words)
+from ggbench.units import (counted, format_number, with_unit)
 
-from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, LimitCheck, Tied
-from ggbench.decisions.compare.estimates import Versus
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import letter
-from ggbench.show.document import Document, Shape, field, many, of, sometimes
-from ggbench.show.metric import reach_of
-from ggbench.show.published import AGAINST
-from ggbench.show.run_documents import ENDS, NUMBER, QUANT
-from ggbench.text import in_words
-from ggbench.units import counted, format_number
 
 _MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
 _WORDS = {
@@ -29,51 +29,87 @@ def sentence_of(comparison: Comparison) -> str:
 
 
 def sentences_of(comparison: Comparison) -> list[str]:
-    """Return a sentence for each quantity that differs, with the runs' names; one sentence if none does. Printable.
+    """Return a short sentence for each quantity that differs; one sentence if none does. Printable.
 
-    `q4_0 is faster: 1.32 ±0.04 times.`, `q4_0 takes less memory: 48.9 MiB less.`
+    `q4_0 is faster: 63.3 tok/s against 48.0, 1.32 ±0.04 times.`
     """
     names = comparison.names
     if comparison.is_empty:
         return [f"{in_words(names)} have nothing in common that can be compared."]
     lines = comparison.stated
-    sentences = [said for line in lines if (said := _difference(names, line))]
+    sentences = [said for line in lines if (said := _difference(comparison, line))]
     if not sentences:
         tied = [line.topic for line in lines if any(isinstance(each, Tied) for each in line.reasons)]
         sentences = [
-            f"{in_words(names)} show {NO_DIFFERENCE} in {in_words(tied)}"
+            f"{NO_DIFFERENCE.capitalize()} in {in_words(tied)}"
             if tied
             else f"{in_words(names)} cannot be compared in {in_words([line.topic for line in lines if line.reasons])}"
         ]
-    if unsteady := [names[index] for index in comparison.unsteady]:
+    if comparison.unsteady:
+        unsteady = _named(comparison, comparison.unsteady, range(len(names)))
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
     return [f"{sentence}." for sentence in sentences]
 
 
-def _difference(names: Sequence[str], line: ComparedLine) -> str:
+def verdict_of(line: ComparedLine) -> str:
+    """Return the verdict; empty for a metric that follows from another one, whose stars say enough."""
+    return line.verdict if line.topic or any(isinstance(each, Ahead) for each in line.reasons) else ""
+
+
+def unstated_verdicts(comparison: Comparison) -> list[str]:
+    """Return the verdicts that no sentence states: `W and B: only a bound (a and b)`. Printable."""
+    found: dict[str, list[str]] = {}
+    for line in comparison.lines:
+        if line.topic and line.verdict and not _difference(comparison, line):
+            found.setdefault(line.verdict, []).append(line.topic)
+    return [f"{in_words(topics)}: {verdict}" for verdict, topics in found.items()]
+
+
+def _named(comparison: Comparison, runs: Sequence[int], among: Sequence[int]) -> list[str]:
+    """Return the names of runs, a quant's only once and without numbers if no other run among these has it."""
+    short = comparison.short_names
+    others = {short[index] for index in among if index not in runs}
+    return list(dict.fromkeys((comparison.names if short[index] in others else short)[index] for index in runs))
+
+
+def _difference(comparison: Comparison, line: ComparedLine) -> str:
     """Return which run is better, or which runs are better than others; empty if none is."""
-    what = f"{line.topic}{_MEANING.get(line.key, '')}"
+    topic, what = line.topic, f"{line.topic}{_MEANING.get(line.key, '')}"
     better, best, tied, worse = _WORDS.get(
-        line.topic, (f"is better in {what}", f"is best in {what}", f"are equally good in {what}", "worse")
+        topic, (f"is better in {topic}", f"is best in {topic}", f"are equally good in {what}", "worse")
     )
     for reason in line.reasons:
         if isinstance(reason, Better):
-            gain, verb = reason.gain_over(names[reason.over]), better if reason.n_compared == 2 else best
-            plain = _latency(line.key, line.values[reason.run], line.values[reason.over])
-            return f"{names[reason.run]} {verb}{gain}{plain}"
+            behind = [index for index in line.compared if index != reason.run]
+            (name,), others = (_named(comparison, runs, line.compared) for runs in ([reason.run], behind))
+            said = f"{name} {better if len(others) == 1 else best}: {_figures(line, reason)}"
+            said += "" if len(others) == 1 else f" for {_name_in(others, comparison, reason.over)}"
+            return f"{said}, {reason.gain}" if reason.gain else said
         if isinstance(reason, Tied) and reason.behind:
-            first, others = ([names[index] for index in runs] for runs in (reason.runs, reason.behind))
+            first, others = (_named(comparison, runs, line.compared) for runs in (reason.runs, reason.behind))
+            if len(first) == 1:
+                return f"{first[0]} {better} than {in_words(others)}"
             return f"{in_words(first)} {tied}; {in_words(others)} {'is' if len(others) == 1 else 'are'} {worse}"
     return ""
 
 
-def _latency(key: str, mine: float | None, other: float | None) -> str:
-    """Return W and B as latencies: `; 2.10 ms more for every 1,000 tokens, not 3.08`; empty for other metrics."""
-    if not mine or not other or key not in _MEANING:
-        return ""
-    if key == "b_ms":
-        return f"; {format_number(mine)} ms, not {format_number(other)}"
-    return f"; {format_number(1000 / mine)} ms more for every 1,000 tokens, not {format_number(1000 / other)}"
+def _name_in(names: Sequence[str], comparison: Comparison, run: int) -> str:
+    return next(name for name in (comparison.names[run], comparison.short_names[run]) if name in names)
+
+
+def _figures(line: ComparedLine, better: Better) -> str:
+    """Return both values, W and B as latencies: `8.00 ms for the first token against 10.0`."""
+    mine, other = line.values[better.run], line.values[better.over]
+    if better.is_exact or not mine or not other:
+        return f"{with_unit(line.texts[better.run], line.unit).rstrip()} against {line.texts[better.over]}"
+    if line.key == "w_tokens_per_ms":
+        mine, other = 1000 / mine, 1000 / other
+    digits = next((n for n in range(3, 6) if format_number(mine, n) != format_number(other, n)), 6)
+    value, against = format_number(mine, digits), format_number(other, digits)
+    if line.key == "w_tokens_per_ms":
+        return f"latency grows by {value} ms per 1,000 tokens of context against {against}"
+    unit = "ms for the first token" if line.key == "b_ms" else line.unit
+    return f"{with_unit(value, unit).rstrip()} against {against}"
 
 
 def spread_sentence(comparison: Comparison) -> str:
@@ -89,8 +125,8 @@ def spread_sentence(comparison: Comparison) -> str:
                 assumed = max(assumed, spread.sigma)
     texts = [f"{format_number(sigma * 100, 2)} % in {topic}" for topic, sigma in learned.items()]
     if texts:
-        repeats = counted(n_repeats, "stored repeat")
-        return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from up to {repeats})."
+        repeats = f"{'up to ' if n_repeats > 1 else ''}{counted(n_repeats, 'stored repeat')}"
+        return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from {repeats})."
     percent = format_number(assumed * 100, 2)
     return f"Repeats of a run are assumed to differ by {percent} %, since none is stored." if assumed else ""
 
@@ -145,7 +181,7 @@ _DEPTH = Shape(
     "One depth.",
     field("n_depth", int, "Tokens that are in the cache already."),
     of(ComparedLine, "texts"),
-    field("extrapolated", list[str], "Letters of the runs that did not measure as far as this."),
+    field("extrapolated", list[str], "Letters of the runs whose line says this speed, which they did not measure."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -227,6 +263,6 @@ def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
 
 
 def _of_depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
-    n_depth, reaches = int(line.key.removeprefix("tok_s_d")), map(reach_of, summaries)
-    beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and n_depth >= reach]
+    n_depth = int(line.key.removeprefix("tok_s_d"))
+    beyond = [letter(index) for index, summary in enumerate(summaries) if is_extrapolated(summary, n_depth)]
     return _of_line(line, comparison) | {"n_depth": n_depth, "extrapolated": beyond}

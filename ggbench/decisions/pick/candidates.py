@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from collections.abc import (Callable, Collection, Iterable, Sequence)
+from ggbench.decisions.known import (MeasuredLosses, ThisMachine, UNQUANTIZED, known_speeds, measured_losses, runs_here, typical_loss)
+from ggbench.decisions.pick.needs import (ChatTurn, Needs)
+from ggbench.decisions.pick.recommend import (recommend)
+from ggbench.decisions.pick.record import (Candidate, Loss, Pick, TurnSpeed)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (BadFile, GgbenchError, UnknownName)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.quants import (name_without_quant)
+from ggbench.hub.access import (HubAccess)
+from ggbench.machine.readings import (programs_that_hold_memory)
+from ggbench.models.added_places import (added_models)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.models.disk import (LocalModel, find_local_models)
+from ggbench.models.reference import (ModelRef)
+from ggbench.models.targets import (Target, resolve_headers)
+from ggbench.runs.run import (LargestContext)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.dry_allocator import (DryAllocator)
+from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
+from ggbench.sizing.plan_record import (Budget, Change, KvCacheTypes, PlanRow)
+from ggbench.sizing.what_helps import (with_programs)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.samples import (least_squares_above_zero)
+from ggbench.stats.speed_estimate import (SpeedEstimate, estimate_at, step_ms_at)
+from ggbench.units import (KV_CELLS)
+from msgspec.structs import (replace)
 
-from ggbench.decisions.known import (
-    UNQUANTIZED,
-    MeasuredLosses,
-    ThisMachine,
-    known_speeds,
-    measured_losses,
-    runs_here,
-    typical_loss,
-)
-from ggbench.decisions.pick.needs import ChatTurn, Needs
-from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, UnknownName
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.quants import name_without_quant
-from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import programs_that_hold_memory
-from ggbench.models.added_places import added_models
-from ggbench.models.catalog import load_catalog
-from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import ModelRef
-from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.run import LargestContext
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
-from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import least_squares_above_zero
-from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
-from ggbench.units import KV_CELLS
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Types of both K and V that are tried for each quant."""
@@ -168,7 +159,7 @@ class _Finder:
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else turn_speed(known, needs.workload, n_ctx),
+            speed=None if known is None else _known_turn(known, needs.workload, n_ctx),
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params),
             cache_loss=_F16_LOSS if UNQUANTIZED.issuperset(types) else losses.of_cache(header, types),
             joint_loss=losses.of_both(header, types),
@@ -241,12 +232,19 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
     )
 
 
+def _known_turn(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
+    """Return how fast the turn is by the estimate that knows the end of its answer; None if none does."""
+    found = estimate_at(known, workload.depth_in(n_ctx) + workload.n_turn)
+    return None if found is None else turn_speed(found, workload, n_ctx)
+
+
 def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
     """Return the longest context up to `n_ctx`, a multiple of 256, whose answer is as fast as `tok_s`; 0 for none."""
     fast, slow = 0, n_ctx // KV_CELLS + 1
     while slow - fast > 1:
         middle = (fast + slow) // 2
-        if turn_speed(known, workload, middle * KV_CELLS).tok_s.value >= tok_s:
+        speed = _known_turn(known, workload, middle * KV_CELLS)
+        if speed is not None and speed.tok_s.value >= tok_s:
             fast = middle
         else:
             slow = middle

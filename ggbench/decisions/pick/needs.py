@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Literal
-
 import msgspec
+import re
+from ggbench.engines.llama.config import (LARGEST_N_CTX, whole_steps)
+from ggbench.errors import (UsageError)
+from ggbench.units import (format_count, format_number, parse_tokens)
+from typing import (Literal)
 
-from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
-from ggbench.errors import UsageError
-from ggbench.units import format_count, format_number, parse_tokens
 
 Preference = Literal["quality", "speed", "context"]
 
 RULES = (
-    "Rejected: fails a requirement, or another candidate is at least as good in everything (loss, speed, context) and"
-    " clearly better in one, with intervals that do not overlap. Candidates that certainly meet the requirements come"
-    " before those that may.",
-    "A loss of up to --max-loss or 0.05 nats comes before an unknown loss, and that before a larger one; among unknown"
-    " losses the larger cache comes first.",
-    "Then --prefer decides. quality: the least loss, or the most bits per weight if losses are unknown; the fastest of"
-    " those not clearly worse. speed: the fastest; the least loss of those not clearly slower. context: the longest."
-    " Then the faster, the longer context, the smaller file. A bound on speed comes after a known speed.",
-    "Quality does not compare between models: --prefer quality takes the one with the most parameters, by habit.",
+    "Reject a candidate that fails a requirement, or if another is at least as good in loss, speed and context and"
+    " clearly better in one (intervals do not overlap).",
+    "Candidates sure to meet the requirements come before possible ones.",
+    "A loss up to --max-loss (default 0.05 nats) comes before an unknown loss, and that before a larger one; among"
+    " unknown losses, the cache with more bits comes first.",
+    "--prefer decides. quality: lowest loss (most bits per weight if unknown), then the fastest of those not clearly"
+    " worse. speed: fastest, then the lowest loss of those not clearly slower. context: longest.",
+    "Ties: a known speed before a bound, then the faster, the longer context, the smaller file.",
+    "Quality is not comparable across models, so --prefer quality takes the one with the most parameters.",
 )
 """How a recommendation is made, in this order; `ggbench.decisions.pick.recommend` follows them."""
 

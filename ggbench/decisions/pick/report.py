@@ -73,6 +73,8 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
     n_met = sum(each.meets is True for each in pick.checked)
     n_open = sum(each.meets is None for each in pick.checked)
+    counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}
+    met = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "meet the needs")
     return [
         ("workload", workload_text(needs)),
         ("needs", needs_text(needs)),
@@ -80,17 +82,19 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         (
             "candidates",
-            f"{len(pick.checked)}: {n_met} meet the needs, {n_open} may, "
-            f"{len(pick.checked) - n_met - n_open} do not; {len(pick.front)} are not dominated",
+            f"{len(pick.checked)}: {met}; {len(pick.front)} are not dominated",
         ),
     ]
+
+
+_BASES = {"bound": "bandwidth", "measured": "a run", "forecast": "a forecast"}
 
 
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     candidates = [checked.candidate for _, checked in shown]
     rows = [each.row for each in candidates]
     models = [names("model", model_names([each.subject for each in rows]))] if pick.n_models > 1 else []
-    speeds = (each.speed.basis if each.speed else UNKNOWN for each in candidates)
+    speeds = (_BASES.get(each.speed.basis, each.speed.basis) if each.speed else UNKNOWN for each in candidates)
     cells = [
         names("", (label for label, _ in shown)),
         *models,
@@ -98,7 +102,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
         left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
         right("loss", map(loss_text, candidates), "nats", stays=True),
         right("answer", map(tok_s_text, candidates), "tok/s", stays=True),
-        left("speed is", speeds, priority=4),
+        left("speed from", speeds, priority=4),
         right("turn", map(turn_text, candidates), "s", 1),
         right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
         right("left", map(_left_text, rows), "", 2),

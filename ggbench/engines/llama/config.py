@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
-
 import msgspec
-from msgspec.structs import replace
+import re
+from collections.abc import (Mapping)
+from ggbench.engines.contract import (EngineConfig, ON_OFF, Request, Stage, check_given)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE, TOKENS, joined)
+from ggbench.units import (KV_CELLS, format_number)
+from msgspec.structs import (replace)
+from typing import (Annotated, ClassVar, Literal, Self)
 
-from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
-from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -140,7 +139,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
+    """Context length, e.g. 16k or 16,384. Default: what the run needs.
 
     None lets the experiment take just enough for its run.
     """
@@ -160,7 +159,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     Negative means all.
     """
     main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
-    """Use only the GPU with this index. Default: all GPUs.
+    """Use only this GPU; implies -sm none. Default: all GPUs.
 
     None spreads the model over all, as llama.cpp does.
     """
@@ -184,7 +183,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
     """Keep the expert weights of the first N layers in main memory."""
     override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
-    """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
+    """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
     threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
     """CPU threads for decoding. Default: one per physical core."""
     threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None

@@ -7,8 +7,9 @@ Its defaults are ggbench's, since they are what people run; those of the C API d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import (Mapping)
+from typing import (Any, TypeAlias)
+
 
 Value: TypeAlias = "int | float | bool | None"
 
@@ -33,18 +34,17 @@ CONTEXT: Mapping[str, Value] = {
 """Every field of `llama_context_params`; the numbers of threads depend on the machine."""
 
 DIFFERENCES: Mapping[str, str] = {
-    "n_ctx": "what the command needs; llama-server takes the training context, or less where it fits less",
+    "n_ctx": "what the command needs; llama-server uses the training context, or the largest that fits",
     "n_threads": "one for each core that the process may use; llama-server counts the machine's",
     "n_threads_batch": "as n_threads",
-    "devices": "none where main memory is planned for or limited, as a GPU's driver takes address space too",
-    "load_mode": "the file is read, not mapped, under a limit of main memory, which would count its pages twice",
-    "progress_callback": "its own, as llama-server passes its own",
-    "no_alloc": "a plan allocates nothing; llama-server does the same to fit a model",
-    "--parallel": "one sequence, as -np 1; llama-server takes 4 slots that share one cache unless it is given",
-    "--fit": "off: llama-server puts fewer layers on a GPU, or shortens an n_ctx that was not given, until it fits",
-    "--warmup": "no empty run after the load; a decode warms up with tokens that it does not report",
-    "--cache-ram": "no cache of earlier prompts; llama-server's takes up to 8 GiB of main memory as it is used",
-    "--ctx-checkpoints": "none; llama-server keeps up to 32 copies of a sliding-window cache as it is used",
+    "devices": "none when planning for or limiting main memory: a GPU driver also takes address space",
+    "load_mode": "read, not mapped, under a limit of main memory, which would count mapped pages twice",
+    "no_alloc": "set by plan, to allocate nothing; llama-server's --fit sets it too",
+    "--parallel": "one sequence (-np 1); llama-server defaults to 4 slots that share one cache",
+    "--fit": "off; llama-server reduces n_ctx and -ngl, if not set, until the model fits",
+    "--warmup": "no empty run after loading; decode warms up with unreported tokens",
+    "--cache-ram": "no prompt cache; llama-server's grows up to 8 GiB of main memory",
+    "--ctx-checkpoints": "off; llama-server keeps up to 32 copies of a sliding-window cache",
 }
 """Defaults in which ggbench differs from llama-server, by the field above or by llama-server's option."""
 

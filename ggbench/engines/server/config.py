@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import os
 import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import (Mapping)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option)
+from ggbench.text import (shorten)
+from typing import (Annotated, ClassVar, Literal)
+from urllib.parse import (SplitResult, urlsplit)
 
-import msgspec
-
-from ggbench.engines.contract import EngineConfig
-from ggbench.errors import UsageError
-from ggbench.fields import FieldKind, Option
-from ggbench.text import shorten
 
 ClockChoice = Literal["auto", "server", "client"]
 
@@ -40,7 +39,7 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     model: str = ""
     """Name that the server offers."""
     clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
-    """Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.
+    """Clock that times a server's tokens: its own, or the client's on arrival. Default: its own if it reports times.
 
     `auto` takes the server's own where it has one for each token.
     """

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Mapping)
+from ggbench.engines.contract import (EngineConfig, ON_OFF, Request, Stage, check_given)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option)
+from msgspec.structs import (replace)
+from typing import (Annotated, ClassVar, Literal, Self)
 
-from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
-from ggbench.errors import UsageError
-from ggbench.fields import FieldKind, Option
 
 CacheKind = Literal["dynamic", "static"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -66,7 +65,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     memory_limit_bytes: int | None = None
     """What model and cache together may take; None means all there is."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
-    """Run the Python code of the checkpoint's own. Read it first."""
+    """Run the checkpoint's own Python code. Review it first."""
 
     @property
     def may_use_gpu(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.load_options import (tuned_option, with_tuned)
+from ggbench.commands.options import (MeasureRequest, measuring_options, plot_option, samples_option, settings_options)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.show.glossary import (DECODE)
 
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import tuned_option, with_tuned
-from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
-from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.glossary import DECODE
 
 
 @click.command(
@@ -32,9 +32,9 @@ from ggbench.show.glossary import DECODE
 def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
-    W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
-    llama_decode and llama_synchronize, one token at a time, after a 25-token prompt and a warm-up that does not count;
-    the sampler (greedy) is timed apart. Ctrl-C keeps what was measured, and so does a kill.
+    W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
+    llama_synchronize per token, after a 25-token prompt and an unreported warm-up; the greedy sampler is timed
+    separately. Ctrl-C or a kill keeps what was measured.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -94,7 +94,11 @@ class DecodeExperiment(Experiment):
         from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line
 
         found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:
+        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+            return None
+        if settings.depths:
+            return _speed_at_depths(run.run_id, found)
+        if found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
         middle = found.n_prompt + (n_gen + 1) // 2
@@ -134,6 +138,29 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         limit=recording.last(DecodeLimit),
         unsteady="; ".join(filter(None, (*disturbed, throttled(recording.gpu_use), *recording.machine_changes))),
         depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
+    )
+
+
+def _speed_at_depths(run_id: int | None, found: DecodeResult) -> RunSpeed | None:
+    """Return the speeds at the depths, and beyond them if they have a line; None without any interval."""
+    from ggbench.stats.speed_estimate import RunSpeed, measured_levels, measured_steps, rates_of_line
+
+    fit, limit, levels = found.fit, found.limit, measured_levels(found.depths)
+    if not levels:
+        return None
+    steps = measured_steps([(each.n_depth + (each.n_gen + 1) // 2, each) for each in found.depths], fit, limit)
+    rates = None
+    if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
+        rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
+    return RunSpeed(
+        "measured",
+        f"run {run_id}",
+        steps or levels,
+        first=levels[0][0],
+        reach=levels[-1][0],
+        is_steady=not found.unsteady,
+        rates=rates,
+        has_line=bool(steps),
     )
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
-
 import msgspec
+from ggbench.errors import (UsageError)
+from ggbench.fields import (COUNT, DEPTH_LIST, Option, TOKENS)
+from ggbench.runs.run import (DecodeTiming, Settings, require_positive)
+from typing import (Annotated, Any, Self)
 
-from ggbench.errors import UsageError
-from ggbench.fields import COUNT, DEPTH_LIST, TOKENS, Option
-from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
 
 N_GEN_OPTION = Option(
     "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
+    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B. Default: 10000, or "
+    "128 at each depth of -d.",
     TOKENS,
+    shown="",
     name="n",
     is_always_stated=True,
 )
@@ -38,8 +39,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode with N tokens in the cache already, e.g. 0,4k,16k: the speed there, as llama-bench -d measures it. "
-            "-n is then 128 by default.",
+            "Measure decode speed with N tokens already in the cache, like llama-bench -d, e.g. 0,4k,16k.",
             DEPTH_LIST,
         ),
     ] = ()

@@ -9,35 +9,27 @@ spread is the statistical error.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Sequence
-
 import msgspec
+import statistics
+from collections.abc import (Callable, Sequence)
+from ggbench.decisions.known import (known_speeds)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (GgbenchError)
+from ggbench.experiments.forecast.measure import (EXPERIMENT)
+from ggbench.experiments.forecast.record import (ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, PROMPTS, TwinTiming)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.models.targets import (Target)
+from ggbench.runs.experiment import (Job)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.session import (subject_of)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.layer_sample import (StepCost)
+from ggbench.sizing.plan_record import (Budget)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.samples import (t_95)
+from ggbench.stats.speed_estimate import (POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at)
 
-from ggbench.decisions.known import known_speeds
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError
-from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import (
-    PROMPTS,
-    ForecastPlacement,
-    ForecastResult,
-    ForecastSettings,
-    ForecastTwin,
-    TwinTiming,
-)
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.targets import Target
-from ggbench.runs.experiment import Job
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.session import subject_of
-from ggbench.runs.store.database import Store
-from ggbench.sizing.layer_sample import StepCost
-from ggbench.sizing.plan_record import Budget
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import t_95
-from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of
@@ -106,7 +98,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens until a step takes 1 ms longer, beyond any window; None if that is never, or below the noise."""
+        """Tokens of context that add 1 ms to a step, beyond any window; None if that is never, or below the noise."""
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 
@@ -217,9 +209,9 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
             settings=ForecastSettings(),
             command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
         )
-        result = None if speed is None else forecast_of(speed)
+        result = None if speed is None or not speed.has_line else forecast_of(speed)
         outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
-        runs.append(Run(head=head, outcome=outcome, reason="" if speed is not None else reason, result=result))
+        runs.append(Run(head=head, outcome=outcome, reason="" if result is not None else reason, result=result))
     return runs
 
 

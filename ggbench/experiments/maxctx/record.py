@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
-
 import msgspec
+from ggbench.engines.endings import (Outcome)
+from ggbench.fields import (FLAG, Option, SIZE_OR_NONE)
+from ggbench.machine.records import (GpuProcess)
+from ggbench.runs.run import (LargestContext, Run, Settings)
+from ggbench.units import (format_bytes, format_count, format_number)
+from typing import (Annotated, ClassVar, Literal)
 
-from ggbench.engines.endings import Outcome
-from ggbench.fields import FLAG, SIZE_OR_NONE, Option
-from ggbench.machine.records import GpuProcess
-from ggbench.runs.run import LargestContext, Run, Settings
-from ggbench.units import format_bytes, format_count, format_number
 
 ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
@@ -23,17 +22,15 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
         int | None,
         Option(
             "--reserve",
-            "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
+            "Memory to leave free. Default: 1/4 of main memory, at most 1 GiB; 0 for GPUs or with --memory-limit.",
             SIZE_OR_NONE,
         ),
     ] = None
     """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
-    beyond_train: Annotated[
-        bool, Option("--beyond-train", "Search beyond the context that the model was trained on.", FLAG)
-    ] = False
+    beyond_train: Annotated[bool, Option("--beyond-train", "Search beyond the training context.", FLAG)] = False
     """Search beyond the training context, which else ends the search."""
-    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the far end of the largest context.", FLAG)] = True
-    """Decode at the far end of the largest context."""
+    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the end of the largest context.", FLAG)] = True
+    """Decode at the end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
     mmproj_bytes: int = 0

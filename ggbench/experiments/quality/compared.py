@@ -9,34 +9,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import (Callable, Sequence)
+from ggbench.experiments.quality.record import (QualityResult, result_of)
+from ggbench.experiments.quality.scores import (PairedDifference, paired_difference)
+from ggbench.experiments.quality.texts import (SHA256, WIKITEXT_2)
+from ggbench.models.published import (PublishedFigure, PublishedRow, ln_ppl_ratio, load_published)
+from ggbench.models.published.selection import (NearRow, OwnScore, nearest_published)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show import (UNKNOWN)
+from ggbench.show.against import (FigureColumn, against_table, published_model)
+from ggbench.show.columns import (Column, column, estimate_columns, reader)
+from ggbench.show.figures import (ChartPoint, PointChart)
+from ggbench.show.metric import (Metric, Property, metric_of, vary)
+from ggbench.show.names import (kv_name, model_name)
+from ggbench.show.published import (NEAR)
+from ggbench.show.tables import (spaced)
+from ggbench.show.text import (estimate_text, tok_s_text)
+from ggbench.stats.decode_timing import (LatencySummary)
+from ggbench.stats.intervals import (Estimate, Interval)
+from ggbench.text import (in_words)
+from ggbench.units import (format_count, format_number, format_percent, with_unit)
+from itertools import (pairwise)
+from rich.console import (RenderableType)
+from rich.text import (Text)
+from typing import (Any)
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from ggbench.experiments.quality.record import QualityResult, result_of
-from ggbench.experiments.quality.scores import PairedDifference, paired_difference
-from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
-from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.against import FigureColumn, against_table, published_model
-from ggbench.show.columns import Column, column, estimate_columns, reader
-from ggbench.show.figures import ChartPoint, PointChart
-from ggbench.show.metric import Metric, Property, metric_of, vary
-from ggbench.show.names import kv_name, model_name
-from ggbench.show.published import NEAR
-from ggbench.show.tables import spaced
-from ggbench.show.text import estimate_text, tok_s_text
-from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval
-from ggbench.text import in_words
-from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_PROCESSORS = (
@@ -56,7 +55,7 @@ COLUMNS = (
         "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
     ),
     column(
-        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "same_top", "same top", "", "Share of positions where quant and base agree on the top token.",
         reader("divergence.same_top.mean", quality_of), format_percent, 6,
     ),
 )  # fmt: skip
@@ -145,17 +144,18 @@ def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 -
     return metric_of(column, interval=ends, **more)
 
 
+_COLUMN = {column.key: column for column in COLUMNS}
 METRICS = (
     _scored(
-        COLUMNS[0], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        _COLUMN["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
         basis=_scored_chunks, other_basis=_OTHER_TEXTS,
     ),
     _scored(
-        COLUMNS[2], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        _COLUMN["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
     _scored(
-        COLUMNS[4], "divergence.same_top", more_is_better=True, topic="same top tokens",
+        _COLUMN["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
 )  # fmt: skip

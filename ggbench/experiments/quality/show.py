@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -249,8 +250,9 @@ class QualityPresenter(Presenter):
         if found is None or found.ppl is None:
             return ""
         text = f"PPL {estimate_text(found.ppl)} over {format_count(found.n_chunks)} chunks"
-        if found.divergence is not None and found.base is not None:
-            text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
+        if found.divergence is not None:
+            base = Path(_base_logits(run)).name if found.base is None else found.base.subject.quant
+            text += f", KLD {estimate_text(found.divergence.kld)} from {sanitize(base)}"
         return text
 
     def against_document(self, run: Run) -> dict[str, object] | None:
@@ -280,12 +282,14 @@ class QualityPresenter(Presenter):
                 )
             )  # fmt: skip
             base, apart = found.base, found.divergence
-            if base is not None and apart is not None:
+            if apart is not None:
                 percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
-                through = "a file of 16-bit logits, since memory did not hold both" if base.through_file else ""
+                through = (
+                    "a file of 16-bit logits, since memory did not hold both" if base and base.through_file else ""
+                )
                 change = f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"
                 facts = [
-                    ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                    ("base", _base_name(run, base)),
                     ("through", through),
                     ("PPL of it", estimate_text(apart.base_ppl)),
                     ("KLD", f"{estimate_text(apart.kld)} nats"),
@@ -357,6 +361,18 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
     texts = dict.fromkeys(each.text for each in found if each)
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
+
+
+def _base_logits(run: Run) -> str:
+    settings = run.head.settings
+    return settings.base_logits if isinstance(settings, QualitySettings) else ""
+
+
+def _base_name(run: Run, base: ScoredBase | None) -> str:
+    """Return `qwen1.5-7b f16`, or the file of the base's logits."""
+    if base is None:
+        return f"the logits in {sanitize(_base_logits(run))}"
+    return f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"
 
 
 PRESENTER = QualityPresenter()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
-
 import msgspec
-from msgspec import field
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (whole_steps)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (BATCH_SIZES, DURATION, Option, TOKENS, TOKEN_LIST)
+from ggbench.runs.run import (Result, Run, Settings, require_positive)
+from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio)
+from msgspec import (field)
+from typing import (Annotated, ClassVar)
 
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import whole_steps
-from ggbench.errors import UsageError
-from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
-from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -74,7 +73,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "--batch",
-            "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+            "Numbers of sequences generated at once, e.g. 1,8,32; at most 256.",
             BATCH_SIZES,
         ),
     ] = (1,)
@@ -83,8 +82,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         float | None,
         Option(
             "--within",
-            "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a "
-            "terminal.",
+            "Total time, e.g. 1h; cases that would exceed it are skipped. Default: 10m (asks first in a terminal).",
             DURATION,
             shown="",
         ),

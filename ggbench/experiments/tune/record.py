@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-
 import msgspec
+from collections.abc import (Mapping)
+from ggbench import (fields)
+from ggbench.decisions.pick.record import (Loss)
+from ggbench.engines.llama.config import (KV_TYPE_LIST, LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (Option)
+from ggbench.runs.run import (Result, Run, Settings)
+from ggbench.stats.intervals import (Expected)
+from ggbench.units import (format_ratio)
+from typing import (Annotated, ClassVar, Literal)
 
-from ggbench import fields
-from ggbench.decisions.pick.record import Loss
-from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import Option
-from ggbench.runs.run import Result, Run, Settings
-from ggbench.stats.intervals import Expected
-from ggbench.units import format_ratio
 
 Objective = Literal["decode", "prefill", "both"]
 Stage = Literal["race", "proof"]
@@ -42,7 +41,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Tokens in the KV cache before what is timed."""
     objective: Annotated[
         Objective,
-        Option("--for", "What should be faster: decoding, reading a prompt, or the mean of both.", fields.CHOICE),
+        Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),
     ] = "decode"
     within_s: Annotated[
         float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
@@ -50,7 +49,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Seconds from loading the model on; a download takes none of them. No measurement begins that would end later."""
     kv_types: Annotated[
         tuple[str, ...],
-        Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
+        Option("--allow-kv", "Also try these KV cache types, which reduce quality, e.g. q8_0.", KV_TYPE_LIST),
     ] = ()
     """Types of both caches that may be tried besides those of the setup; they cost quality."""
     n_prompt: Annotated[
