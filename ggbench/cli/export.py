@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (PATH, TOKENS, TOKEN_LIST, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (UsageError)
-from ggbench.units import (counted)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import UsageError
+from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.formats.importing import (Kept)
-    from ggbench.formats.llama_bench_export import (ExportOptions)
-    from ggbench.runs.store.database import (Store)
-    from ggbench.runs.store.runs import (StoredRun)
-
+    from ggbench.formats.importing import Kept
+    from ggbench.formats.llama_bench_export import ExportOptions
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
 
 
 _FORMATS = (

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import click
 import os
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (PATH, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (BadFile, UsageError)
-from ggbench.plugins import (load_plugin)
-from ggbench.text import (sanitize)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import BadFile, UsageError
+from ggbench.plugins import load_plugin
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
-    from ggbench.models.reference import (ModelRef)
-
+    from ggbench.models.reference import ModelRef
 
 
 @click.command(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import click
 import shlex
-from collections.abc import (Sequence)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (HubOptions, PATH, offline_option, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (BadFile, GgbenchError, UsageError)
-from ggbench.text import (sanitize)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.hub.repo_records import (RepoListing, RepoVariant)
-    from ggbench.models.disk import (LocalModel)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.hub.repo_records import RepoListing, RepoVariant
+    from ggbench.models.disk import LocalModel
 
 
 @click.command(

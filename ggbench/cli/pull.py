@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import click
 import contextlib
-from collections.abc import (Sequence)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (HubOptions, PATH, model_arguments, offline_option, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (ExitCode, UsageError)
-from ggbench.text import (sanitize)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode, UsageError
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.hub.download import (FileProgress)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.sources import (FoundVariant)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.hub.download import FileProgress
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.sources import FoundVariant
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:

@@ -11,34 +11,35 @@ import contextlib
 import functools
 import importlib.metadata
 import math
-import msgspec
 import statistics
-from collections.abc import (Collection, Iterable, Mapping, Sequence)
-from ggbench.decisions.pick.record import (Loss, PublishedLoss)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (StoreError, Unsupported)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.machine.gpus import (list_gpus)
-from ggbench.machine.host import (default_threads, describe_cpu)
-from ggbench.machine.records import (Environment)
-from ggbench.models.published import (PublishedRow, ln_ppl_ratio, load_published)
-from ggbench.models.published.selection import (fold_quant, size_octaves)
-from ggbench.runs.experiment import (MeasuredLoss, experiment_of)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.sizing.plan_record import (Budget, PlannedForecast)
-from ggbench.sizing.theory.kv_cache import (kv_cache)
-from ggbench.sizing.theory.limits import (decode_read_ms)
-from ggbench.sizing.theory.offload import (offload)
-from ggbench.sizing.theory.weights import (file_weights)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.speed_estimate import (POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at)
-from ggbench.units import (counted, format_number)
-from msgspec.structs import (replace)
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.record import Loss, PublishedLoss
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError, Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import default_threads, describe_cpu
+from ggbench.machine.records import Environment
+from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import fold_quant, size_octaves
+from ggbench.runs.experiment import MeasuredLoss, experiment_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.sizing.plan_record import Budget, PlannedForecast
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.limits import decode_read_ms
+from ggbench.sizing.theory.offload import offload
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
+from ggbench.units import counted, format_number
 
 
 def known_speeds(

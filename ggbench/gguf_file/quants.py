@@ -8,15 +8,16 @@ because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for
 from __future__ import annotations
 
 import functools
-import msgspec
 import re
-from collections.abc import (Iterable)
-from ggbench.errors import (UnknownName)
-from ggbench.gguf_file import (gguf_constants)
-from ggbench.gguf_file.ggml_types import (ADDED_TYPES)
-from ggbench.gguf_file.model_file import (ModelFile)
-from pathlib import (Path)
+from collections.abc import Iterable
+from pathlib import Path
 
+import msgspec
+
+from ggbench.errors import UnknownName
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.ggml_types import ADDED_TYPES
+from ggbench.gguf_file.model_file import ModelFile
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}

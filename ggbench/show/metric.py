@@ -6,22 +6,23 @@ A bound is no interval: two values that are both below 20 may be any distance ap
 from __future__ import annotations
 
 import math
-import msgspec
-from collections.abc import (Callable, Iterable, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.runs.experiment import (experiment_of)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.columns import (COLUMNS, Column, reader)
-from ggbench.show.text import (tok_s_text)
-from ggbench.stats.decode_timing import (PrefillSpeed)
-from ggbench.stats.intervals import (Interval)
-from ggbench.stats.speed_estimate import (RunSpeed, interpolated, inverse, is_measured, knows)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bytes, format_count, format_interval, format_number)
-from msgspec.structs import (replace)
-from typing import (Any, Literal)
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import COLUMNS, Column, reader
+from ggbench.show.text import tok_s_text
+from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.stats.intervals import Interval
+from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse, is_measured, knows
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"

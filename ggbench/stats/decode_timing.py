@@ -8,12 +8,12 @@ one time, placed at their mean position: a line through such means is the line t
 
 from __future__ import annotations
 
-import msgspec
 import statistics
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (dataclass, field)
-from typing import (Literal)
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
+import msgspec
 
 
 class Bandwidth(msgspec.Struct, frozen=True):

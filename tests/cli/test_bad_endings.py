@@ -65,7 +65,7 @@ def test_a_run_that_ends_badly(
         (refuse("model does not support different K (f16) and V (q8_0) cache types"), "--type-k q8_0 --type-v q8_0"),
         (refuse("failed to initialize the context"), "another quant or other options"),
         (fail_on_cuda, "the driver may be too old for this build"),
-        (refuse_v_cache, "--type-v f16 does without flash attention"),
+        (refuse_v_cache, "--type-v f16, which works without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
         (starve_later, "ggbench maxctx {} --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits"),
         (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),

@@ -59,7 +59,7 @@ def test_options_that_do_not_go_with_a_checkpoint_are_named(
 def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
     ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
     assert ran.code == ExitCode.USAGE
-    assert "--cache, --trust-remote-code are for a checkpoint, and twin:qwen1.5-0.5b is not one" in ran.err
+    assert "--cache, --trust-remote-code are only for a checkpoint, but twin:qwen1.5-0.5b is not one" in ran.err
 
 
 @pytest.mark.parametrize("command", ["quality", "tune"])

@@ -3,20 +3,22 @@
 import json
 import math
 import os
-import pytest
-from ggbench import (paths)
-from ggbench.engines.endings import (Outcome)
-from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
-from ggbench.experiments.quality.record import (QualityResult, QualitySettings, ScoredText, TextSource)
-from ggbench.runs.run import (Run as RunRecord, RunHead)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (PrefillSpeed)
-from ggbench.stats.intervals import (Estimate)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.cli.conftest import (Run)
-from tests.fakes.measured import (fill, put_failed, put_run, start)
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.engines.endings import Outcome
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.runs.run import Run as RunRecord
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.stats.intervals import Estimate
+from tests.cli.conftest import Run
+from tests.fakes.measured import fill, put_failed, put_run, start
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 

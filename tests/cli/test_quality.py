@@ -2,20 +2,21 @@
 
 import hashlib
 import json
-import pytest
 import shlex
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request, Score)
-from ggbench.engines.endings import (Ending, Failed)
-from ggbench.experiments.quality.texts import (ARCHIVE, REPO)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.engine import (FakeWorker)
-from tests.fakes.hub import (TestHub)
-from tests.fakes.scores import (scores, trained_folder)
-from tests.fakes.wikitext import (TEXT, archive)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request, Score
+from ggbench.engines.endings import Ending, Failed
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import FakeWorker
+from tests.fakes.hub import TestHub
+from tests.fakes.scores import scores, trained_folder
+from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
     "quant", "type_k", "type_v", "n_ctx", "n_chunks", "n_scored", "ppl", "ppl_error", "base", "kld_mean", "kld_error",

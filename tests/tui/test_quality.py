@@ -1,33 +1,34 @@
 """A quality run in the TUI: asked for in the Library, watched chunk by chunk, listed, opened and compared."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-from collections.abc import (Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.quality.record import (QualitySettings)
-from ggbench.experiments.quality.texts import (ARCHIVE, REPO)
-from ggbench.hub.access import (HubAccess)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve_one)
-from ggbench.runs.experiment import (Job)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.host import (Services)
-from ggbench.tui.planner import (PlannedQuant)
-from ggbench.tui.screens.forms import (NO_BASE, QualityAsked, SettingsDialog)
-from ggbench.tui.screens.starting import (QualityRequest)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press, words_of)
-from tests.fakes.hub import (TestHub)
-from tests.fakes.jobs import (FakeServices, scored)
-from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row)
-from tests.fakes.scores import (Scattered, without_mark)
-from tests.fakes.watched import (WatchedQueue)
-from tests.fakes.wikitext import (TEXT, archive)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from textual.pilot import Pilot
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
+from ggbench.hub.access import HubAccess
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_one
+from ggbench.runs.experiment import Job
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.forms import NO_BASE, QualityAsked, SettingsDialog
+from ggbench.tui.screens.starting import QualityRequest
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press, words_of
+from tests.fakes.hub import TestHub
+from tests.fakes.jobs import FakeServices, scored
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.scores import Scattered, without_mark
+from tests.fakes.watched import WatchedQueue
+from tests.fakes.wikitext import TEXT, archive
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]

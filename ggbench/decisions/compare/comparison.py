@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import itertools
 import math
-import msgspec
-from collections.abc import (Mapping, Sequence)
-from ggbench.decisions.compare.differences import (caveats, differences_of, letters)
-from ggbench.decisions.compare.estimates import (Column, Estimated, RunSpreads, Versus, estimates, versus)
-from ggbench.errors import (UsageError)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN, letter)
-from ggbench.show.metric import (Concern, Metric, NO_INTERVAL, depth_metrics, vary)
-from ggbench.show.names import (short_names, unambiguous_names)
-from ggbench.show.presenter import (metrics_of)
-from ggbench.stats.intervals import (Interval)
-from ggbench.stats.samples import (LoadSpread)
-from ggbench.text import (in_words)
-from ggbench.units import (counted, format_number, format_signed_percent)
-from msgspec.structs import (replace)
-from typing import (Literal, NamedTuple, TypeAlias)
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.compare.differences import caveats, differences_of, letters
+from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
+from ggbench.errors import UsageError
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
+from ggbench.show.names import short_names, unambiguous_names
+from ggbench.show.presenter import metrics_of
+from ggbench.stats.intervals import Interval
+from ggbench.stats.samples import LoadSpread
+from ggbench.text import in_words
+from ggbench.units import counted, format_number, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
 

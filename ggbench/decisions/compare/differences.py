@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import msgspec
-from collections.abc import (Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.machine.records import (Environment)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (letter)
-from ggbench.show.metric import (Property, vary)
-from ggbench.show.names import (model_name)
-from ggbench.show.presenter import (own_caveats, own_differences)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_number)
-from itertools import (combinations)
-from typing import (Any)
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
 
+import msgspec
+
+from ggbench.engines.endings import Outcome
+from ggbench.machine.records import Environment
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import letter
+from ggbench.show.metric import Property, vary
+from ggbench.show.names import model_name
+from ggbench.show.presenter import own_caveats, own_differences
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
 def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ...]]:

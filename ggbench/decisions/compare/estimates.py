@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import math
-import msgspec
-from collections.abc import (Iterable, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.errors import (StoreError)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.metric import (Metric, NO_INTERVAL)
-from ggbench.stats.intervals import (Interval, difference_interval, log_ratio, ratio_interval)
-from ggbench.stats.samples import (ASSUMED_FREEDOM, ASSUMED_SIGMA, DISTURBED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread)
-from ggbench.units import (format_interval, format_ratio, format_signed_percent)
-from msgspec.structs import (replace)
+from collections.abc import Iterable, Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.errors import StoreError
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.metric import NO_INTERVAL, Metric
+from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.samples import (
+    ASSUMED_FREEDOM,
+    ASSUMED_SIGMA,
+    DISTURBED_SIGMA,
+    LoadSpread,
+    Repeat,
+    is_disturbed,
+    load_spread,
+)
+from ggbench.units import format_interval, format_ratio, format_signed_percent
 
 _DISTURBED = "measure again: far from its repeats"
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from ggbench.decisions.compare.comparison import (Ahead, Better, ComparedLine, Comparison, LimitCheck, NO_DIFFERENCE, Tied)
-from ggbench.decisions.compare.estimates import (Versus)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (letter)
-from ggbench.show.document import (Document, Shape, field, many, of, sometimes)
-from ggbench.show.metric import (is_extrapolated)
-from ggbench.show.published import (AGAINST)
-from ggbench.show.run_documents import (ENDS, NUMBER, QUANT)
-from ggbench.text import (in_words)
-from ggbench.units import (counted, format_number, with_unit)
+from collections.abc import Sequence
 
+from ggbench.decisions.compare.comparison import (
+    NO_DIFFERENCE,
+    Ahead,
+    Better,
+    ComparedLine,
+    Comparison,
+    LimitCheck,
+    Tied,
+)
+from ggbench.decisions.compare.estimates import Versus
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import letter
+from ggbench.show.document import Document, Shape, field, many, of, sometimes
+from ggbench.show.metric import is_extrapolated
+from ggbench.show.published import AGAINST
+from ggbench.show.run_documents import ENDS, NUMBER, QUANT
+from ggbench.text import in_words
+from ggbench.units import counted, format_number, with_unit
 
 _MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
 _WORDS = {

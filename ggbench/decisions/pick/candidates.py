@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
+
 import msgspec
 import numpy as np
-from collections.abc import (Callable, Collection, Iterable, Sequence)
-from ggbench.decisions.known import (MeasuredLosses, ThisMachine, UNQUANTIZED, known_speeds, measured_losses, runs_here, typical_loss)
-from ggbench.decisions.pick.needs import (ChatTurn, Needs)
-from ggbench.decisions.pick.recommend import (recommend)
-from ggbench.decisions.pick.record import (Candidate, Loss, Pick, TurnSpeed)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (BadFile, GgbenchError, UnknownName)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.quants import (name_without_quant)
-from ggbench.hub.access import (HubAccess)
-from ggbench.machine.readings import (programs_that_hold_memory)
-from ggbench.models.added_places import (added_models)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.disk import (LocalModel, find_local_models)
-from ggbench.models.reference import (ModelRef)
-from ggbench.models.targets import (Target, resolve_headers)
-from ggbench.runs.run import (LargestContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
-from ggbench.sizing.plan_record import (Budget, Change, KvCacheTypes, PlanRow)
-from ggbench.sizing.what_helps import (with_programs)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.samples import (least_squares_above_zero)
-from ggbench.stats.speed_estimate import (SpeedEstimate, estimate_at, step_ms_at)
-from ggbench.units import (KV_CELLS)
-from msgspec.structs import (replace)
+from msgspec.structs import replace
 
+from ggbench.decisions.known import (
+    UNQUANTIZED,
+    MeasuredLosses,
+    ThisMachine,
+    known_speeds,
+    measured_losses,
+    runs_here,
+    typical_loss,
+)
+from ggbench.decisions.pick.needs import ChatTurn, Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile, GgbenchError, UnknownName
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.hub.access import HubAccess
+from ggbench.machine.readings import programs_that_hold_memory
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.reference import ModelRef
+from ggbench.models.targets import Target, resolve_headers
+from ggbench.runs.run import LargestContext
+from ggbench.runs.store.database import Store
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
+from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
+from ggbench.sizing.what_helps import with_programs
+from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import least_squares_above_zero
+from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
+from ggbench.units import KV_CELLS
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Types of both K and V that are tried for each quant."""

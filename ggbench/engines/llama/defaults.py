@@ -7,9 +7,8 @@ Its defaults are ggbench's, since they are what people run; those of the C API d
 
 from __future__ import annotations
 
-from collections.abc import (Mapping)
-from typing import (Any, TypeAlias)
-
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 Value: TypeAlias = "int | float | bool | None"
 

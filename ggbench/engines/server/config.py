@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
 import os
 import re
-from collections.abc import (Mapping)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (FieldKind, Option)
-from ggbench.text import (shorten)
-from typing import (Annotated, ClassVar, Literal)
-from urllib.parse import (SplitResult, urlsplit)
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
 
+import msgspec
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import UsageError
+from ggbench.fields import FieldKind, Option
+from ggbench.text import shorten
 
 ClockChoice = Literal["auto", "server", "client"]
 

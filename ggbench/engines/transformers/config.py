@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Mapping)
-from ggbench.engines.contract import (EngineConfig, ON_OFF, Request, Stage, check_given)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (FieldKind, Option)
-from msgspec.structs import (replace)
-from typing import (Annotated, ClassVar, Literal, Self)
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
+from ggbench.errors import UsageError
+from ggbench.fields import FieldKind, Option
 
 CacheKind = Literal["dynamic", "static"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.load_options import (tuned_option, with_tuned)
-from ggbench.commands.options import (MeasureRequest, measuring_options, plot_option, samples_option, settings_options)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.show.glossary import (DECODE)
 
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import tuned_option, with_tuned
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
+from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.show.glossary import DECODE
 
 
 @click.command(

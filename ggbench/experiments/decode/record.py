@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.errors import (UsageError)
-from ggbench.fields import (COUNT, DEPTH_LIST, Option, TOKENS)
-from ggbench.runs.run import (DecodeTiming, Settings, require_positive)
-from typing import (Annotated, Any, Self)
+from typing import Annotated, Any, Self
 
+import msgspec
+
+from ggbench.errors import UsageError
+from ggbench.fields import COUNT, DEPTH_LIST, TOKENS, Option
+from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""

@@ -9,27 +9,35 @@ spread is the statistical error.
 from __future__ import annotations
 
 import math
-import msgspec
 import statistics
-from collections.abc import (Callable, Sequence)
-from ggbench.decisions.known import (known_speeds)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, PROMPTS, TwinTiming)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.models.targets import (Target)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.session import (subject_of)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.layer_sample import (StepCost)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.samples import (t_95)
-from ggbench.stats.speed_estimate import (POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at)
+from collections.abc import Callable, Sequence
 
+import msgspec
+
+from ggbench.decisions.known import known_speeds
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import (
+    PROMPTS,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import Job
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.session import subject_of
+from ggbench.runs.store.database import Store
+from ggbench.sizing.layer_sample import StepCost
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import t_95
+from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.engines.endings import (Outcome)
-from ggbench.fields import (FLAG, Option, SIZE_OR_NONE)
-from ggbench.machine.records import (GpuProcess)
-from ggbench.runs.run import (LargestContext, Run, Settings)
-from ggbench.units import (format_bytes, format_count, format_number)
-from typing import (Annotated, ClassVar, Literal)
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
+
+from ggbench.engines.endings import Outcome
+from ggbench.fields import FLAG, SIZE_OR_NONE, Option
+from ggbench.machine.records import GpuProcess
+from ggbench.runs.run import LargestContext, Run, Settings
+from ggbench.units import format_bytes, format_count, format_number
 
 ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""

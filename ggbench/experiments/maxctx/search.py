@@ -9,30 +9,40 @@ import contextlib
 import math
 import tempfile
 import time
-from collections.abc import (Callable, Generator, Iterator, Mapping)
-from ggbench.engines.contract import (Engine, EngineConfig, ProveContext, Source)
-from ggbench.engines.endings import (Cancelled, Completed, Ending, EngineEnded, OutOfMemory, Outcome)
-from ggbench.engines.events import (Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (DoesNotFit, EngineFailed, Unsupported, UsageError)
-from ggbench.experiments.maxctx.look_ahead import (LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory)
-from ggbench.experiments.maxctx.record import (BracketEnds, MaxctxSettings, Probe, ProbeKind, ProofForeseen, Question, answer_text, question_text)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (write_sparse)
-from ggbench.machine import (address_space)
-from ggbench.machine.gpus import (list_gpus)
-from ggbench.machine.host import (peak_rss_bytes)
-from ggbench.machine.readings import (name_processes)
-from ggbench.runs.experiment import (Concluded, Conclusion)
-from ggbench.runs.progress import (ModelReady, PointMeasured, Progress, Working)
-from ggbench.runs.session import (Session)
-from ggbench.sizing.budget import (taken_bytes)
-from ggbench.sizing.placement import (Bracket, context_overhead, decode_overhead)
-from ggbench.sizing.what_helps import (smaller_quant_advice)
-from ggbench.units import (KV_CELLS, format_bytes, format_count, format_duration)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
+from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
+from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
+from ggbench.experiments.maxctx.record import (
+    BracketEnds,
+    MaxctxSettings,
+    Probe,
+    ProbeKind,
+    ProofForeseen,
+    Question,
+    answer_text,
+    question_text,
+)
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.machine import address_space
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import peak_rss_bytes
+from ggbench.machine.readings import name_processes
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.sizing.budget import taken_bytes
+from ggbench.sizing.placement import Bracket, context_overhead, decode_overhead
+from ggbench.sizing.what_helps import smaller_quant_advice
+from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:

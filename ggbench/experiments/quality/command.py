@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
-from collections.abc import (Sequence)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.load_options import (kv_list_options, load_options_but_kv_types, tuned_option, with_tuned)
-from ggbench.commands.options import (MeasureRequest, PATH, against_option, field_option, measuring_options, option)
-from ggbench.errors import (ExitCode, UsageError)
-from ggbench.experiments.quality.record import (N_CTX, QualitySettings)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
+from msgspec.structs import replace
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types, tuned_option, with_tuned
+from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
+from ggbench.errors import ExitCode, UsageError
+from ggbench.experiments.quality.record import N_CTX, QualitySettings
 
 if TYPE_CHECKING:
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.experiment import (Base)
-
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Base
 
 
 _NO_BASE = "none"

@@ -9,33 +9,34 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import (Callable, Sequence)
-from ggbench.experiments.quality.record import (QualityResult, result_of)
-from ggbench.experiments.quality.scores import (PairedDifference, paired_difference)
-from ggbench.experiments.quality.texts import (SHA256, WIKITEXT_2)
-from ggbench.models.published import (PublishedFigure, PublishedRow, ln_ppl_ratio, load_published)
-from ggbench.models.published.selection import (NearRow, OwnScore, nearest_published)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.against import (FigureColumn, against_table, published_model)
-from ggbench.show.columns import (Column, column, estimate_columns, reader)
-from ggbench.show.figures import (ChartPoint, PointChart)
-from ggbench.show.metric import (Metric, Property, metric_of, vary)
-from ggbench.show.names import (kv_name, model_name)
-from ggbench.show.published import (NEAR)
-from ggbench.show.tables import (spaced)
-from ggbench.show.text import (estimate_text, tok_s_text)
-from ggbench.stats.decode_timing import (LatencySummary)
-from ggbench.stats.intervals import (Estimate, Interval)
-from ggbench.text import (in_words)
-from ggbench.units import (format_count, format_number, format_percent, with_unit)
-from itertools import (pairwise)
-from rich.console import (RenderableType)
-from rich.text import (Text)
-from typing import (Any)
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.experiments.quality.record import QualityResult, result_of
+from ggbench.experiments.quality.scores import PairedDifference, paired_difference
+from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
+from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.against import FigureColumn, against_table, published_model
+from ggbench.show.columns import Column, column, estimate_columns, reader
+from ggbench.show.figures import ChartPoint, PointChart
+from ggbench.show.metric import Metric, Property, metric_of, vary
+from ggbench.show.names import kv_name, model_name
+from ggbench.show.published import NEAR
+from ggbench.show.tables import spaced
+from ggbench.show.text import estimate_text, tok_s_text
+from ggbench.stats.decode_timing import LatencySummary
+from ggbench.stats.intervals import Estimate, Interval
+from ggbench.text import in_words
+from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_PROCESSORS = (

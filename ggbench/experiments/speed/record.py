@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (whole_steps)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (BATCH_SIZES, DURATION, Option, TOKENS, TOKEN_LIST)
-from ggbench.runs.run import (Result, Run, Settings, require_positive)
-from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio)
-from msgspec import (field)
-from typing import (Annotated, ClassVar)
+from typing import Annotated, ClassVar
 
+import msgspec
+from msgspec import field
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import whole_steps
+from ggbench.errors import UsageError
+from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
+from ggbench.runs.run import Result, Run, Settings, require_positive
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""

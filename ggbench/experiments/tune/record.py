@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Mapping)
-from ggbench import (fields)
-from ggbench.decisions.pick.record import (Loss)
-from ggbench.engines.llama.config import (KV_TYPE_LIST, LlamaConfig)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (Option)
-from ggbench.runs.run import (Result, Run, Settings)
-from ggbench.stats.intervals import (Expected)
-from ggbench.units import (format_ratio)
-from typing import (Annotated, ClassVar, Literal)
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
+
+from ggbench import fields
+from ggbench.decisions.pick.record import Loss
+from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.fields import Option
+from ggbench.runs.run import Result, Run, Settings
+from ggbench.stats.intervals import Expected
+from ggbench.units import format_ratio
 
 Objective = Literal["decode", "prefill", "both"]
 Stage = Literal["race", "proof"]
