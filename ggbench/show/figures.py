@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import re
+import textwrap
+from collections.abc import (Callable, Sequence)
+from ggbench.runs.run import (Result, Settings)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.text import (b_text, tok_s_text, w_text)
+from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, LineFit)
+from ggbench.units import (GIB, MIB, format_bytes, format_count, with_unit)
+from typing import (Any)
 
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.text import b_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
-from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -120,7 +119,8 @@ class PlottedRun(msgspec.Struct, frozen=True):
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
     """Return latency against position of every timed step of a batch size.
 
-    An imported run has no steps, but means of windows that another tool timed as a whole.
+    An imported run has no steps, but means of windows that another tool timed as a whole; a decode at depths is drawn
+    as the means of its windows too.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
@@ -146,6 +146,12 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
+    if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
+        names = np.asarray(run.series)
+        parts = [names == name for name in dict.fromkeys(run.series)]
+        timed = [(run.positions[part], run.step_ns[part]) for part in parts]
+        windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
+        x = x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     fit, limit, note = run.fit, run.limit, ""

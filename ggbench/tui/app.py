@@ -10,25 +10,33 @@ import contextlib
 import functools
 import pkgutil
 import signal
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from textual import events, on
-from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widgets import Input
-
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import ExitCode
-from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
-from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
-from ggbench.tui.widgets.bars import ModeBar, TooSmall
+from collections.abc import (Iterable)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (ExitCode)
+from ggbench.tui.host import (MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services)
+from ggbench.tui.screens.dialogs import (ConfirmScreen, Dialog, HelpScreen, Palette)
+from ggbench.tui.widgets.bars import (ModeBar, TooSmall)
+from pathlib import (Path)
+from textual import (events, on)
+from textual.app import (App, SystemCommand)
+from textual.binding import (Binding, BindingType)
+from textual.screen import (Screen)
+from textual.widgets import (Input)
+from typing import (Any, ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.tui.run_queue import RunQueue
-    from ggbench.tui.work_queue import PullQueue
+    from ggbench.tui.run_queue import (RunQueue)
+    from ggbench.tui.work_queue import (PullQueue)
+
+
+
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """Return a file's size and time of change; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 _SCREENS = {
@@ -37,6 +45,11 @@ _SCREENS = {
     "results": "ggbench.tui.screens.results:ResultsScreen",
     "pulls": "ggbench.tui.screens.pulls:PullsScreen",
 }
+
+
+_WATCH_EVERY_S = 1.0
+_SHOW_RUNS = ("library", "results")
+"""Screens that show stored runs."""
 
 
 class GgbenchApp(App[None]):
@@ -71,6 +84,11 @@ class GgbenchApp(App[None]):
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
+        self._store_path: Path | None = None
+        self._store_files: object = None
+        self._counted: tuple[int, int, int] | None = None
+        """Of the store as it was last looked at: its path, sizes and times of its files, and its runs."""
+        self._is_looking = False
         self._n_announced = 0
         """Ended runs that the screens know of."""
         for mode in _SCREENS:
@@ -105,6 +123,39 @@ class GgbenchApp(App[None]):
             if signal.getsignal(number) != signal.SIG_IGN:
                 with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
+
+        self.call_after_refresh(self.watch_store)
+        self.set_interval(_WATCH_EVERY_S, self.watch_store)
+
+    def watch_store(self) -> None:
+        """Tell the screens if any process added, ended or deleted a run, while one that shows runs is in view.
+
+        Its files are looked at first, then the number of runs, in a thread: samples alone change nothing.
+        """
+        path = self._store_path
+        files = None if path is None else (_file_state(path), _file_state(Path(f"{path}-wal")))
+        # The process of a run that goes on may be killed, which writes nothing.
+        is_running = self._counted is not None and self._counted[1] > 0
+        is_due = files is None or files != self._store_files or is_running
+        if is_due and self.current_mode in _SHOW_RUNS and not self._is_looking:  # a locked store takes seconds
+            self._is_looking, self._store_files = True, files
+            self.run_worker(self._look_at_store, thread=True, group="watch")
+
+    def _look_at_store(self) -> None:
+        try:
+            with self.services.open_store() as store:
+                self._store_path = store.path
+                before, self._counted = self._counted, store.count_runs()
+            if before not in (None, self._counted):
+                self.call_later(self._announce_runs)
+        except Exception:  # a screen that reads the store says what is wrong
+            self.log("the store could not be looked at")
+        finally:
+            self._is_looking = False
+
+    def _announce_runs(self) -> None:
+        for screen in self._screens.values():
+            screen.post_message(RunStored())
 
     def on_unmount(self) -> None:
         self.close_queues()

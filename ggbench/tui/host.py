@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
-
 import msgspec
-from textual.message import Message
-from textual.screen import Screen
-from textual.worker import Worker, get_current_worker
-
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError
-from ggbench.hub.access import HubAccess
-from ggbench.machine.host import default_threads
-from ggbench.machine.readings import MachineReader
-from ggbench.machine.records import MachineReading
-from ggbench.models.added_places import added_models
-from ggbench.models.catalog import Catalog, load_catalog
-from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import parse_model
-from ggbench.models.served_models import ServerOptions
-from ggbench.models.targets import Target, resolve
-from ggbench.sizing.budget import devices_budget, machine_budget
-from ggbench.sizing.cluster import device_memories
-from ggbench.sizing.plan_record import Budget
+from abc import (abstractmethod)
+from collections.abc import (Callable, Iterable, Iterator, Sequence)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (GgbenchError)
+from ggbench.hub.access import (HubAccess)
+from ggbench.machine.host import (default_threads)
+from ggbench.machine.readings import (MachineReader)
+from ggbench.machine.records import (MachineReading)
+from ggbench.models.added_places import (added_models)
+from ggbench.models.catalog import (Catalog, load_catalog)
+from ggbench.models.disk import (LocalModel, find_local_models)
+from ggbench.models.reference import (parse_model)
+from ggbench.models.served_models import (ServerOptions)
+from ggbench.models.targets import (Target, resolve)
+from ggbench.sizing.budget import (devices_budget, machine_budget)
+from ggbench.sizing.cluster import (device_memories)
+from ggbench.sizing.plan_record import (Budget)
+from pathlib import (Path)
+from textual.message import (Message)
+from textual.screen import (Screen)
+from textual.worker import (Worker, get_current_worker)
+from typing import (Any, Protocol, TYPE_CHECKING, TypeVar, cast)
 
 if TYPE_CHECKING:
-    from textual.dom import DOMNode
+    from ggbench.runs.experiment import (Experiment)
+    from ggbench.runs.session import (RunContext)
+    from ggbench.runs.store.database import (Store)
+    from ggbench.tui.planner import (Planner)
+    from ggbench.tui.run_queue import (RunQueue)
+    from ggbench.tui.work_queue import (PullQueue)
+    from textual.dom import (DOMNode)
 
-    from ggbench.runs.experiment import Experiment
-    from ggbench.runs.session import RunContext
-    from ggbench.runs.store.database import Store
-    from ggbench.tui.planner import Planner
-    from ggbench.tui.run_queue import RunQueue
-    from ggbench.tui.work_queue import PullQueue
 
 Result = TypeVar("Result")
 
@@ -65,17 +63,24 @@ def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
     return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
-def _machine_budget(setup: LlamaConfig) -> Budget:
+def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
     if setup.rpc_servers and setup.n_gpu_layers:
-        return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
-    return machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=default_threads(),
-        reserve_bytes=None,
-        bandwidth=None,
-        limit_bytes=setup.memory_limit_bytes,
-    )
+        yield devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
+        return
+    quick: Budget | None = None
+    for measures in (False, True):
+        budget = machine_budget(
+            n_gpu_layers=setup.n_gpu_layers,
+            main_gpu=setup.main_gpu,
+            threads=default_threads(),
+            reserve_bytes=None,
+            bandwidth=None,
+            limit_bytes=setup.memory_limit_bytes,
+            measures=measures,
+        )
+        if quick is None or budget.bandwidth != quick.bandwidth:
+            yield budget
+        quick = budget
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -91,8 +96,9 @@ class Services(msgspec.Struct, frozen=True):
     local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
     """List the models of the places that the user added, then those of every program's store."""
     make_planner: Callable[[Services], Planner] = _make_planner
-    machine_budget: Callable[[LlamaConfig], Budget] = _machine_budget
-    """Return the memory of this machine that is free for a model loaded with this setup."""
+    machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
+    """Yield the memory of this machine that is free for a model loaded with this setup, with the bandwidth as far as
+    it is known, and once more if measuring it, which takes a second or two, found another."""
     read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:

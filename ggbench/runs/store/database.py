@@ -11,34 +11,23 @@ import contextlib
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
-from ggbench import paths
-from ggbench.engines.endings import Outcome
-from ggbench.errors import StoreError, UnknownName
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store import database
-from ggbench.runs.store.connection import as_store_errors, open_connection, writing
-from ggbench.runs.store.runs import (
-    RUNNING,
-    WARMUP,
-    DeletedRun,
-    SampleChunk,
-    StoredObservation,
-    StoredRun,
-    StoredSamples,
-    encode,
-    storable_text,
-    stored_run_of,
-)
+from collections.abc import (Iterable, Mapping, Sequence)
+from datetime import (UTC, datetime)
+from ggbench import (paths)
+from ggbench.engines.endings import (Outcome)
+from ggbench.errors import (StoreError, UnknownName)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.store import (database)
+from ggbench.runs.store.connection import (as_store_errors, open_connection, writing)
+from ggbench.runs.store.runs import (DeletedRun, RUNNING, SampleChunk, StoredObservation, StoredRun, StoredSamples, WARMUP, encode, storable_text, stored_run_of)
+from pathlib import (Path)
+from typing import (Self, TYPE_CHECKING)
 
 if TYPE_CHECKING:
     import numpy as np
     import psutil
-    from numpy.typing import NDArray
+    from numpy.typing import (NDArray)
+
 
 
 _LARGEST_ID = (1 << 63) - 1
@@ -171,6 +160,27 @@ class Store:
             {**filters, "limit": -1 if limit is None else limit},
         )
         return tuple(stored_run_of(record) for record in records)
+
+    def count_runs(self) -> tuple[int, int, int]:
+        """Return how many runs there are, how many of them go on, and the newest id.
+
+        Three look-ups in indexes, which change whenever a run is added, ends or is deleted by any process, and do not
+        while samples arrive.
+        """
+        self._mark_interrupted()
+        (found,) = self._select(
+            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM runs WHERE state = 'running'),"
+            " (SELECT coalesce(max(id), 0) FROM runs)",
+            (),
+        )
+        n_runs, n_running, newest = found
+        return n_runs, n_running, newest
+
+    def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
+        """Return the runs that other processes of this machine are measuring, each with the pid."""
+        records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
+        others = [record for record in records if record["owner_pid"] != os.getpid() and _is_owned(record)]
+        return tuple((stored_run_of(record), record["owner_pid"]) for record in others)
 
     def load_run(self, run_id: int) -> StoredRun:
         self._mark_interrupted()

@@ -5,32 +5,33 @@ Fields are parsed as the command line parses them: what one accepts means the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, get_args
-
+import contextlib
 import msgspec
-from msgspec.structs import replace
-from rich.text import Text
-from textual import on
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
-from textual.events import DescendantFocus
-from textual.message import Message
-from textual.reactive import reactive
-from textual.widgets import Input, Label, Static
+from collections.abc import (Callable, Mapping, Sequence)
+from ggbench.decisions.pick.needs import (LITTLE_LOSS, Needs, Preference, WORKLOADS)
+from ggbench.engines.llama.config import (FlashAttn, KV_TYPES, KV_TYPE_LIST, LlamaConfig, MAX_THREADS, parse_servers)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.experiments.quality.record import (N_CTX)
+from ggbench.experiments.speed.record import (INPUTS, N_GEN, SpeedSettings)
+from ggbench.experiments.tune.record import (DEPTHS, Objective, TuneSettings)
+from ggbench.fields import (BATCH_SIZES, DEPTH_LIST, DURATION, FieldKind, TOKEN_LIST)
+from ggbench.sizing.plan_record import (Budget)
+from ggbench.text import (sanitize)
+from ggbench.tui.screens.dialogs import (Dialog)
+from ggbench.units import (exact_size, format_bytes, format_count, parse_size, parse_tokens)
+from msgspec.structs import (replace)
+from rich.text import (Text)
+from textual import (on)
+from textual.app import (ComposeResult)
+from textual.binding import (Binding, BindingType)
+from textual.containers import (Horizontal, VerticalScroll)
+from textual.events import (DescendantFocus)
+from textual.message import (Message)
+from textual.reactive import (reactive)
+from textual.widgets import (Input, Label, Static)
+from typing import (Any, ClassVar, Generic, TypeVar, get_args)
 
-from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
-from ggbench.errors import UsageError
-from ggbench.experiments.quality.record import N_CTX
-from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
-from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
-from ggbench.sizing.plan_record import Budget
-from ggbench.text import sanitize
-from ggbench.tui.screens.dialogs import Dialog
-from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -95,6 +96,8 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     hint: str = "enter starts · esc closes"
     marks_changes: bool = False
     """Whether to mark lines that are not default."""
+    estimate: Callable[[Record], str] | None = None
+    """What the record as it is filled in will take, shown before `about`."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -201,6 +204,21 @@ PICK = Form(
     Needs(),
 )
 # fmt: on
+
+
+def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
+    """Return the form of a decode; `estimate` says what it takes as it is filled in."""
+    n_gen = format_count(DecodeSettings().n_gen)
+    return Form(
+        "Decode",
+        "Times every token. On the Run screen p pauses, s skips and c cancels; what was measured is kept.",
+        (
+            FormField("n_gen", "tokens", f"{n_gen}; or e.g. 1k", parse_tokens),
+            FormField("depths", "at depths", "none: one decode; or 0,4k,16k", *_ways(DEPTH_LIST)),
+        ),
+        DecodeSettings(),
+        estimate=estimate,
+    )
 
 
 def search_form(budget: Budget) -> Form[LlamaConfig]:
@@ -332,7 +350,15 @@ class SettingsDialog(Dialog[Record | None]):
     @on(DescendantFocus)
     def _explain(self) -> None:
         about = (field.about for field in self._asked if self.focused is not None and field.name == self.focused.id)
-        self._say(next(about, "") or self.form.about)
+        self._say(next(about, "") or self._estimate())
+
+    def _estimate(self) -> str:
+        if self.form.estimate is None:
+            return self.form.about
+        with contextlib.suppress(UsageError):  # while it is typed
+            values = {field.name: field.value_of(self._editor(field).value, self.form.default) for field in self._asked}
+            return f"{self.form.estimate(replace(self._record, **values))}\n{self.form.about}"
+        return self.form.about
 
     @on(Input.Changed)
     @on(ChoiceField.Changed)
@@ -344,7 +370,7 @@ class SettingsDialog(Dialog[Record | None]):
             line = self.query_one(f"#line_{field.name}")
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
-        if self.query_one("#about").has_class("-error"):
+        if self.query_one("#about").has_class("-error") or self.form.estimate is not None:
             self._explain()
 
     def _say(self, text: str, *, error: bool = False) -> None:
