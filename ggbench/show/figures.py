@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import re
-import textwrap
-from collections.abc import (Callable, Sequence)
-from ggbench.runs.run import (Result, Settings)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.text import (b_text, tok_s_text, w_text)
-from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, LineFit)
-from ggbench.units import (GIB, MIB, format_bytes, format_count, with_unit)
-from typing import (Any)
 
+from ggbench.runs.run import Result, Settings
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
+from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

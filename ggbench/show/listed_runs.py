@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import msgspec
-from collections.abc import (Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.errors import (GgbenchError)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.store.runs import (StoredRun, StoredSamples)
-from ggbench.runs.stored import (listed_run, read_recording, read_run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.columns import (ANSWERS, column_of, note)
-from ggbench.show.figures import (Figure, PlottedRun)
-from ggbench.show.names import (model_names, unambiguous_names)
-from ggbench.show.presenter import (figures_of, presenter_of)
-from ggbench.text import (sanitize)
-from msgspec.structs import (replace)
+from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.errors import GgbenchError
+from ggbench.machine.records import MachineReading
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import StoredRun, StoredSamples
+from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import ANSWERS, column_of, note
+from ggbench.show.figures import Figure, PlottedRun
+from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.presenter import figures_of, presenter_of
+from ggbench.text import sanitize
 
 
 def measuring_elsewhere(store: Store) -> str:

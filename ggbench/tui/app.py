@@ -10,24 +10,25 @@ import contextlib
 import functools
 import pkgutil
 import signal
-from collections.abc import (Iterable)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (ExitCode)
-from ggbench.tui.host import (MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services)
-from ggbench.tui.screens.dialogs import (ConfirmScreen, Dialog, HelpScreen, Palette)
-from ggbench.tui.widgets.bars import (ModeBar, TooSmall)
-from pathlib import (Path)
-from textual import (events, on)
-from textual.app import (App, SystemCommand)
-from textual.binding import (Binding, BindingType)
-from textual.screen import (Screen)
-from textual.widgets import (Input)
-from typing import (Any, ClassVar, TYPE_CHECKING)
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, on
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import ExitCode
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
+from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
+from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
 if TYPE_CHECKING:
-    from ggbench.tui.run_queue import (RunQueue)
-    from ggbench.tui.work_queue import (PullQueue)
-
+    from ggbench.tui.run_queue import RunQueue
+    from ggbench.tui.work_queue import PullQueue
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
 import msgspec
-from abc import (abstractmethod)
-from collections.abc import (Callable, Iterable, Iterator, Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError)
-from ggbench.hub.access import (HubAccess)
-from ggbench.machine.host import (default_threads)
-from ggbench.machine.readings import (MachineReader)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.added_places import (added_models)
-from ggbench.models.catalog import (Catalog, load_catalog)
-from ggbench.models.disk import (LocalModel, find_local_models)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.served_models import (ServerOptions)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.sizing.budget import (devices_budget, machine_budget)
-from ggbench.sizing.cluster import (device_memories)
-from ggbench.sizing.plan_record import (Budget)
-from pathlib import (Path)
-from textual.message import (Message)
-from textual.screen import (Screen)
-from textual.worker import (Worker, get_current_worker)
-from typing import (Any, Protocol, TYPE_CHECKING, TypeVar, cast)
+from textual.message import Message
+from textual.screen import Screen
+from textual.worker import Worker, get_current_worker
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.hub.access import HubAccess
+from ggbench.machine.host import default_threads
+from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import MachineReading
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.reference import parse_model
+from ggbench.models.served_models import ServerOptions
+from ggbench.models.targets import Target, resolve
+from ggbench.sizing.budget import devices_budget, machine_budget
+from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.plan_record import Budget
 
 if TYPE_CHECKING:
-    from ggbench.runs.experiment import (Experiment)
-    from ggbench.runs.session import (RunContext)
-    from ggbench.runs.store.database import (Store)
-    from ggbench.tui.planner import (Planner)
-    from ggbench.tui.run_queue import (RunQueue)
-    from ggbench.tui.work_queue import (PullQueue)
-    from textual.dom import (DOMNode)
+    from textual.dom import DOMNode
+
+    from ggbench.runs.experiment import Experiment
+    from ggbench.runs.session import RunContext
+    from ggbench.runs.store.database import Store
+    from ggbench.tui.planner import Planner
+    from ggbench.tui.run_queue import RunQueue
+    from ggbench.tui.work_queue import PullQueue
 
 
 Result = TypeVar("Result")

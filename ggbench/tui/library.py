@@ -6,37 +6,38 @@ mark, and the legend explains the marks that are in view.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypeAlias
+
 import msgspec
-from collections import (Counter)
-from collections.abc import (Collection, Iterable, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.models.catalog import (Catalog)
-from ggbench.models.disk import (LocalModel)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (FITS, FITS_NOT, UNKNOWN)
-from ggbench.show.columns import (speed_text)
-from ggbench.show.figures import (LatencyLine, fitted_line)
-from ggbench.show.glossary import (UNSTEADY)
-from ggbench.show.metric import (has_speed_at, is_extrapolated)
-from ggbench.show.plan import (longest_text)
-from ggbench.show.text import (b_text, planned_speed_text, w_text)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.sizing.theory.limits import (DECODE_POSITIONS)
-from ggbench.stats.decode_timing import (LineFit)
-from ggbench.text import (sanitize)
-from ggbench.tui.model_list import (ModelEntry, Section)
-from ggbench.tui.tables import (Order, TableColumn, has_words)
-from ggbench.units import (counted, format_bytes, format_count, format_duration, format_length, format_ms, format_number)
-from msgspec.structs import (replace)
-from pathlib import (PurePath)
-from typing import (TYPE_CHECKING, TypeAlias)
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.catalog import Catalog
+from ggbench.models.disk import LocalModel
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.columns import speed_text
+from ggbench.show.figures import LatencyLine, fitted_line
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.metric import has_speed_at, is_extrapolated
+from ggbench.show.plan import longest_text
+from ggbench.show.text import b_text, planned_speed_text, w_text
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.stats.decode_timing import LineFit
+from ggbench.text import sanitize
+from ggbench.tui.model_list import ModelEntry, Section
+from ggbench.tui.tables import Order, TableColumn, has_words
+from ggbench.units import counted, format_bytes, format_count, format_duration, format_length, format_ms, format_number
 
 if TYPE_CHECKING:
-    from ggbench.experiments.decode.record import (DecodeSettings)
-    from ggbench.tui.planner import (PlannedQuant)
-
+    from ggbench.experiments.decode.record import DecodeSettings
+    from ggbench.tui.planner import PlannedQuant
 
 
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"

@@ -11,23 +11,34 @@ import contextlib
 import os
 import sqlite3
 import struct
-from collections.abc import (Iterable, Mapping, Sequence)
-from datetime import (UTC, datetime)
-from ggbench import (paths)
-from ggbench.engines.endings import (Outcome)
-from ggbench.errors import (StoreError, UnknownName)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.store import (database)
-from ggbench.runs.store.connection import (as_store_errors, open_connection, writing)
-from ggbench.runs.store.runs import (DeletedRun, RUNNING, SampleChunk, StoredObservation, StoredRun, StoredSamples, WARMUP, encode, storable_text, stored_run_of)
-from pathlib import (Path)
-from typing import (Self, TYPE_CHECKING)
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ggbench import paths
+from ggbench.engines.endings import Outcome
+from ggbench.errors import StoreError, UnknownName
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store import database
+from ggbench.runs.store.connection import as_store_errors, open_connection, writing
+from ggbench.runs.store.runs import (
+    RUNNING,
+    WARMUP,
+    DeletedRun,
+    SampleChunk,
+    StoredObservation,
+    StoredRun,
+    StoredSamples,
+    encode,
+    storable_text,
+    stored_run_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import psutil
-    from numpy.typing import (NDArray)
-
+    from numpy.typing import NDArray
 
 
 _LARGEST_ID = (1 << 63) - 1

@@ -6,32 +6,33 @@ Fields are parsed as the command line parses them: what one accepts means the sa
 from __future__ import annotations
 
 import contextlib
-import msgspec
-from collections.abc import (Callable, Mapping, Sequence)
-from ggbench.decisions.pick.needs import (LITTLE_LOSS, Needs, Preference, WORKLOADS)
-from ggbench.engines.llama.config import (FlashAttn, KV_TYPES, KV_TYPE_LIST, LlamaConfig, MAX_THREADS, parse_servers)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.experiments.quality.record import (N_CTX)
-from ggbench.experiments.speed.record import (INPUTS, N_GEN, SpeedSettings)
-from ggbench.experiments.tune.record import (DEPTHS, Objective, TuneSettings)
-from ggbench.fields import (BATCH_SIZES, DEPTH_LIST, DURATION, FieldKind, TOKEN_LIST)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.text import (sanitize)
-from ggbench.tui.screens.dialogs import (Dialog)
-from ggbench.units import (exact_size, format_bytes, format_count, parse_size, parse_tokens)
-from msgspec.structs import (replace)
-from rich.text import (Text)
-from textual import (on)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.containers import (Horizontal, VerticalScroll)
-from textual.events import (DescendantFocus)
-from textual.message import (Message)
-from textual.reactive import (reactive)
-from textual.widgets import (Input, Label, Static)
-from typing import (Any, ClassVar, Generic, TypeVar, get_args)
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
+import msgspec
+from msgspec.structs import replace
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.events import DescendantFocus
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Input, Label, Static
+
+from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
+from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
+from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.quality.record import N_CTX
+from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
+from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
+from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import sanitize
+from ggbench.tui.screens.dialogs import Dialog
+from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
