@@ -247,7 +247,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_length(n_tokens: int | None) -> str:
-    """Return `16k` for 16,384 tokens, else `10,000`; an em dash when unknown."""
+    """Return `16k` for 16,384 tokens and `10,000` for 10,000; an em dash when unknown."""
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 

@@ -191,7 +191,7 @@ class DownloadNotices:
 
 @contextlib.contextmanager
 def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield a callback for the progress of files: a bar on stderr in a terminal, else lines; nothing if quiet."""
+    """Yield a callback for the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if quiet."""
     if output.quiet:
         yield lambda _files: None
         return

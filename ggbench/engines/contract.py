@@ -112,7 +112,7 @@ class EngineConfig:
         """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
 
     def holding(self, n_tokens: int) -> Self:
-        """Return the setup with its n_ctx, else with just enough for this many tokens."""
+        """Return the setup with its n_ctx or, if it has none, with just enough for this number of tokens."""
         return self
 
     def as_asked(self) -> Self:
@@ -255,7 +255,7 @@ class Decode(Workload, frozen=True, tag="decode"):
 
 
 class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
-    """Clear the cache, read a prompt of its own for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
+    """Clear the cache, read a separate prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
     As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence goes its own way,
     as do the experts that it asks for, and nothing ends a generation. The context needs `n_seq_max` of at least
@@ -329,7 +329,7 @@ class RowsFile(msgspec.Struct, frozen=True):
 class Score(Workload, frozen=True, tag="score"):
     """Decode positions `start` to `stop` of several chunks of a text at once, and score each that has a target.
 
-    A request with `start` 0 clears the cache; the next one goes on where the last stopped. The context needs
+    A request with `start` 0 clears the cache; the next one continues where the last stopped. The context needs
     `n_seq_max` of at least the number of chunks, and `n_outputs_max` of the positions scored. Reports a `Scored`.
     """
 

@@ -147,7 +147,7 @@ def _speed(rows: _Rows) -> _Measured:
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
-    """Return each repetition, else their mean with None for an unknown number."""
+    """Return each repetition, or their mean with None for the number if it is unknown."""
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 

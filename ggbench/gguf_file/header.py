@@ -162,7 +162,7 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
 class Projector(msgspec.Struct, frozen=True):
     """A vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`.
 
-    llama.cpp puts all of its tensors on the first GPU, however many layers of the model are there, else in main memory.
+    llama.cpp puts all of its tensors on the first GPU, however many layers are there, or in main memory without a GPU.
     Its compute buffer depends on the image and is known only once clip has reserved it, so it is not counted. Source:
     tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
     """
@@ -203,7 +203,7 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
     """Return the little-endian GGUF v3 header of one file with this metadata and these tensors, in their order.
 
     Integers become uint32 where they fit, floats float32, lists arrays of one type, as llama.cpp expects; the keys of a
-    split model have types of their own.
+    split model have their own types.
     Raises Unsupported for a value or a tensor type that cannot be encoded.
     """
     listed = tuple(tensors)

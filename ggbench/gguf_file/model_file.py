@@ -138,7 +138,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def has_output(self) -> bool:
-        """Whether the output has a matrix of its own, not that of the input embedding."""
+        """Whether the output has its own matrix, not that of the input embedding."""
         return any(tensor.name == tensor_name("OUTPUT") for tensor in self.tensors)
 
     @property

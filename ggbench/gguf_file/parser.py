@@ -115,7 +115,7 @@ def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data:
 def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
     """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
-    Writers put what identifies a model before its vocabulary; in a file that does not, reading goes on until the
+    Writers put what identifies a model before its vocabulary; in a file that does not, reading continues until the
     architecture is found. Keys after the vocabulary are left out, including `general.file_type` where llama-quantize
     wrote it. Raises as `read_header` does, except for errors later in the file.
     """

@@ -89,7 +89,7 @@ def quant_by_ftype(file_type: int) -> str | None:
 
 
 def quant_from_file_name(file_name: str) -> str | None:
-    """Return the quant in a file's name, else in its folder's: `q4_k_m`, `ud-q4_k_xl`; None if there is none."""
+    """Return the quant in the name of a file or, if that has none, of its folder: `q4_k_m`, `ud-q4_k_xl`; or None."""
     for part in reversed(file_name.split("/")):
         matches = [match["quant"] for match in _TOKEN.finditer(model_name(part))]
         if matches:
@@ -114,7 +114,7 @@ def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
 
 
 def quant_label(model_file: ModelFile) -> str:
-    """Return the label of a model file's quant: a publisher's own name for it, else the header's, else the file name's.
+    """Return the label of a model file's quant: a publisher's own name, or the header's, or the file name's.
 
     A file type in the header cannot express `ud-` mixes or suffixes such as `_xl`, so a name that refines it wins.
     """

@@ -102,7 +102,7 @@ class HubLogin(msgspec.Struct, frozen=True):
 
 
 def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
-    """Return where the token comes from: a variable, else the file that `hf auth login` writes.
+    """Return where the token comes from: a variable or, if unset, the file that `hf auth login` writes.
 
     Source: huggingface_hub's get_token and constants. Google Colab's and a publisher's own tokens are not looked for.
     """
@@ -186,7 +186,7 @@ def _url_variables() -> str:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid address or token and for a file that cannot be used, else NetworkError. The
+    Raises UsageError for an invalid address or token and for a file that cannot be used; otherwise NetworkError. The
     original messages are dropped because they may contain a token or a signed URL.
     """
     import httpx2

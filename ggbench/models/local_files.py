@@ -140,7 +140,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
     @property
     def quant(self) -> str | None:
-        """From the name of the file or its folder, else from the header."""
+        """From the name of the file or its folder or, if these have none, the header."""
         return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
 
 

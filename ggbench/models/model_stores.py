@@ -133,7 +133,7 @@ class OllamaModel(msgspec.Struct, frozen=True):
     """Name for `ollama run`; not sanitized."""
     blob: Path | None = None
     quant: str | None = None
-    """From the tag, else from the config, lower case."""
+    """From the tag or, if that has none, the config; lower case."""
     reason: str = ""
     """Reason that there is no blob."""
 

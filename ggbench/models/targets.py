@@ -67,7 +67,7 @@ class Target(msgspec.Struct, frozen=True):
     model: str
     """MODEL as typed, without `:QUANT`; printable. The id if planned from the catalog."""
     quant: str
-    """Lower case, from the file name, else from its header, else `unknown`."""
+    """Lower case; from the file name or, if that has none, the header; `unknown` without both."""
     provenance: Literal["file", "twin", "catalog", "hub", "endpoint"]
     """Kind of weights: a file whose header marks it as a twin is a twin; `catalog` is a header derived from the
     catalog's hyperparameters, with types chosen by llama.cpp's quantizer; a server's model may be anything.
@@ -109,7 +109,7 @@ class Target(msgspec.Struct, frozen=True):
     def setup(self, given: EngineConfig) -> EngineConfig:
         """Return the config to load it with, or of its server, given the user's.
 
-        Raises Unsupported for a checkpoint with untrusted code of its own.
+        Raises Unsupported for a checkpoint with its own untrusted code.
         """
         if self.own is not None:
             return self.own.setup(given)

@@ -30,11 +30,11 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Working(msgspec.Struct, frozen=True):
-    """Something that takes a while goes on."""
+    """Progress of a step that takes a while."""
 
     stage: Stage
     done: float | None = None
-    """Part of `total`: bytes of a download or of a written twin, else a share; None if it cannot be counted."""
+    """Part of `total`: bytes of a download or of a written twin, otherwise a share; None if it cannot be counted."""
     total: float | None = None
     text: str = ""
     """Details that the stage does not give."""

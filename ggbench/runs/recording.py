@@ -219,7 +219,7 @@ class ReadingLog:
     """
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
-        """`read` is called from a thread of its own; None takes no readings."""
+        """`read` is called from a separate thread; None takes no readings."""
         self.readings: list[MachineReading] = []
         """All so far, by rising time; other threads only append."""
         self._read, self._interval_s = read, interval_s

@@ -86,7 +86,7 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
-    """Those that were timed, by rising length."""
+    """Timed prompts, by rising length."""
     limit: DecodeLimit | None = None
     """A decode's limit, set by the memory that holds the weights; None if unknown."""
     serving: ServingFigures | None = None

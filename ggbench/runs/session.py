@@ -75,7 +75,7 @@ class RunContext(msgspec.Struct, frozen=True):
     hold: threading.Event = field(default_factory=threading.Event)
     """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
     read_machine: Callable[[], MachineReading] | None = None
-    """Called during every run, from a thread of its own; None keeps no readings."""
+    """Called during every run, from a separate thread; None keeps no readings."""
     reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:

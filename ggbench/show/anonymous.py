@@ -31,7 +31,7 @@ class Paths(msgspec.Struct, frozen=True):
     whole: bool = False
 
     def shown(self, path: str) -> str:
-        """Return a path for others: relative to `~`, else only its last part."""
+        """Return a path for others: relative to `~` or, outside it, only the last part."""
         if self.whole:
             return path
         pure = PurePath(path)

@@ -106,10 +106,10 @@ class PlottedRun(msgspec.Struct, frozen=True):
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
     series: Sequence[str] = ()
-    """Name of the series of each step; empty while the run goes on."""
+    """Name of the series of each step; empty while the run is in progress."""
     settings: Settings | None = None
     result: Result | None = None
-    """None while the run goes on."""
+    """None while the run is in progress."""
     doing: object = None
     """Activity that a run in progress reports."""
     end: int | None = None
@@ -262,7 +262,7 @@ def runs_of(chart: Chart) -> tuple[int, ...]:
 
 
 def series_of(chart: Chart) -> tuple[int, ...]:
-    """Return the indices that have a colour of their own, ascending: a figure's curves, else the runs."""
+    """Return the indices with their own colour, ascending: a figure's curves, or the runs without curves."""
     match chart:
         case Figure():
             return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))

@@ -188,7 +188,7 @@ def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budge
 
 
 class SearchBudget(msgspec.Struct, frozen=True):
-    """The memory that a search may take: of all GPUs in use together, else main memory."""
+    """The memory that a search may take: of all GPUs in use together, or main memory if none is in use."""
 
     planned: Budget
     """The budget of a plan, summed over GPUs."""

@@ -33,9 +33,9 @@ class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_ms: float
     """Time of an average layer's KV cache, per position."""
     output_ms: float
-    """Time of what is not in the layers if it is the last device: the output matrix, and the way to it and back."""
+    """Time outside the layers if it is the last device: the output matrix and the round trip."""
     link_ms: float = 0.0
-    """Time of the way to it and back if another device has the output; 0 for a device of this machine."""
+    """Round-trip time if another device has the output; 0 for a device of this machine."""
 
     @property
     def machine(self) -> str:

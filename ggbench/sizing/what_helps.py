@@ -1,6 +1,7 @@
 """Find what would help if a quant does not fit: single changes to the load, sized by the dry allocator like the plan.
 
-Each is the least of its kind that is enough, else the one that saves most. What saves nothing is left out.
+Each is the smallest change of its kind that is enough or, if none is, the one that saves most. Changes that save
+nothing are left out.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
 
 
 def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
-    """Return the first of setups that save ever more with which the same context fits, else the last."""
+    """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
     assert sizes.setup.n_ctx is not None
     context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
 
@@ -214,7 +215,7 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Return the bytes of the weights of every available quant of the source, else of the same folder."""
+    """Return the bytes of the weights of every available quant of the source or, without one, of the folder."""
     source = target.own or target.source
     if source is not None:
         return source.sizes()

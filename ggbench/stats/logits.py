@@ -38,7 +38,7 @@ class TokenScore(msgspec.Struct, frozen=True):
 
 
 class RowScorer:
-    """Scores rows of a vocabulary one after the other in arrays of its own, one scorer for each thread.
+    """Scores rows of a vocabulary one after the other in its own arrays; each thread has its own scorer.
 
     Fresh arrays for every row would come from the kernel as new pages, which costs more than the arithmetic.
     """

@@ -78,12 +78,12 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def max_n_ctx(self) -> int | None:
-        """The largest n_ctx that was proven here, else the planned one."""
+        """The largest n_ctx proven here; the planned one if none was."""
         return self.plan.planned_n_ctx if self.searched is None else self.searched.max_n_ctx
 
     @property
     def tok_s(self) -> float | None:
-        """Speed with the context filled to the planned n_ctx: from the measured W and B, else the bandwidth's bound."""
+        """Speed with the context filled to the planned n_ctx: from the measured W and B, or from the bandwidth."""
         n, line = self.plan.n_ctx, self.speed_line
         return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
 
@@ -105,7 +105,7 @@ class QuantRow(msgspec.Struct, frozen=True):
     def decode_s(self, settings: DecodeSettings) -> tuple[float | None, str]:
         """Return the seconds that a decode takes, prompts left out, and what that is from.
 
-        From the measured W and B, else the bound's line, raised to the speed expected at n_ctx if there is one; the
+        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx if there is one; the
         bandwidth's bound alone is the least. None without any of them.
         """
         limit, expected = self.plan.limit, self.plan.expected
@@ -127,7 +127,7 @@ class QuantRow(msgspec.Struct, frozen=True):
         return plan.needed_bytes + (n_ctx - plan.n_ctx) * plan.kv_bytes_per_token
 
     def either(self, name: str) -> float | None:
-        """Return a field of the measured line, else of the bound."""
+        """Return a field of the measured line, or of the bound if nothing was measured."""
         found: float | None = getattr(self.line or self.plan.limit, name, None)
         return found
 
@@ -266,7 +266,7 @@ class LatestResults:
     def find(
         self, model: str, quant: str, file: str, setup: LlamaConfig
     ) -> tuple[QuantSummary | None, QuantSummary | None]:
-        """Return the latest decode and the latest search without a ceiling, by the file, else by model and quant."""
+        """Return the latest decode and the latest search without a ceiling, by file, or by model and quant."""
         names, speed, memory = _names(model, quant, file), _of_speed(setup), _of_memory(replace(setup, n_ctx=None))
         decodes = (self._decodes.get((name, speed)) for name in names)
         searches = (self._searches.get((name, memory)) for name in names)
@@ -342,7 +342,7 @@ class Library:
             self.marks[name] = None
 
     def selection(self, cursor: QuantRow | None) -> Selection:
-        """Return the marked quants, else the one at the cursor."""
+        """Return the marked quants, or the one at the cursor if none is marked."""
         marked = [(model, tuple(names)) for model, names in self.all_marks.items() if names]
         if marked or cursor is None or self.entry is None:
             return marked

@@ -61,7 +61,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def heading(self) -> str:
-        """The line above it and its neighbours: the added place, else the section."""
+        """The line above it and its neighbours: the added place, or the section for other models."""
         return self.section.value if self.place is None else sanitize(path_argument(self.place))
 
     @property

@@ -1,4 +1,4 @@
-"""A queue that a thread of its own works off item by item, whatever screen is shown; and the queue of downloads.
+"""A queue whose own thread processes it item by item, whatever screen is shown; and the queue of downloads.
 
 It does not use Textual: it notifies of a change, and whoever draws looks at the items.
 """

@@ -183,7 +183,7 @@ class Pick(msgspec.Struct, frozen=True):
     checked: tuple[Checked, ...]
     """All candidates, in the order of models, caches and quants."""
     front: tuple[Candidate, ...]
-    """Those that no other dominates."""
+    """Candidates that no other dominates."""
     recommended: Checked | None
     """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()

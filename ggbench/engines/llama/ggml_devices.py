@@ -33,7 +33,7 @@ class GgmlDevices:
 
     @property
     def offloading(self) -> list[int]:
-        """The devices that llama.cpp puts layers on, in its order: RPC devices, then GPUs, else integrated ones.
+        """The devices that llama.cpp puts layers on, in its order: RPC, then GPUs, or without any, integrated ones.
 
         Source: `llama_prepare_model_devices` in llama.cpp.
         """
@@ -97,9 +97,9 @@ class GgmlDevices:
 
 
 def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
-    """Return where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
+    """Return where a buffer of llama.cpp's log lies: as ggml reports, or on the device that its name begins with.
 
-    Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
+    Names without their own buffer type are those of mapped files (`CPU_Mapped`), of repacked weights
     (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
     """
     if name in places:

@@ -39,7 +39,7 @@ class ServeRequest(msgspec.Struct, frozen=True):
     port: int
     threads: int
     devices: tuple[str, ...] = ()
-    """ggml's names; empty exposes all GPUs, else the CPU, as llama.cpp's own server does."""
+    """ggml's names; empty exposes all GPUs, or the CPU without any, like llama.cpp's own server."""
     memory_bytes: int | None = None
     """Limit of each device; None exposes all that is free."""
     main_memory_bytes: int | None = None

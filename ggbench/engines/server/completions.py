@@ -1,7 +1,7 @@
 """OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each with what it adds.
 
-Tokens of a chunk are counted by its ids, else by the difference of two usages, else not at all: a chunk may bring
-several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
+Tokens of a chunk are counted by its ids or, without ids, by the difference of two usages; otherwise not at all: a
+chunk may bring several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
 """
 
 from __future__ import annotations

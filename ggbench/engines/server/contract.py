@@ -118,7 +118,7 @@ class Tokens(msgspec.Struct, frozen=True):
     decode_ns: int | None = None
     """The server's clock at the last of them, counted from the first token; None if it does not time each token.
 
-    Tokens of one speculative step have the same clock, even if each comes in a chunk of its own."""
+    Tokens of one speculative step have the same clock, even if each comes in a separate chunk."""
     text: str = ""
     """The generated text, not yet safe for a terminal."""
 
@@ -249,7 +249,7 @@ DONE = b"[DONE]"
 def data_of(line: bytes) -> bytes | None:
     """Return the data of a line; None for an empty line, a comment and other fields. Raises InvalidStream.
 
-    llama-server before 2025 sent its errors as a field of their own: `error: {...}`.
+    llama-server before 2025 sent its errors in a separate field: `error: {...}`.
     """
     if line.startswith((b"data:", b"error:")):
         return line.partition(b":")[2].strip()

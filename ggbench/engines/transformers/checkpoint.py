@@ -163,7 +163,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
 
     def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
-        """Return every tensor of its files under its own method, else those that the method would store."""
+        """Return every tensor of its files if the method is its own, otherwise those that the method would store."""
         dtype = self.dtype(method)
         if self.tensors and method.name == self.method.name:
             return self.tensors

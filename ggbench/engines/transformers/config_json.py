@@ -68,7 +68,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def quantization(self) -> Config | None:
-        """`quantization_config` of a checkpoint that is stored quantized, else None."""
+        """`quantization_config` of a checkpoint that is stored quantized; None for others."""
         found = self.read("quantization_config", dict[str, Any] | None, None)
         return None if found is None else Config(self.name, found)
 

@@ -121,7 +121,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
 
 
 def parse(scheme: str, rest: str) -> ModelRef:
-    """Parse what follows `transformers:` (a folder that exists or looks like a path, else a repo) or
+    """Parse what follows `transformers:` (a folder if it exists or looks like a path, otherwise a repo) or
     `transformers-twin:` (an id of the catalog). Raises UsageError.
     """
     if scheme == "transformers-twin":
@@ -158,13 +158,13 @@ def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef
 
 
 def in_folder(folder: Path) -> ModelRef | None:
-    """Return the checkpoint of a folder with a config.json and no GGUF, else None."""
+    """Return the checkpoint of a folder with a config.json and no GGUF; None for others."""
     is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
     return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
 
 
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
-    """Return a target for each method that is named, else for the one that the checkpoint is stored by."""
+    """Return a target for each named method, or for the one that the checkpoint is stored in if none is named."""
     found = find_checkpoint(ref, catalog, hub)
     folder, size = found.checkpoint.folder, found.file_bytes
     methods = wanted_methods(found, ref)
@@ -212,7 +212,7 @@ def wanted_methods(found: FoundCheckpoint, ref: ModelRef) -> tuple[Method, ...]:
 
 
 def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
-    """Return what a plan shows without QUANTs: every method for a catalog model, else what the checkpoint can be."""
+    """Return the methods of a plan without QUANTs: all for a catalog model, otherwise those of the checkpoint."""
     return tuple(METHODS.values()) if found.checkpoint.is_twin else found.checkpoint.methods()
 
 

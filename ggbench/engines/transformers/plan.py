@@ -71,7 +71,7 @@ def plan_model(
 
 
 def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under the QUANTs that are named, else under each method of a plan."""
+    """Return the weights of a checkpoint under the named QUANTs, or under each method of a plan if none is named."""
     found = find_checkpoint(ref, catalog)
     bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
     first = found.header(found.checkpoint.method)

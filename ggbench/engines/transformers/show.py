@@ -29,7 +29,7 @@ _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
 
 
 def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
-    """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
+    """Show it as the method in MODEL would load it, or as it is stored if MODEL names none. Raises GgbenchError."""
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:

@@ -200,7 +200,7 @@ class SafetensorsHeader(msgspec.Struct, frozen=True):
     raw: bytes
     n_bytes: int
     missing_bytes: int
-    """Those that the file lacks, e.g. after a download that stopped."""
+    """Bytes that the file lacks, e.g. after a download that stopped."""
 
 
 def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:

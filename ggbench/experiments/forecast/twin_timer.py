@@ -1,4 +1,4 @@
-"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed by turns."""
+"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed alternately."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NEAR = 1
 
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
+    """Write the twins, time them alternately, remove them. Raises as `ForecastExperiment.measure`."""
     settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
@@ -291,7 +291,7 @@ def earlier_timings(
     """Return the newest run that has timed such twins in each of these placements on this machine, and its timings.
 
     They may be those of another model of the same shape, which gives no limit, or of another number of layers. Timings
-    of several runs are not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
+    of several runs are not joined: twins are timed alternately, so a machine that slows down slows all of them.
     """
     store, own = session.context.store, session.recorder.recording.head
     if store is None:

@@ -43,7 +43,7 @@ class LookAhead(msgspec.Struct, frozen=True):
     budget: SearchBudget
     ceiling_n_ctx: int
     weight_bytes: int | None
-    """Those that lie in the budget's memory."""
+    """Bytes of the weights in the budget's memory."""
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
     bytes_per_token: float | None

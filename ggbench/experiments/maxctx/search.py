@@ -1,6 +1,6 @@
 """The search behind `ggbench.experiments.maxctx.measure`: real contexts of one target, closed in on and proven.
 
-In a module of its own, since what it needs takes longer to import than a stored search to read.
+In a separate module, since its imports take longer than reading a stored search.
 """
 
 from __future__ import annotations

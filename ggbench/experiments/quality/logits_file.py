@@ -1,4 +1,4 @@
-"""A base's logits as llama-perplexity keeps them, so that either tool goes on with the other's file.
+"""A base's logits in llama-perplexity's format, so either tool can use the other's file.
 
 Format, from llama.cpp's tools/perplexity/perplexity.cpp: `_logits_`, then n_ctx, n_vocab and n_chunk as int32, the
 tokens of all chunks as int32, and a row of 16-bit words for each scored position (`ggbench.stats.logits.pack`).

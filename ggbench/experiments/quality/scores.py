@@ -19,7 +19,7 @@ from ggbench.stats.intervals import Z_95, Estimate
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
-"""Those that llama-perplexity prints."""
+"""The percentiles that llama-perplexity prints."""
 
 _MIN_PAIRS = 4
 

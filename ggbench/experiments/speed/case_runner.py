@@ -1,8 +1,7 @@
 """The measurement behind `speed.measure`: calibrate, then one case after the other until time is up.
 
-Each case has a context of its own, so that its memory is what a person would need for it alone, and what it costs does
-not depend on the room of others; on a server, all run in the contexts that it made when it started. The model is loaded
-once.
+Each case has its own context, so its memory is what a person would need for it alone, and its cost does not depend on
+the room of others; on a server, all run in the contexts that it made when it started. The model is loaded once.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SpeedExperiment(Experiment):
-    """Load once, then measure one case after the other, each in a context of its own."""
+    """Load once, then measure one case after the other, each in its own context."""
 
     kind: ClassVar[str] = "speed"
     settings_type = SpeedSettings

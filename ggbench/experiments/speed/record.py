@@ -25,7 +25,7 @@ MOST_SEQS = 256
 
 
 class Case(msgspec.Struct, frozen=True, order=True):
-    """Several sequences decoded at once, each after a prompt of its own."""
+    """Several sequences decoded at once, each after its own prompt."""
 
     n_seqs: int
     """Sequences that are generated at once."""
@@ -106,7 +106,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Those that take fewer tokens first, and so less memory and mostly less time; each once."""
+        """Cases with fewer tokens first, which take less memory and mostly less time; each once."""
         pairs = {Case(n_seqs, n_input, self.n_gen) for n_input in self.inputs for n_seqs in self.batches}
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 

@@ -205,7 +205,7 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun], measured: Sequence[Mapping[
 
 
 def _ended(run: PlottedRun) -> Sequence[SpeedCase]:
-    """Return the cases that ended; those of a run that goes on as they were reported."""
+    """Return the cases that ended; for a run in progress, as they were reported."""
     if isinstance(run.result, SpeedResult):
         return run.result.cases
     return [each for each in run.observations if isinstance(each, SpeedCase)]

@@ -128,7 +128,7 @@ class _Search:
         self._wasted_s = 0.0
         """In measurements that were discarded for drift."""
         self._is_fresh = False
-        """Whether each measurement has a worker of its own."""
+        """Whether each measurement has its own worker."""
         self._seconds: dict[int, float] = {}
         """Duration of each candidate's last measurement."""
 
@@ -284,7 +284,7 @@ class _Search:
                 return
 
     def _blocks(self, finalist: int) -> int:
-        """Return how many blocks to measure, each measurement in a worker of its own if the time allows enough of them.
+        """Return how many blocks to measure, each measurement in its own worker if the time allows enough of them.
 
         Where a process's memory happens to lie changes its speed by some percent, and differs between two starts of
         llama.cpp.

@@ -1,6 +1,6 @@
 """Parameters of a model, and their size at a uniform number of bits per weight or as a file stores them.
 
-Counted from the tensor table, so that GQA, experts, biases and tied embeddings need no formula of their own. Norms are
+Counted from the tensor table, so GQA, experts, biases and tied embeddings need no special formula. Norms are
 not counted as parameters, as in the article: they are fewer than one in ten thousand.
 
 A token reads one row of the embedding table, which is not counted, and only the experts that it is routed to.

@@ -357,7 +357,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
 
     @property
     def _selected(self) -> Sequence[ListedRun]:
-        """The marked runs, else the one at the cursor."""
+        """The marked runs, or the one at the cursor if none is marked."""
         run = self._table.cursor_run
         return self._table.marked or (() if run is None else (run,))
 

@@ -195,7 +195,7 @@ class RunScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Show why the run is not stored, else the chosen job's whole reason, which its line may have cut."""
+        """Show why the run is not stored or, if it is, the chosen job's whole reason, which its line may have cut."""
         reason, items = self.query_one("#reason", Static), self._queue.items
         error = self._queue.store_error
         chosen = self.query_one(QueueList).highlighted

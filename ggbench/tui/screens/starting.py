@@ -139,7 +139,7 @@ class MachineToPlan(msgspec.Struct, frozen=True):
 class StartScreen(TaskScreen):
     """Each key takes the marked quants of all models, or without marks the one at the cursor.
 
-    The app goes on with what is started, whatever screen is shown.
+    Started jobs continue whatever screen is shown.
     """
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ class StartScreen(TaskScreen):
             self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
 
     def action_ask(self, kind: str) -> None:
-        """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
+        """Ask, and measure with the options; each case makes its own context, whatever n_ctx is planned."""
         form: forms.Form[Any] = forms.SPEED if kind == "speed" else forms.TUNE
         setup = replace(host_of(self).setup, n_ctx=None)
         if self.selection:

@@ -130,7 +130,7 @@ class CurvesPlot(Widget, can_focus=True):
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
     def _ends(self) -> View:
-        """Return the ends of the zoomed view, else round ones, which seldom move during a run."""
+        """Return the ends of the zoomed view; without zoom, round ones, which seldom move during a run."""
         if self.view is not None:
             return self.view
         figure = self.figure
