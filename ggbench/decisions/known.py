@@ -193,7 +193,7 @@ class BandwidthShares(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Where the shares come from: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
+        """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"

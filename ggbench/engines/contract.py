@@ -47,11 +47,11 @@ class EngineConfig:
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can be used after a decode that failed."""
     sizes_dry: ClassVar[bool] = False
-    """Whether the engine can say what a context takes without making it."""
+    """Whether the engine can size a context without making it."""
     failure_hints: ClassVar[Mapping[str, str]] = {}
     """Hints for a run that failed, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
-    """Fields that MODEL and QUANT of a command line say, so that they are no options."""
+    """Fields that MODEL and QUANT of a command line say, so they are no options."""
 
     n_ctx: int | None = None
     n_batch: int | None = None
@@ -116,7 +116,7 @@ class EngineConfig:
         return self
 
     def as_asked(self) -> Self:
-        """Return the setup without what a kind of run decides itself: its n_ctx, its sequences and its outputs."""
+        """Return the setup without the values that a kind of run decides: n_ctx, sequences and outputs."""
         return self
 
     def with_threads(self, threads: int) -> Self:
@@ -180,7 +180,7 @@ class Engine(Protocol):
         ...
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Yield as `open`, but only report what it would take; Failed unless the config `sizes_dry`."""
+        """Yield as `open`, but only report the memory it would take; Failed unless the config `sizes_dry`."""
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
@@ -198,7 +198,7 @@ class Engine(Protocol):
 
 class Launch(Protocol):
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-        """Start it; setting `cancel` ends what it does, and while `hold` is set it pauses between two steps."""
+        """Start it; setting `cancel` ends its current work, and while `hold` is set it pauses between two steps."""
         ...
 
 
@@ -228,7 +228,7 @@ def launch_engine(
 
 
 FLUSH_NS = 50_000_000
-"""Samples are sent at most this often, so that sending them stays out of the measurement."""
+"""Samples are sent at most this often, so sending them stays out of the measurement."""
 PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."

@@ -43,7 +43,7 @@ class Ending:
 
     @property
     def is_final(self) -> bool:
-        """Whether the worker is gone, so that the next request needs another."""
+        """Whether the worker is gone and the next request needs another."""
         return self.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 
     @property

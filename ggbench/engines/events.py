@@ -43,7 +43,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
-    """Copies of each device's inputs, so that several devices compute different batches at once."""
+    """Copies of each device's inputs, so several devices compute different batches at once."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:

@@ -4,7 +4,7 @@ Requests go to the worker's stdin, one at a time; only `Hold` and `Release` foll
 come back on a separate pipe, because llama.cpp and the libraries below it may print to stdout. `Done` or `Refused`
 ends a request. What the worker logs stays inside `ggbench.engines`.
 
-In the worker a thread waits on stdin, so that the process ends at once when the parent does, also while native code
+In the worker a thread waits on stdin, so the process ends at once when the parent does, also while native code
 computes.
 """
 

@@ -61,7 +61,7 @@ def content_sha256(*parts: object) -> str:
 
 
 def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama_cpp: str = "") -> Environment:
-    """Return what a file says of its machine; the rest is unknown."""
+    """Return the machine as described in a file; the rest is unknown."""
     return Environment(
         ggbench="",
         python="",

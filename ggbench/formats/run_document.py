@@ -1,6 +1,6 @@
 """ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and what --json printed, read back.
 
-A run is written from the store's JSON, so that one of a later ggbench passes through unharmed, and read as strictly as
+A run is written from the store's JSON, so one of a later ggbench passes through unharmed, and read as strictly as
 a stored run. What --json printed has all figures and no timed step. A bundle is a ZIP file with a list and a document
 for each run. Its members are never unpacked, so their names lead nowhere, and each is read up to a limit, whatever size
 the archive claims.
@@ -106,7 +106,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
-    """Return the hash of what a run holds, with or without its paths, and wherever it was imported."""
+    """Return the hash of a run's content, with or without its paths, and wherever it was imported."""
     bare = _without_folders(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
@@ -317,7 +317,7 @@ MAGIC = b"PK\x03\x04"
 _BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so that the same runs are the same file."""
+"""The date of every member, so the same runs are the same file."""
 
 
 def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:

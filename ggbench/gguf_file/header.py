@@ -1,6 +1,6 @@
 """Make a `ModelFile` of a path or of headers already read, and encode a header as bytes.
 
-Reading and assembling are separate, so that headers fetched over HTTP make the same ModelFile as local files. gguf's
+Reading and assembling are separate, so headers fetched over HTTP make the same ModelFile as local files. gguf's
 writer is not used, because a plan of a large model needs one header for each quant in memory: that writer only writes
 to files, and importing it takes longer than encoding all of them.
 """

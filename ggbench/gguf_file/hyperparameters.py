@@ -78,7 +78,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
-    """Whether the output reuses the table of input embeddings, so that the file holds it once."""
+    """Whether the output reuses the table of input embeddings; the file contains it once then."""
     qkv_bias: bool | None = None
     """None: as the architecture has it."""
     rope_freqs: bool = False

@@ -253,7 +253,7 @@ def remove_left_twins(parent: Path) -> None:
             for path in folder.iterdir():
                 if path.name != _LOCK:
                     path.unlink()
-            (folder / _LOCK).unlink()  # last, so that the next removal continues an interrupted one
+            (folder / _LOCK).unlink()  # last, so the next removal continues an interrupted one
             folder.rmdir()
 
 

@@ -173,7 +173,7 @@ class Stop:
 def start_daemons(
     jobs: Iterable[_Job], work: Callable[[_Job], _Result], n_threads: int, name: str
 ) -> list[Future[_Result]]:
-    """Do `work` for each job, in order, in daemon threads, so that waiting for the network never delays Ctrl-C."""
+    """Do `work` for each job, in order, in daemon threads, so waiting for the network never delays Ctrl-C."""
     waiting = deque((Future[_Result](), job) for job in jobs)
     futures = [future for future, _ in waiting]
 

@@ -293,7 +293,7 @@ def _link(blob: Path, link: Path) -> None:
 
 
 def _write_ref(access: HubAccess, listing: RepoListing) -> None:
-    """Record the commit of the branch or tag, so that cache tools do not treat its files as detached."""
+    """Record the commit of the branch or tag, so cache tools do not treat its files as detached."""
     name = PurePosixPath(listing.revision)
     if listing.revision == listing.commit or name.is_absolute() or ".." in name.parts:
         return

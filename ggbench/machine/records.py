@@ -150,13 +150,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     file_sha256: str
     """Hash of the file's bytes."""
     content_sha256: str
-    """Hash of this run's content: equal for the same rows in any file, so that they are imported once."""
+    """Hash of this run's content: equal for the same rows in any file, so they are imported once."""
     lacks: tuple[str, ...] = ()
     """What the file does not state, and the consequences, as text."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True):
-    """One row of another tool, under its own field names, so that it can be exported as it came."""
+    """One row of another tool, under its own field names, so it can be exported as it came."""
 
     tool: str
     fields: dict[str, Cell]

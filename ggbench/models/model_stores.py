@@ -2,7 +2,7 @@
 
 Each program has moved its folder at least once and left files behind, so old and new locations are searched. Ollama
 has a manifest for each `name:tag`, which refers to blobs by digest. Manifests are untrusted: only valid digests are
-used, so that no path leaves the blob folder. Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40
+used, so no path leaves the blob folder. Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40
 manifests are in a second folder, and one may be a list of others, each stored as a blob.
 """
 

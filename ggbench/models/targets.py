@@ -2,7 +2,7 @@
 
 Writing a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize`
 does it when its turn comes. A plan needs only headers: those of a catalog model are generated, those of the Hub are
-fetched by range and cached, so that repeating a plan needs no network.
+fetched by range and cached, so repeating a plan needs no network.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
 
 
 def _header(variant: LocalVariant) -> ModelFile | None:
-    """Return the variant's header; None if it is broken: the target stays, so that its row shows the reason."""
+    """Return the variant's header; None if it is broken: the target stays, so its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:

@@ -277,7 +277,7 @@ class Recorder:
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
-        """Open a run in the store, so that a kill leaves a trace; what was observed before goes with it."""
+        """Open a run in the store, so a kill leaves a trace; what was observed before goes with it."""
         self.has_begun, self.recording.head = True, head
         try:
             self.run_id = None if self._store is None else self._store.begin(head)
@@ -297,7 +297,7 @@ class Recorder:
         """Take in some consecutive steps of a series; they are stored at least once a second."""
         now_ns = moment_ns()
         if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
-            self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
+            self.flush()  # a chunk ends where a pause begins, so its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
         if kept.position and steps.first_position != kept.position[-1] + 1:

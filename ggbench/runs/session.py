@@ -351,7 +351,7 @@ def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
 
 
 def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
-    """Make the target's file in a thread, so that progress is reported.
+    """Make the target's file in a thread, so progress is reported.
 
     Raises CancelledError once `cancel` is set, and as `materialize`.
     """

@@ -247,7 +247,7 @@ class PointChart(msgspec.Struct, frozen=True):
     points: tuple[ChartPoint, ...]
     has_labels: bool = False
     counts: bool = False
-    """Whether the x axis counts, so that it has only whole numbers."""
+    """Whether the x axis counts and has only whole numbers."""
 
 
 Chart = BarChart | StackChart | PointChart | Figure

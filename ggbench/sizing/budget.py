@@ -130,7 +130,7 @@ def machine_budget(
     limit_bytes: int | None = None,
     measures: bool = True,
 ) -> Budget:
-    """Return what is free on this machine's GPU, or in its main memory without a GPU or offloaded layers.
+    """Return the free memory of this machine's GPU, or its main memory without a GPU or offloaded layers.
 
     `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
     two, unless `measures` is false. Raises UsageError for a GPU that is not here.
@@ -257,7 +257,7 @@ def search_budget(
 def gpu_budget(
     gpus: Sequence[Gpu], reported_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
 ) -> SearchBudget:
-    """Return the lesser of what is free on these GPUs and the limit of each, without the reserve.
+    """Return the smaller of the free memory of these GPUs and the limit of each, without the reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes`
     is what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit if nothing is left.
@@ -348,7 +348,7 @@ def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
 
 
 def _held_bytes(budget: Budget, limit_bytes: int | None) -> int:
-    """Return what is not kept free: a search may use what a plan sets aside for the process."""
+    """Return the memory not kept free: a search may use the part that a plan sets aside for the process."""
     held = max(0, budget.memory_bytes - budget.kept_bytes)
     return held if limit_bytes is None else min(held, limit_bytes)
 

@@ -131,7 +131,7 @@ class DeviceSplit:
         )
 
     def left_bytes(self, context: DryContext) -> int:
-        """Return what is left on the device with the least; negative if it lacks memory."""
+        """Return the smallest free memory of a device; negative if one lacks memory."""
         return min(device.left_bytes for device in self.planned(context))
 
     def _weights(self) -> tuple[int, ...]:

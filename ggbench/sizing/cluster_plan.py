@@ -1,4 +1,4 @@
-"""Find the best split of a model over several machines: time each device, and count what it can hold.
+"""Find the best split of a model over several machines: time each device, and count the layers that it can hold.
 
 A step goes through the devices one after the other: t(n) sums each device's layers, the round trip to every server but
 the last, and the output plus the trip to the last device. A device is timed with two twins of a few layers: the slope
@@ -46,7 +46,7 @@ class Cluster(msgspec.Struct, frozen=True):
     links: Mapping[str, Link]
     launch: Callable[[], Engine]
     on_step: Callable[[str], None]
-    """Called with a text of what is being done."""
+    """Called with a text that describes the current step."""
 
 
 def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
@@ -142,7 +142,7 @@ class _Room:
 
 
 def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryContext:
-    """Return what a context takes over all devices; its compute buffers hardly depend on the split."""
+    """Return the memory of a context over all devices; its compute buffers hardly depend on the split."""
     cluster.on_step("llama.cpp's allocator, run dry")
     with (
         tempfile.TemporaryDirectory(prefix="ggbench-") as folder,

@@ -1,4 +1,4 @@
-"""Run llama.cpp's own allocator dry: what a context of any length would take, in milliseconds and without memory.
+"""Run llama.cpp's own allocator dry: size a context of any length in milliseconds, without allocating memory.
 
 The cache and the compute buffers depend on a model's graph, not on the types of its weights, so quants of one shape
 share the answers. Each header is still loaded, since llama.cpp may refuse one and accept another.
@@ -86,7 +86,7 @@ class DryAllocator:
         return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return what a context of `n_ctx` tokens would take with the loaded model. Raises EngineEnded.
+        """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
 
         `setup` replaces the allocator's own but for the device, the split and the threads.
         """

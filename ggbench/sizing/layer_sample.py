@@ -61,7 +61,7 @@ def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, .
 
 
 def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type_v: str = "f16") -> StepCost:
-    """Return what a step of these layers reads. Raises Unsupported if the state of a sequence is not known."""
+    """Return the bytes that a step of these layers reads. Raises Unsupported if the state of a sequence is unknown."""
     model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
     full = windowed = 0

@@ -1,4 +1,4 @@
-"""Count what a model takes of the planned memory, how fast it could be at best, and the longest context that fits.
+"""Count a model's share of the planned memory, its speed limit, and the longest context that fits.
 
 A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
 llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
@@ -237,7 +237,7 @@ class Bracket:
 
     @property
     def middle(self) -> int:
-        """The middle of what is open; a quarter away if only one end is known."""
+        """The middle of the open range; a quarter away if only one end is known."""
         if self.passed is not None and self.failed is not None:
             return (self.passed + self.failed) // 2
         return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4

@@ -57,14 +57,14 @@ class Budget(msgspec.Struct, frozen=True):
 
     device: str
     on_gpu: bool
-    """Whether it is a GPU's, so that the input embedding is elsewhere."""
+    """Whether it is a GPU's; the input embedding is elsewhere then."""
     memory_bytes: int
     memory_source: str
     reserve_bytes: int
     """Memory for the driver, the runtime and all else that is not in llama.cpp's buffers."""
     reserve_source: str
     bandwidth: Bandwidth | None = None
-    """None if it is unknown, so that there are no limits."""
+    """None if it is unknown; there are no limits then."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
     mmproj: str = ""
@@ -74,7 +74,7 @@ class Budget(msgspec.Struct, frozen=True):
     devices: tuple[DeviceMemory, ...] = ()
     """Devices in llama.cpp's order if any is on another machine; empty for one memory."""
     is_here: bool = True
-    """Whether it is this machine's, so that measurements here apply."""
+    """Whether it is this machine's; measurements here apply then."""
 
     @property
     def kept_bytes(self) -> int:

@@ -187,7 +187,7 @@ def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], Llama
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
-    """Sort those that are enough first, by cost; then the others by what is still missing."""
+    """Sort those that are enough first, by cost; then the others by the missing memory."""
 
     def cost(change: Change) -> int:
         is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
@@ -247,7 +247,7 @@ class SetupSize(msgspec.Struct, frozen=True):
 
 
 class SetupSizes:
-    """Sizes setups of one file within what was free at first, with a dry worker for each call.
+    """Sizes setups of one file within the memory that was free at first, with a dry worker for each call.
 
     Linux overcommits, so a real context would not show that it does not fit.
     """

@@ -28,7 +28,7 @@ class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
-    """None if what a token reads does not grow with the context."""
+    """None if the bytes read for a token do not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
@@ -280,7 +280,7 @@ class TimedSeries(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class TokenTimes:
-    """Times for a fit, and what they were made of."""
+    """Times for a fit, and their sources."""
 
     position: list[float] = field(default_factory=list)
     """The mean position of the tokens of each time. A series ends where it does not rise."""

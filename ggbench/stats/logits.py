@@ -1,6 +1,6 @@
 """Score logits against the true next token and against another model's logits, one row of the vocabulary at a time.
 
-The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so that its figures and these can
+The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so its figures and these can
 be compared. Rows are float32, as llama.cpp computes them; sums are float64.
 """
 

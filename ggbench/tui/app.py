@@ -1,6 +1,6 @@
 """The TUI's app: four screens over a queue of runs and a queue of downloads, which continue whatever screen is shown.
 
-A screen and its dependencies are imported when it is first shown, so that the first frame appears quickly.
+A screen and its dependencies are imported when it is first shown, so the first frame appears quickly.
 """
 
 from __future__ import annotations

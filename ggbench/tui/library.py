@@ -73,7 +73,7 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> LatencyLine | None:
-        """The measured line; None if W or B is unknown, so that the bounds are shown."""
+        """The measured line; None if W or B is unknown, so the bounds are shown."""
         return fitted_line(self.fit)
 
     @property
@@ -330,7 +330,7 @@ class Library:
     def update(
         self, *, on_disk: Collection[tuple[str, str]] | None = None, results: LatestResults | None = None
     ) -> None:
-        """Take in which quants are on this disk and what was measured, each if given."""
+        """Update the quants on this disk and the measurements, each if given."""
         self._on_disk = self._on_disk if on_disk is None else on_disk
         self._results = results or self._results
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
@@ -389,7 +389,7 @@ class Library:
         return " · ".join(filter(None, parts))
 
     def legend(self, *, has_bandwidth: bool = True) -> str:
-        """Return what the marks of the rows mean, and why there are no speeds, in one line; empty without either."""
+        """Return the meaning of the marks, and the reason for missing speeds, in one line; empty without either."""
         rows = self.rows.values()
         texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
         trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
@@ -421,7 +421,7 @@ class Library:
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        """Return the row with whether its file is on this disk, and what was measured of it."""
+        """Return the row with its measurements, and whether its file is on this disk."""
         if (entry := self.entry) is None:
             return row
         is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
@@ -466,7 +466,7 @@ def decode_estimate(
 
 
 def describe_config(config: LlamaConfig) -> str:
-    """Return what is not the default, such as `KV q8_0, limit 12.0 GiB`."""
+    """Return the settings that are not the default, such as `KV q8_0, limit 12.0 GiB`."""
     default = LlamaConfig()
     same = config.type_k == config.type_v
     parts = {

@@ -130,7 +130,7 @@ def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:
-    """Return what the quants of one model share: the repo, or the folder and the name without the quant."""
+    """Return the key that the quants of one model share: the repo, or the folder and the name without the quant."""
     if not model.is_named_by_path:
         return (model.model or model.name,)
     return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()

@@ -115,7 +115,7 @@ class WorkQueue(Generic[Item]):
         """Return the item in its first state of work; None to start nothing. Called with the lock."""
 
     def _stop_work(self) -> None:
-        """Stop what is in progress, as the queue closes. Called with the lock."""
+        """Stop the item in progress, as the queue closes. Called with the lock."""
 
     def _report(self) -> None:
         self._notify()

@@ -70,7 +70,7 @@ class Tied(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """The best of several values without intervals, so that its lead may be nothing but noise."""
+    """The best of several values without intervals: its lead may be nothing but noise."""
 
     run: int
     share: float

@@ -36,7 +36,7 @@ def run_commands(
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
 
-    `on_gpu` says whether the load was planned for a GPU, so that "all layers" has to be stated.
+    `on_gpu` says whether the load was planned for a GPU, so "all layers" has to be stated.
     """
     model = _model_words(file, mmproj)
     load = _load_words(setup, on_gpu=on_gpu)

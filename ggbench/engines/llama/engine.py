@@ -122,7 +122,7 @@ class LlamaEngine(WorkerEngine):
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """Return what a worker takes once, before its first load: the servers of its devices, and its limit if any."""
+    """Return the parts of a load that a worker takes only once: the servers of its devices, and any limit."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return setup.rpc_servers

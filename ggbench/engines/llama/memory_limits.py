@@ -25,7 +25,7 @@ _KEPT_BYTES = 4 << 20
 
 
 def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
-    """Start the threads that ggml computes with, so that a limit set later counts none of their stacks.
+    """Start the threads that ggml computes with, so a limit set later counts none of their stacks.
 
     They are OpenMP's, found through `library`, which links ggml's CPU backend. They belong to the calling thread and
     stay for each of its computations with as many threads. Without OpenMP nothing happens.
@@ -37,7 +37,7 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
+    """Limit further allocations to `limit_bytes` of main memory. Raises LimitFailed."""
     if not address_space.CAN_LIMIT:
         raise LimitFailed("main memory can be limited only on Linux", out_of_memory=False)
     # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
@@ -50,7 +50,7 @@ def limit_memory(limit_bytes: int) -> None:
 
 
 def left_bytes() -> int | None:
-    """Return what is left of the limit; None without a limit."""
+    """Return the bytes left of the limit; None without a limit."""
     limit = address_space.limit_bytes()
     return None if limit is None else max(0, limit - address_space.used_bytes())
 
@@ -96,7 +96,7 @@ class GpuMemory:
         return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
-        """Allocate what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        """Allocate memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
         every_free = [_free_bytes(self._ggml, device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]

@@ -1,6 +1,6 @@
 """Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which only ends with its process.
 
-A thread waits on stdin, so that the process ends with its parent. The last line on stderr says what is wrong.
+A thread waits on stdin, so the process ends with its parent. The last line on stderr says what is wrong.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RpcServerProcess:
         return self._process.pid
 
     def wait_until_ready(self) -> RpcServerReady:
-        """Wait until the server answers; return what it serves. Raises UsageError or EngineFailed if it exits first."""
+        """Wait until the server answers; return its devices. Raises UsageError or EngineFailed if it exits first."""
         host, _, port = self.server.rpartition(":")
         near = f"127.0.0.1:{port}" if host == "0.0.0.0" else self.server
         ends_at = time.monotonic() + _STARTS_WITHIN_S

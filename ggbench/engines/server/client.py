@@ -137,7 +137,7 @@ class Client:
         with self._errors():
             self._documents = client(self._document_timeout_s, 1)
             self.streams = client(timeout_s, 0)
-            """Opens a connection for each request, so that each can be closed alone."""
+            """Opens a connection for each request, so each can be closed alone."""
 
     def get(self, path: str) -> HttpResponse:
         """Return the response to a GET request, whatever its status; `path` begins with a slash."""

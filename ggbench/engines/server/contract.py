@@ -59,7 +59,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """In the server's order, each name once."""
     clock: ServerClock
     takes_tokens: bool
-    """Whether a prompt may be token ids, so that its length is exact."""
+    """Whether a prompt may be token ids, which makes its length exact."""
     version: str | None = None
     n_parallel: int | None = None
     """Most requests that it computes at once; None if it does not say."""
@@ -171,7 +171,7 @@ class StreamReader:
         self._asked = asked
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        """Return what a line, without its ending, says; nothing for an empty one."""
+        """Parse a line without its ending; return nothing for an empty one."""
         raise NotImplementedError
 
     def finish(self, at_ns: int) -> Ended | None:
@@ -206,7 +206,7 @@ class ServerKind(msgspec.Struct, frozen=True):
     empty_path: str
     """Path of a GET request that costs the server nothing."""
     recognize: Callable[[Client], ServerInfo | None]
-    """Returns what the server offers; None if it is of another kind. Raises NetworkError and ServerFailed."""
+    """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
     prompt: MakePrompt
     request: Callable[[Generate], Post]
     reader: Callable[[Generate], StreamReader]
@@ -295,7 +295,7 @@ def repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
 
 
 def random_words(n_words: int) -> str:
-    """Return a text of that many words, different each time, so that no cache knows it."""
+    """Return a text of `n_words` words, different each time so that no cache has it."""
     return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
 
 

@@ -50,7 +50,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, dict=True):
-    """A config.json, with what is known of its safetensors."""
+    """A config.json, with the known facts of its safetensors."""
 
     config: Config
     config_bytes: bytes
@@ -72,7 +72,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_twin(self) -> bool:
-        """Whether ggbench wrote the config, so that its weights are random."""
+        """Whether ggbench wrote the config; the weights are random then."""
         return TWIN_KEY in self.config.values
 
     @property
@@ -84,7 +84,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return sum(shard.header.missing_bytes for shard in self.shards)
 
     def dtype(self, method: Method) -> str:
-        """Return the type of what a method does not convert, and of the cache: `bf16`."""
+        """Return the type of unconverted tensors and of the cache: `bf16`."""
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
@@ -96,7 +96,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return own if own.name == name.lower() else method_by_name(name)
 
     def methods(self) -> tuple[Method, ...]:
-        """Return what it can be loaded as: its own method if it is quantized, else also those that convert at load."""
+        """Return its possible methods: only its own if it is quantized, otherwise also those that convert at load."""
         own = self.method
         if own.quant_method is not None:
             return (own,)

@@ -22,7 +22,7 @@ _PROMPT_SEED = 1
 _WARM_UP = 512
 """Side of the matrices whose product starts torch's threads before a limit of memory counts their stacks."""
 _COMPILING_STEPS = 3
-"""Steps until torch.compile has seen that positions differ; made with the cache, so that no decode times them."""
+"""Steps until torch.compile has seen that positions differ; made with the cache, so no decode times them."""
 _PIECES = 64
 """Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
 _LEAST_PIECE = 512

@@ -25,7 +25,7 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
     n_gen: int = 8
     """Tokens timed each time; fewer if they are slow."""
     rounds: int = 5
-    """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
+    """Times that each twin is measured, in turn, so a machine that slows down does so for all of them."""
     n_batch: int = 256
     """Tokens of the batches that show the cost of a prompt; they are timed in the first three rounds."""
 

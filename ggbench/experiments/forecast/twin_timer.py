@@ -188,7 +188,7 @@ def _rounds(
 ) -> Generator[Progress, None, Ending]:
     """Time each twin near the beginning, and the largest far into a context, as often as asked.
 
-    The twins take turns, so that what changes meanwhile affects all, unless one worker has to load each.
+    The twins take turns, so changes of the machine affect all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
@@ -282,7 +282,7 @@ def forecast_cost(
 
 
 _STEADY = 0.25
-"""Half the interval of B, as a share of B, above which a forecast was disturbed, so that it is measured again."""
+"""Half the interval of B, as a share of B, above which a forecast was disturbed, so it is measured again."""
 
 
 def earlier_timings(

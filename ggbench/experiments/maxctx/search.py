@@ -335,7 +335,7 @@ class ContextProber:
 
     @property
     def was_full(self) -> bool:
-        """Whether the last proof left llama.cpp no cell, so that it really was at the far end."""
+        """Whether the last proof left llama.cpp no free cell, that is, reached the end."""
         return self._proof is not None and self._proof.full
 
     @property

@@ -73,7 +73,7 @@ def read_logits_file(path: Path) -> LogitsFile:
 
 
 def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-    """Write the header and the tokens, and reserve the whole file, so that a full disk is noticed before any scoring.
+    """Write the header and the tokens, and reserve the whole file, so a full disk is noticed before any scoring.
 
     Raises DoesNotFit if the disk has no room, and UsageError if the folder cannot be written.
     """

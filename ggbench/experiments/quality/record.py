@@ -136,7 +136,7 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Positions scored in them."""
     ppl: Estimate | None = None
     chunk_nll: tuple[float, ...] = ()
-    """Mean nll of each chunk, so that two runs over the same chunks can be paired."""
+    """Mean nll of each chunk, so two runs over the same chunks can be paired."""
     base: ScoredBase | None = None
     base_chunk_nll: tuple[float, ...] = ()
     """The same for the base; empty without one."""

@@ -270,7 +270,7 @@ class CaseForecast:
             return None
         rows = np.array([_terms(n, seqs) for n, seqs, _ in self._prompts])
         seconds = np.array([each for *_, each in self._prompts])
-        # Relative errors, so that short prompts decide the coefficient of what they cost and long ones the square's.
+        # Relative errors, so short prompts decide the coefficient of what they cost and long ones the square's.
         coefficients = least_squares_above_zero(rows / seconds[:, None], np.ones_like(seconds))
         return float(_terms(n_input, n_seqs) @ coefficients)
 

@@ -53,7 +53,7 @@ _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 """Make a grid of 28 characters; more batch sizes follow below."""
 
 _SLOW = 0.1
-"""Tokens/s below which a forecast has one digit, so that its cell holds it."""
+"""Tokens/s below which a forecast has one digit, so its cell holds it."""
 
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 

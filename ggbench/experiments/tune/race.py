@@ -5,7 +5,7 @@ The intervals of the race hold for all candidates and all looks together. The be
 its gain is estimated afterwards from measurements that had no part in choosing it, a number fixed before the first.
 
 The logarithm of every time is compared with that of the baseline, interpolated between the measurements of it before
-and after, so that a machine that slows down slows all of them.
+and after, so a machine that slows down slows all of them.
 
 Source: O. Maron and A. Moore, Hoeffding Races, NIPS 6 (1994), with Student's intervals in place of Hoeffding's, which
 need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain;

@@ -55,7 +55,7 @@ _TABLES = (
 """`subject` to `environment`, `memory` to `result` and `body` are JSON of records. Times of day are UTC in ISO 8601,
 `owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
 are int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was
-not timed. `n_samples` counts the steps without warm-up, so that a list need not read them."""
+not timed. `n_samples` counts the steps without warm-up, so a list need not read them."""
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -277,7 +277,7 @@ def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 def _move_aside(path: Path) -> Path:
-    """Rename the file and its siblings to a name that is free; the database last, so that a kill halfway repeats it."""
+    """Rename the file and its siblings to a name that is free; the database last, so a kill halfway repeats it."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
     while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):

@@ -64,7 +64,7 @@ class FormField(msgspec.Struct, frozen=True):
     unset: str
     """Effect of the default, or an example."""
     parse: Callable[[str], object] = str
-    """Read what was typed. Raises UsageError."""
+    """Read the typed text. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: Mapping[str, object] = {}
     """All accepted texts with their values; empty if anything that parses is accepted."""
@@ -208,7 +208,7 @@ PICK = Form(
 
 
 def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
-    """Return the form of a decode; `estimate` says what it takes as it is filled in."""
+    """Return the form of a decode; `estimate` gives its time as it is filled in."""
     n_gen = format_count(DecodeSettings().n_gen)
     return Form(
         "Decode",

@@ -212,13 +212,13 @@ class LibraryScreen(StartScreen):
         self.perform("results", read, take)
 
     def _show_results(self) -> None:
-        """Show what was measured here, unless another card is planned for."""
+        """Show measurements of this machine, unless another card is planned for."""
         self.library.update(results=self._results if self.card.is_here else LatestResults())
         self.show_rows()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
-        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
+        """Put text pasted or dropped anywhere on the screen into the filter of the models."""
         if lines := event.text.strip().splitlines():
             self._left.input.value = lines[0]
             self._left.input.focus()

@@ -275,7 +275,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self.app.push_screen(DeleteChoice(question, cursor, named, note=note), take)
 
     def action_undo(self) -> None:
-        """Bring back what was deleted last.
+        """Bring back the runs deleted last.
 
         A run is deleted from the store as soon as it is confirmed and kept here in memory, so a crash of ggbench
         leaves it deleted, as its user said; a crash while it is brought back leaves it whole or deleted, never in part.

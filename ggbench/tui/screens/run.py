@@ -124,7 +124,7 @@ class RunScreen(Screen[None]):
         return host_of(self).run_queue
 
     def _look(self) -> None:
-        """Draw what is new: another state at once, more tokens when they are due."""
+        """Draw changes: another state at once, more tokens when they are due."""
         queue = self._queue
         asked_s = None if queue.live is None else queue.live.asked_s
         if not self.is_current or (queue.revision == self._drawn_revision and asked_s == self._drawn_asked_s):

@@ -1,4 +1,4 @@
-"""The keys of the Library that start runs and downloads, and what is asked before.
+"""The keys of the Library that start runs and downloads, and their dialogs.
 
 A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline. A search that may fill the memory asks.
 """
@@ -241,7 +241,7 @@ class StartScreen(TaskScreen):
             self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
 
     def action_apply_tuned(self) -> None:
-        """Set the options to what was found for the first selected quant."""
+        """Set the options to those found for the first selected quant."""
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
@@ -266,7 +266,7 @@ class StartScreen(TaskScreen):
         self._start(None)
 
     def action_pick(self) -> None:
-        """Ask what is needed, and pick one of the quants of the chosen model."""
+        """Ask for the requirements, and pick one of the quants of the chosen model."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         entry, budget, machine = self.library.entry, self.budget, self.machine
