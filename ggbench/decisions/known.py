@@ -187,7 +187,7 @@ class BandwidthShares(msgspec.Struct, frozen=True):
     weights: Expected
     """Reached when reading the weights."""
     kv_cache: Expected
-    """Reached for what a longer context adds."""
+    """Reached for the part that a longer context adds."""
     seen: tuple[float, ...]
     """Share of the weights for each model."""
 
@@ -274,7 +274,7 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         return MeasuredLosses(tuple(each for each in self.scores if each.header in headers))
 
     def of_weights(self, header: str) -> Loss | None:
-        """Return what the weights lose with an f16 cache against the base that most files were compared with.
+        """Return the loss of the weights with an f16 cache against the base that most files were compared with.
 
         That base itself loses nothing.
         """
@@ -288,7 +288,7 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         return None
 
     def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
-        """Return what a KV cache of these types loses with the same weights, against one of f16."""
+        """Return the loss of a KV cache of these types against one of f16, with the same weights."""
         for each in self.scores:
             is_own = each.loss.base_header == header and each.loss.base_cache == _F16
             if each.header == header and each.loss.cache == cache and is_own:
@@ -334,7 +334,7 @@ _FEWEST_NEAR = 3
 
 
 def typical_loss(quant: str, n_params: int | None) -> Loss | None:
-    """Return what a quant of this type loses in other models against 16 bits; None if nobody published it.
+    """Return the loss of this quant type in other models against 16 bits; None if nobody published it.
 
     The value is the median KL divergence over models. It is published for few models, so the interval also covers
     ln(PPL / PPL of the 16-bit model) of models of about this size: in tables with both, the two agree within a fifth

@@ -29,7 +29,7 @@ VERSION = 3
 READABLE_VERSIONS = (2, 3)
 
 ALIGNMENT = 32
-"""Bytes; what a reader assumes without `general.alignment`, and what ggbench writes."""
+"""Bytes; assumed by readers without `general.alignment`, and written by ggbench."""
 ALIGNMENT_KEY = "general.alignment"
 ARCHITECTURE_KEY = "general.architecture"
 

@@ -21,7 +21,7 @@ from ggbench.gguf_file.model_file import ModelFile
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
-"""Short names that llama-quantize accepts, and what they stand for."""
+"""Short names that llama-quantize accepts, and their meanings."""
 
 # Publishers add sizes of their own (`Q8_K_XL`, `Q3_K_XL`, `Q2_K_L`), so the suffix is wider than llama.cpp's list.
 _TOKEN = re.compile(

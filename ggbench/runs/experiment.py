@@ -52,12 +52,12 @@ class FoundSetup(msgspec.Struct, frozen=True):
     changes: dict[str, object]
     """Changes to the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
-    """In a line for people: the changes, and what they gain."""
+    """One line for display: the changes and their gain."""
     stale: tuple[str, ...] = ()
     """Changes since then, each in a few words; empty if it still holds."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
-        """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
+        """Return a setup with these settings; a person's own settings stay, with `keeps_cache` also the KV types."""
         if not asked.loads_gguf:
             return asked
         asked, defaults = LlamaConfig.of(asked), LlamaConfig()
@@ -85,7 +85,7 @@ class MeasuredLoss(msgspec.Struct, frozen=True):
 
 
 class Experiment(abc.ABC):
-    """One kind of run. An instance has no state: what a run has is in its session and its recording."""
+    """One kind of run. An instance has no state: a run's state is in its session and its recording."""
 
     kind: ClassVar[str]
     """Name of its module in `ggbench.experiments`, and of the runs in the store."""
@@ -132,7 +132,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, recording: Recording) -> Result | None:
-        """Return the result of what was recorded, live or by a killed run; None if nothing was measured."""
+        """Return the result of a recording, live or of a killed run; None if nothing was measured."""
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
@@ -150,11 +150,11 @@ class Experiment(abc.ABC):
         return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
+        """Return the speed of the file by a completed run; None, the default, if the kind measures no speed."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
-        """Return what the run's file loses against a base; None, the default, where it compared with none."""
+        """Return the loss of the run's file against a base; None, the default, without a base."""
         return None
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
@@ -171,7 +171,7 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One experiment on one target: what a queue holds."""
+    """One experiment on one target: an item of a queue."""
 
     experiment: Experiment
     target: Target

@@ -75,7 +75,7 @@ class PointMeasured(msgspec.Struct, frozen=True):
     """One thing was measured or answered: a prompt, a probe."""
 
     text: str
-    """One line for the user; empty for what is too small to mention."""
+    """One line for the user; empty if too small to mention."""
     observation: object
     """The record of it."""
     context: object = None

@@ -23,7 +23,7 @@ from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
-"""A gap of this length between timed steps is no part of what was timed."""
+"""A gap of this length between timed steps is not counted."""
 
 _T = TypeVar("_T")
 
@@ -189,7 +189,7 @@ class GpusInUse(msgspec.Struct, frozen=True):
 
 
 class ModelDescribed(msgspec.Struct, frozen=True):
-    """The engine's own words for what it loaded: llama.cpp's `llama 256M Q4_1`."""
+    """The engine's own name for the loaded model: llama.cpp's `llama 256M Q4_1`."""
 
     text: str
 
@@ -277,7 +277,7 @@ class Recorder:
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
-        """Open a run in the store, so a kill leaves a trace; what was observed before goes with it."""
+        """Open a run in the store, so a kill leaves a trace; earlier observations are stored with it."""
         self.has_begun, self.recording.head = True, head
         try:
             self.run_id = None if self._store is None else self._store.begin(head)

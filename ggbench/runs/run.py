@@ -1,4 +1,4 @@
-"""One run: what was measured and how, how it ended, the memory it took, and the result of its kind."""
+"""One run: its settings, its ending, the memory it took, and the result of its kind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
-    """Set by the memory that holds the weights; None if its bandwidth, or what a token reads, is unknown."""
+    """Set by the memory that holds the weights; None if its bandwidth, or the bytes read for a token, are unknown."""
     unsteady: str = ""
     """Reasons not to trust the samples; empty if the machine was steady."""
     serving: ServingFigures | None = None

@@ -1,4 +1,4 @@
-"""One run as its experiment sees it: a file, an engine, and a place for what is observed."""
+"""One run as its experiment sees it: a file, an engine, and a recorder of observations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RunContext(msgspec.Struct, frozen=True):
     """None keeps nothing."""
     cpu_bandwidth: Bandwidth | None = None
     given_bandwidth: Bandwidth | None = None
-    """A person's own figure; overrides what was measured or read."""
+    """A person's own value; overrides a measured or read one."""
     cancel: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event = field(default_factory=threading.Event)
     """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
@@ -169,7 +169,7 @@ class Session:
             check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
-        """Load the file, make a context, and record what they took; by default the run's own setup and file.
+        """Load the file, make a context, and record their memory; by default the run's own setup and file.
 
         The run's setup gets just enough n_ctx for the settings unless it gives one.
         """
@@ -292,7 +292,7 @@ class Session:
         return limit
 
     def limit(self, n_seqs: int) -> DecodeLimit | None:
-        """Return what the bandwidth of the memory in use allows a decode of that many sequences; None if unknown.
+        """Return the limit by the bandwidth of the memory in use for a decode of `n_seqs` sequences; None if unknown.
 
         It is for weights and cache in memories of two speeds, unless the user gave a figure for both.
         """
@@ -320,7 +320,7 @@ def _series_of(series: str, seq: int | None) -> str:
 
 
 def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> Subject:
-    """Return the subject as the file's header describes it, or what is known without a file."""
+    """Return the subject as the file's header describes it, or as far as known without a file."""
     if file is None:
         return target.subject
     return replace(

@@ -1,4 +1,4 @@
-"""Stored runs as records: as they ended, or reduced from what was recorded until then."""
+"""Stored runs as records: as they ended, or reduced from their recording."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def listed_run(stored: StoredRun) -> Run:
 
 
 def read_run(store: Store, stored: StoredRun) -> Run:
-    """The run whole: what was stored at its end, and the rest from its samples and observations. Raises StoreError."""
+    """The whole run: the part stored at its end, and the rest from its samples and observations. Raises StoreError."""
     run = listed_run(stored)
     if run.result is not None:
         return run

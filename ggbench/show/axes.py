@@ -222,7 +222,7 @@ class CurveData(msgspec.Struct, frozen=True):
 
 
 def curve_data(figure: Figure) -> CurveData:
-    """Reduce a figure that is not empty to what a picture can show.
+    """Reduce a figure that is not empty to the points that a picture can show.
 
     10,000 steps are more than a screen has pixels: each of at most `BINS` bins keeps its least and largest step, so
     that no spike is lost, and the typical one, which the eye follows.

@@ -90,7 +90,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """Return its answer if no column has it, and what is wrong with it. Printable."""
+        """Return its answer if no column has it, and its problems. Printable."""
         run, summary = self.run, self.summary
         if run is None or summary is None or self.problem:
             return self.problem

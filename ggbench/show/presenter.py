@@ -59,7 +59,7 @@ class Presenter(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, run: Run) -> str:
-        """Return what the run has found so far in one line; empty if nothing. Printable."""
+        """Return the run's results so far in one line; empty if there are none. Printable."""
 
     @abc.abstractmethod
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
@@ -82,7 +82,7 @@ class Presenter(abc.ABC):
         return ()
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        """Return what a report draws besides `figures`; runs may be of other kinds, and charts empty."""
+        """Return the charts of a report besides `figures`; runs may be of other kinds, and charts empty."""
         return (memory_stack(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -94,7 +94,7 @@ class Presenter(abc.ABC):
         return ()
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return what a run in progress has found, in lines of at most 28 characters. Printable."""
+        """Return the results of a run in progress, in lines of at most 28 characters. Printable."""
         return ()
 
     def short_answer(self, run: Run) -> str:

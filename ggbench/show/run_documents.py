@@ -1,4 +1,4 @@
-"""JSON of measured runs: what the documents of every kind share, measured quants, and lists of runs."""
+"""JSON of measured runs: common parts of all kinds, measured quants, and lists of runs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """Document that the command prints for several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
-    """Returns what the shape is made from."""
+    """Returns the object that the shape is made from."""
     read: Callable[[Any], ReadRun | None] | None = None
     """Makes a run of an object of the shape; None for another kind. None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])

@@ -204,7 +204,7 @@ def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
 
 
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """Return what stays in the table, what goes below it, and what is left out, each in order."""
+    """Return the columns kept in the table, those shown below it, and those left out, each in order."""
     kept, below = list(cells), []
 
     def is_too_wide(*, wraps_names: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Pick what to run: find the models, plan every quant with every KV cache, and add what is measured and published."""
+"""Find the candidates of a pick: plan every quant of every model with every KV cache, and add speeds and losses."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class _Finder:
 
 
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick by what is known in the store, if any. Raises like `find_candidates`."""
+    """Return the pick from the results in the store, if there is one. Raises like `find_candidates`."""
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
     if found.nearest_miss is None:
         return found

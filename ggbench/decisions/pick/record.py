@@ -134,7 +134,7 @@ class NeedCheck(msgspec.Struct, frozen=True):
     is_close: bool = False
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
-    """If the need is missed, the missing share of what is wanted; for memory, of the budget."""
+    """If the need is missed, the missing share of it; for memory, of the budget."""
     is_bound: bool = False
     missing_bytes: int = 0
     """If the context does not fit."""
@@ -177,7 +177,7 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Pick(msgspec.Struct, frozen=True):
-    """The recommendation, and what it was chosen from."""
+    """The recommendation, and the candidates."""
 
     needs: Needs
     checked: tuple[Checked, ...]

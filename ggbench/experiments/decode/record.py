@@ -1,4 +1,4 @@
-"""A decode: its settings and what it found."""
+"""A decode: its settings and its result."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ scripts/forecast_residuals lie within."""
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Time of a step or of a batch by what it reads [ms, ms per byte]."""
+    """Time of a step or of a batch by the bytes it reads [ms, ms per byte]."""
 
     outside_ms: float
-    """Time of what is not in the layers; of everything if one twin has all layers."""
+    """Time outside the layers; of everything if one twin has all layers."""
     per_layer_byte: float
     per_kv_byte: float
 
@@ -67,7 +67,7 @@ class _Round(msgspec.Struct, frozen=True):
     """Result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
-    """One for each placement; the first has what is outside the layers."""
+    """One for each placement; the first includes the tensors outside the layers."""
     n_batch: int
 
     @property
@@ -136,7 +136,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
-    """Return what the rounds say that have all timings of every twin in every placement."""
+    """Return the results of the rounds that have all timings of every twin in every placement."""
     by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
     rounds = []
     for number in sorted({each.round for each in timings}):
@@ -192,7 +192,7 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
-    """Return what is known of each target; a run with the reason if nothing is, or its header cannot be read.
+    """Return the known speeds of each target; a run with the reason if there are none, or its header cannot be read.
 
     Raises StoreError, and the header's error if there is only one target.
     """

@@ -106,7 +106,7 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
 def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
 ) -> PointMeasured:
-    """Return what it will take, said before anything is written. Raises DoesNotFit if the disk has no room."""
+    """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
     context, folder = session.context, forecasts_dir()
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
     in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes

@@ -77,7 +77,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class ProofForeseen(msgspec.Struct, frozen=True):
-    """How long the proof of one n_ctx should take, by what was timed at its beginning."""
+    """Expected time of the proof of one n_ctx, by the times at its beginning."""
 
     n_ctx: int
     seconds: float

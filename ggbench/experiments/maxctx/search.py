@@ -78,7 +78,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
 
 
 class _Search:
-    """The search for one target; what it finds is recorded as it goes."""
+    """The search for one target; its results are recorded as they come."""
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
@@ -167,7 +167,7 @@ class _Search:
         return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
-        """Return where the edge should be by what a context left, or by what was missing for it."""
+        """Return the expected edge by the memory that a context left free, or that it lacked."""
         if self._seen.is_by_theory:
             return self._bracket.middle  # what a cache that grows lacked in its last step says little
         if not self._seen.bytes_per_token:

@@ -130,7 +130,7 @@ class Rows:
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
-    """Open what the settings ask for: a file, a second engine, or nothing. The stack closes it.
+    """Open the base that the settings name: a file, a second engine, or nothing. The stack closes it.
 
     `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
     for a base that cannot be used, and EngineEnded.

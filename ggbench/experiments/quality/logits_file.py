@@ -52,7 +52,7 @@ class LogitsFile(msgspec.Struct, frozen=True):
 
 
 def read_logits_file(path: Path) -> LogitsFile:
-    """Read the header and the tokens. Raises BadFile for what is no such file, or not whole, and UsageError."""
+    """Read the header and the tokens. Raises BadFile for another kind of file or an incomplete one, and UsageError."""
     name = sanitize(str(path))
     try:
         with path.open("rb") as stream:

@@ -56,7 +56,7 @@ def mean_and_error(values: Floats) -> Estimate:
 
 
 def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_same_top: int) -> Divergence:
-    """Reduce what was found at each position; all arrays have one length, above zero."""
+    """Reduce the results of each position; all arrays have one length, above zero."""
     count = len(kld)
     squares = mean_and_error(np.square(p_diff, dtype=np.float64))
     rms = math.sqrt(squares.mean)

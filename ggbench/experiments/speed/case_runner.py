@@ -61,7 +61,7 @@ class _Runner:
         self._session, self._settings = session, session.settings(SpeedSettings)
         self._makes_contexts = session.setup.loads_file
         self._sizes: dict[Case, CaseSize] = {}
-        """Size of each case before it runs; empty for a server, which does not say what it takes."""
+        """Size of each case before it runs; empty for a server, which does not report its memory."""
 
     def open(self) -> Generator[Progress, None, Ending]:
         """Size all cases and load the model alone, or find the server. Raises DoesNotFit if no memory is free."""

@@ -85,7 +85,7 @@ def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
 
 
 class ServedRequest(msgspec.Struct, frozen=True):
-    """One request of a case with what was timed of it."""
+    """One request of a case with its times."""
 
     timing: RequestTiming
     steps: TimedSeries

@@ -88,7 +88,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
             shown="",
         ),
     ] = WITHIN_S
-    """For all cases together: one that would take longer than what is left is skipped; None sets no limit."""
+    """Time for all cases together: one that would take longer than the rest is skipped; None sets no limit."""
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.batches:

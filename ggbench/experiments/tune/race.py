@@ -355,7 +355,7 @@ def combined(
 
 
 def merged(baseline: LlamaConfig, together: Iterable[Choice]) -> LlamaConfig | None:
-    """Return the baseline with these changes; None if two disagree, or llama.cpp refuses what they make."""
+    """Return the baseline with these changes; None if two disagree, or if llama.cpp refuses the result."""
     fields: dict[str, Any] = {}
     for choice in together:
         if any(name in fields and fields[name] != value for name, value in choice.items()):

@@ -1,4 +1,4 @@
-"""A search for the settings that beat the defaults: what was tried, what was timed, and the gain of the best."""
+"""A search for settings that beat the defaults: the candidates, their times, and the gain of the best."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
             fields.DEPTH_LIST,
         ),
     ] = DEPTHS
-    """Tokens in the KV cache before what is timed."""
+    """Tokens in the KV cache before the timed part."""
     objective: Annotated[
         Objective,
         Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),

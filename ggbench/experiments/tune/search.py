@@ -1,4 +1,4 @@
-"""The search behind `tune.measure`: candidates, a race, combinations of what was better, and a proof."""
+"""The search behind `tune.measure`: candidates, a race, combinations of the better ones, and a proof."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ class TuneTimer(msgspec.Struct, frozen=True):
         return replace(self, n_gen=tuple(min(MOST_GEN, max(_FEWEST_GEN, each)) for each in wanted))
 
     def time(self, candidate: TuneCandidate, *, is_fresh: bool = False) -> TuneTiming | Ending:
-        """Return what it took, or how it ended where it did not complete; with `is_fresh` in a new worker."""
+        """Return its times, or its ending if it did not complete; with `is_fresh` in a new worker."""
         if is_fresh:
             self.engine.close()
         ending: object = None

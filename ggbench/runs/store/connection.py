@@ -112,7 +112,7 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
 
 @contextlib.contextmanager
 def as_store_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into a StoreError that says what to do; misuse by a caller stays what it is."""
+    """Turn SQLite's errors into a StoreError that says what to do; errors of misuse pass unchanged."""
     try:
         yield
     except sqlite3.ProgrammingError:

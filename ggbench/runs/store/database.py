@@ -119,7 +119,7 @@ class Store:
             self._append_chunk(run_id, chunk)
 
     def append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
-        """Store what was observed of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
+        """Store an observation of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
         with writing(self._connection, self.path):
             self._require(run_id)
             self._append_observations(run_id, observations)
