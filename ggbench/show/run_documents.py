@@ -213,7 +213,7 @@ _LISTED = Shape(
     field(
         "max_n_ctx_verified",
         bool | None,
-        "Whether tokens were decoded at its far end.",
+        "Whether tokens were decoded at its end.",
         lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
