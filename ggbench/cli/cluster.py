@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from ggbench.commands.documented import (DocumentedGroup)
-from ggbench.commands.load_options import (load_options_of_plans)
-from ggbench.commands.options import (HubOptions, THREADS, model_arguments, offline_option, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.engines.llama.config import (DEFAULT_PORT, parse_server)
-from ggbench.errors import (DoesNotFit, ExitCode, NetworkError, UsageError)
-from msgspec.structs import (replace)
-from typing import (TYPE_CHECKING)
+from msgspec.structs import replace
+
+from ggbench.commands.documented import DocumentedGroup
+from ggbench.commands.load_options import load_options_of_plans
+from ggbench.commands.options import THREADS, HubOptions, model_arguments, offline_option, option, output_options
+from ggbench.commands.output import Output
+from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
+from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.sizing.cluster import (ClusterPlan)
-    from ggbench.sizing.cluster_plan import (Cluster)
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.sizing.cluster import ClusterPlan
+    from ggbench.sizing.cluster_plan import Cluster
 
 
 
@@ -164,9 +166,9 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
-    Twins of some of the model's layers are timed on each device separately, over its real link; only headers are downloaded.
-    The split fits every device's memory at --n-ctx and leaves out machines that only slow the model
-    down; --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
+    Twins of some of the model's layers are timed on each device separately, over its real link; only headers are
+    downloaded. The split fits every device's memory at --n-ctx and leaves out machines that only slow the model down;
+    --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
     """
     from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers
