@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ggbench.sizing.cluster_plan import Cluster
 
 
-
 _TRUST = (
     "llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use and crash the server"
 )
