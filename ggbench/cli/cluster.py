@@ -9,14 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.load_options import load_options_of_plans
-from ggbench.commands.options import (
-    THREADS,
-    HubOptions,
-    model_arguments,
-    offline_option,
-    option,
-    output_options,
-)
+from ggbench.commands.options import THREADS, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
@@ -93,7 +86,9 @@ def serve(
     address = ipv4_address(host)
     if not address.startswith("127."):
         if not trust_network:
-            raise UsageError(f"{_TRUST}, and other machines reach {host}", "add --trust-network if you trust them all")
+            raise UsageError(
+                f"{_TRUST}, but other machines can reach {host}", "add --trust-network if you trust them all"
+            )
         output.notice(f"Warning: {_TRUST}")
     request = ServeRequest(
         host=address,

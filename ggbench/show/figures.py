@@ -1,4 +1,4 @@
-"""What plots and reports draw: curves with their bands and lines, bars with their limits, stacks, and points."""
+"""Data of plots and reports: curves with their bands and lines, bars with their limits, stacks, and points."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class PlottedRun(msgspec.Struct, frozen=True):
     result: Result | None = None
     """None while the run goes on."""
     doing: object = None
-    """What a run in progress reports that it is doing."""
+    """Activity that a run in progress reports."""
     end: int | None = None
     """The last x to expect; None if unknown or the run has ended."""
     dimmed: bool = False
@@ -201,7 +201,7 @@ class Bar(msgspec.Struct, frozen=True):
     """Ends of the interval; None without one."""
     high: float | None = None
     limit: float | None = None
-    """What the machine's memory bandwidth allows; None if unknown."""
+    """Limit by the machine's memory bandwidth; None if unknown."""
 
 
 class StackPart(msgspec.Struct, frozen=True):

@@ -85,12 +85,12 @@ NO_STEPS = "the timed steps are not in the document, so there is no curve"
 
 
 class ReadRun(msgspec.Struct, frozen=True):
-    """What a document says of a run besides its file, its memory and its outcome."""
+    """Fields of a run in a document besides its file, its memory and its outcome."""
 
     settings: Settings
     result: Result
     lacks: tuple[str, ...] = ()
-    """What the run has and the document does not, for people."""
+    """Parts of the run that the document lacks, for display."""
 
 
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     one: Document
     stored: Document
     several: Document | None = None
-    """What the command prints of several quants; None if it takes only one."""
+    """Document that the command prints for several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
     """Returns what the shape is made from."""
