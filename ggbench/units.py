@@ -32,7 +32,7 @@ _LARGEST_PERCENT = 1000
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MOST_TOKENS = (1 << 31) - 1
-"""What llama.cpp's 32-bit counts hold."""
+"""Largest value of llama.cpp's 32-bit counts."""
 
 
 def parse_batch_sizes(text: str) -> tuple[int, ...]:

@@ -37,8 +37,8 @@ MODEL = "twin:qwen1.5-0.5b"
 AIM = 1.03
 _LONGEST_SILENCE_S = 120
 _ENTER, _DOWN, _START, _QUIT = b"\r", b"\x1b[B", b"b", b"q"
-_PLANNED, _CHOSEN, _DECODING, _DONE = b"on disk", b"n_ctx\xc3\x97", b"decoding", "✓ a".encode()
-"""What is drawn once the variants are known, when their table has the keys, while the run goes on, when it is done."""
+_PLANNED, _CHOSEN, _ASKED, _DECODING, _DONE = b"on disk", b"n_ctx\xc3\x97", b"Times every", b"decoding", "✓ a".encode()
+"""What is drawn once the variants are known, when their table has the keys, in the dialog, in a run, at its end."""
 
 
 def main() -> int:
@@ -107,6 +107,8 @@ class _Home:
         terminal.press(_DOWN * ARTICLE_QUANTS.index(quant))
         terminal.wait_for(f"{quant} at n_ctx".encode())
         terminal.press(_START)
+        terminal.wait_for(_ASKED)
+        terminal.press(_ENTER)
         terminal.wait_for(_DECODING)
         began_at, began = time.monotonic(), terminal.cpu_s
         terminal.wait_for(_DONE)

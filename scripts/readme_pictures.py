@@ -71,6 +71,8 @@ async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "q2_k" in words and words.count("✓") > 1)
     await pilot.press("home", "space", "space", "b")
+    await _until(app, lambda words: "Times every token" in words)
+    await pilot.press("enter")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @settings_options(DecodeSettings)
 @option(
     "--maxctx",
-    "Also search and prove the largest n_ctx of each, as maxctx does; --timeout is then 3600 by default.",
+    "Also find and prove each quant's largest n_ctx, like maxctx. Changes the default --timeout to 3600.",
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 def command(
     settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
 ) -> None:
-    """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
+    """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
 
     Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
-    of a server. A quant that fails is a row with the reason, and the others go on. Each decode is stored as a run, and
-    so is each search of --maxctx, which does not depend on the length of the decode.
+    of a server. If a quant fails, its row shows the reason and the rest continue. Each decode and each --maxctx search
+    is stored as a run; the search does not depend on -n.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

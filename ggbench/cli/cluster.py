@@ -8,15 +8,8 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedGroup
-from ggbench.commands.load_options import load_options
-from ggbench.commands.options import (
-    THREADS,
-    HubOptions,
-    model_arguments,
-    offline_option,
-    option,
-    output_options,
-)
+from ggbench.commands.load_options import load_options_of_plans
+from ggbench.commands.options import THREADS, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
@@ -44,10 +37,10 @@ _TRUST = (
     """,
 )
 def command() -> None:
-    """Run one model over several machines with llama.cpp's RPC: serve devices, probe servers, plan the best split.
+    """Run one model across several machines with llama.cpp's RPC: serve devices, probe servers, plan the best split.
 
-    Start `ggbench cluster serve` on each other machine, then give their addresses to --rpc of plan, maxctx, decode,
-    prefill, bench, speed, forecast and tune. All of them need the same llama.cpp, built with RPC.
+    Start `ggbench cluster serve` on each of the other machines, then pass their addresses to --rpc in plan, maxctx,
+    decode, prefill, bench, speed, forecast and tune. All of them need the same llama.cpp, built with RPC.
     """
 
 
@@ -93,7 +86,9 @@ def serve(
     address = ipv4_address(host)
     if not address.startswith("127."):
         if not trust_network:
-            raise UsageError(f"{_TRUST}, and other machines reach {host}", "add --trust-network if you trust them all")
+            raise UsageError(
+                f"{_TRUST}, but other machines can reach {host}", "add --trust-network if you trust them all"
+            )
         output.notice(f"Warning: {_TRUST}")
     request = ServeRequest(
         host=address,
@@ -164,15 +159,15 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     """,
 )
 @model_arguments
-@load_options
+@load_options_of_plans
 @offline_option
 @output_options
 def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
-    Twins of some of the model's layers are timed on each device alone, over its real link; only headers are downloaded.
-    The split fits every device's memory at --n-ctx (default 8192) and leaves out machines that only slow the model
-    down; --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
+    Twins of some of the model's layers are timed on each device separately, over its real link; only headers are
+    downloaded. The split fits every device's memory at --n-ctx and leaves out machines that only slow the model down;
+    --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
     """
     from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers

@@ -43,15 +43,15 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
 )  # fmt: skip
 @option("--average", "Average runs that repeat each other.", is_flag=True)
 @option(
-    "--fail-if-slower", "Exit with 1 if a run is slower than the first by more than this.",
+    "--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @option(
-    "--fail-if-larger", "Exit with 1 if a run takes more memory than the first by more than this.",
+    "--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @option(
-    "--fail-if-worse", "Exit with 1 if perplexity or KLD is higher than the first's by more than this.",
+    "--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.",
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @plot_option
@@ -69,18 +69,18 @@ def command(
 ) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
-    The differences in file, setup, machine and versions come first, then each metric with ratio and difference, and a
-    conclusion. Files are read but not stored: the --json output of bench, decode and other commands, files from
-    ggbench export, and llama-bench's files.
+    Shows differences in file, setup, machine and versions, each metric with ratio and difference, and a conclusion.
+    Files are read but not stored: the --json output of bench, decode and other commands, files from ggbench export, and
+    llama-bench's files.
 
-    A run is better (★) if the 95 % interval of the ratio excludes 1; otherwise no difference was found, and the
-    interval shows how large it may be. The interval includes the variation between loads of the same file, estimated
-    from repeated runs in the store; until there are a few, 2 % is assumed. A run far from its repeats is not judged.
-    Neither are bounds, speeds over different lengths and memory at different n_ctx. Perplexities are compared chunk by
-    chunk, and only if text, chunks and n_batch are the same.
+    A run is better (★) if the ratio's 95 % interval excludes 1; otherwise no difference was found, and the interval
+    shows how large one could be. The interval includes the variation between loads of the same file, estimated from
+    repeated runs in the store; until there are a few, 2 % is assumed. Not judged: a run far from its repeats, bounds,
+    speeds over different lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if
+    text, chunks and n_batch are the same.
 
-    A limit (--fail-if-...) that is exceeded by the whole interval exits with 1 and a line saying why. An undecided
-    limit exits with 0 and says how many more runs, or chunks of text, would decide it.
+    If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
+    with 0 and says how many more runs or chunks are needed.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.comparison import check_limits, compare

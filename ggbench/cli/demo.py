@@ -37,7 +37,7 @@ What to type next:
 @option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
 @output_options
 def command(n_gen: int, output: Output) -> None:
-    """Take a tour of about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
+    """Tour ggbench in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
 
     Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
     types of the model but without trained weights. Speed and memory are real, the generated text is not. --json prints

@@ -74,10 +74,10 @@ def command(
 ) -> None:  # fmt: skip
     """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
-    A decode gives one row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so
-    on; a prompt gives a row pp N; each has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins
-    them with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields that a run
-    does not have are listed.
+    A decode becomes one row tg N @ d D for all steps and one per 128-token window at depth 256, 512, ...; a prompt
+    becomes a row pp N. Each row has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins them
+    with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields unknown to a
+    run get llama-bench's default and are listed on stderr.
 
     --bundle writes complete runs for `ggbench import` on another machine. It leaves out folders, server names and
     serial numbers of GPUs, unless --with-paths is given.
@@ -91,12 +91,12 @@ def command(
 
     output = Output(as_json=False, quiet=quiet)
     if form is not None and bundle is not None:
-        raise UsageError("--format and --bundle exclude each other", "give one of them")
+        raise UsageError("--format and --bundle exclude each other", "use one of them")
     if bundle is not None and path != _STDOUT:
         raise UsageError("--bundle and -o name two files", "omit -o")
     target = bundle or path
     if bundle == _STDOUT:
-        raise UsageError("a bundle cannot go to stdout", "give --bundle a file name")
+        raise UsageError("a bundle cannot go to stdout", "pass --bundle a file name")
     if target != _STDOUT:
         check_free(target, force=force)
     with Store.open() as store:
@@ -164,14 +164,13 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
 def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
-    Also read are the files of `ggbench export`, and the --json output of bench, decode, prefill, maxctx, speed and
-    quality (all figures, but not the single steps). The format is recognized from the content; - is stdin.
-    llama-perplexity's output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
+    It also reads files from `ggbench export` and the --json output of bench, decode, prefill, maxctx, speed and quality
+    (all figures, no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's output
+    needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
-    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths, with an
-    interval if there are three timings; percentiles and steadiness stay unknown, and a run shows what else its file
-    lacks.
+    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:
+    three or more timings); percentiles and steadiness stay unknown; a run lists what else is missing.
     """
     from ggbench.formats.imported_run import Named
     from ggbench.formats.importing import IMPORTED, keep, read_runs

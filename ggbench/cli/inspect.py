@@ -33,7 +33,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
     For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
-    FOLDER, every GGUF in and below it is listed; a file that cannot be loaded is a row with the reason. For a
+    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason. For a
     Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
     or without :QUANT), the size with each quantization method is shown.
     """
@@ -70,7 +70,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     from ggbench.models.local_files import read_folder
 
     if tensors:
-        raise UsageError("--tensors goes with a file", f"name one in {sanitize(str(folder))}")
+        raise UsageError("--tensors requires a file", f"name one in {sanitize(str(folder))}")
     entries = tuple(read_folder(folder))
     if output.as_json:
         from ggbench.show.model_documents import FOLDER

@@ -38,9 +38,9 @@ _PLOT_HEIGHT = 20
 )
 @model_arguments
 @option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")
-@option("--vram", "Memory, e.g. 24GiB. Default: the GPU's.", metavar="SIZE")
-@option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.", metavar="RATE")
-@option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: the GPU's.", metavar="RATE")
+@option("--vram", "GPU memory, e.g. 24GiB. Default: that of --gpu.", metavar="SIZE")
+@option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: that of --gpu.", metavar="RATE")
+@option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: that of --gpu.", metavar="RATE")
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
@@ -64,8 +64,7 @@ def command(
 
     QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or a file's own
     quant. Nothing is loaded or downloaded. --gpu knows about forty cards by name; --vram, --bandwidth and --compute
-    describe any other. As in the article that the theory is from, G is 2^30 and T is 2^40 in these figures, and each
-    token of a prompt reads all KV before it.
+    describe any other. As in the source article, G is 2^30 and T is 2^40, and each prompt token reads all earlier KV.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
 

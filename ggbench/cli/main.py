@@ -26,9 +26,9 @@ from ggbench.text import sanitize
 GROUPS = {
     "Choose": {
         "pick": "The quant and KV cache to run, why, and the commands for it.",
-        "plan": "Memory and best speed of each quant, before any download.",
-        "forecast": "The speed of a model that is not here, from a few layers.",
-        "limits": "What theory allows on a GPU: context, prefill knees, W and B.",
+        "plan": "Memory and speed limit of each quant, without downloading.",
+        "forecast": "Predict a model's speed from a few layers, without its file.",
+        "limits": "Theoretical limits of a GPU: context, prefill knees, W and B.",
         "published": "Published measurements of other systems.",
     },
     "Measure": {
@@ -36,14 +36,14 @@ GROUPS = {
         "decode": "Time every token of a long decode, and fit W and B.",
         "prefill": "Time prompts of several lengths.",
         "speed": "Tokens/s and memory by input length and batch size.",
-        "maxctx": "The largest n_ctx that works, by real allocations, proven.",
-        "quality": "What a quant costs: perplexity, and KL divergence from a base.",
+        "maxctx": "Find and prove the largest n_ctx with real allocations.",
+        "quality": "Quality lost by a quant: perplexity, KL divergence from a base.",
         "tune": "The settings that beat the defaults, with the gain's interval.",
-        "cluster": "One model over several machines, by llama.cpp's RPC.",
+        "cluster": "Run one model across several machines with llama.cpp's RPC.",
     },
     "Results": {
         "results": "List, show and remove stored runs.",
-        "compare": "Which run is better in what, and by how much.",
+        "compare": "Which run is better, in which metric, and by how much.",
         "report": "One HTML file of stored runs; or pictures, Markdown, CSV.",
         "export": "Stored runs as llama-bench's files, as CSV, or as a bundle.",
         "import": "Read results of llama-bench and other tools, or a bundle.",
@@ -56,8 +56,8 @@ GROUPS = {
     },
     "Also": {
         "tui": "Choose, measure and compare in a terminal interface.",
-        "demo": "The whole way in two minutes, without a network.",
-        "doctor": "What ggbench sees of this machine, and what to do about it.",
+        "demo": "The whole workflow in two minutes, without a network.",
+        "doctor": "Check this machine and say how to fix problems.",
         "help": "Help of a command or a topic.",
     },
 }
@@ -135,7 +135,7 @@ class _LazyGroup(click.Group):
 def cli() -> None:
     """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?
 
-    Begin with: ggbench demo, then ggbench pick. Examples are in `ggbench COMMAND --help`.
+    Start with ggbench demo, then ggbench pick. See ggbench COMMAND --help for examples.
     """
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     PATH,
     metavar="FILE",
 )
-@option("--repo", "List the files of a Hub repo, at one commit.", metavar="ORG/NAME")
+@option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
 @offline_option
@@ -53,16 +53,16 @@ def command(
 ) -> None:
     """List the models of the catalog, then the GGUF files on this disk.
 
-    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is shown with
-    the MODEL and QUANT to type. To add models to the catalog, or override some, write a models.toml in the config
-    folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
+    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
+    the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
+    config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
     if limit is not None and words is None:
-        raise click.UsageError("--limit goes with --search")
+        raise click.UsageError("--limit requires --search")
     if repo is not None:
         _show_repo(repo, hub.access(), output)
     elif words is not None:

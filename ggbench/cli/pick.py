@@ -49,14 +49,13 @@ _need_options = as_record(
     ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
-        "The turn that speed is judged by: chat (512 tokens in, 300 out after 4k), agent (16k in, 800 out after 48k,"
-        " in 128k), documents (30k in, 500 out), longest (the longest context that answers at 15 tok/s), or"
-        " IN+OUT@DEPTH.",
+        "Workload used to rate speed: chat (512 tokens in, 300 out at depth 4k), agent (16k in, 800 out at depth 48k,"
+        " n_ctx 128k), documents (30k in, 500 out), longest (longest context at 15 tok/s), or IN+OUT@DEPTH.",
         metavar="NAME",
         default="chat",
     ),
     option("-c --need-ctx --n-ctx need_ctx", "Context that must fit, e.g. 32k. Default: the workload's.", TOKENS),
-    option("--min-speed", "Minimum speed of the answer in tokens/s.", float, metavar="TOK_S"),
+    option("--min-speed", "Minimum decode speed in tokens/s.", float, metavar="TOK_S"),
     option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
     option(
         "--prefer",
@@ -66,22 +65,22 @@ _need_options = as_record(
 )
 
 
+_NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
 _HELP = f"""Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
 
 MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Speeds
-are measured ones, else forecasts, else derived from other models on this machine, else (≤) the bound set by the
-memory's bandwidth, which can only prove that a need is missed. Losses come from a quality run, else (~) they are the
-typical published loss of the quant type; the loss of a quantized cache is known only from a quality run. Nothing is
-measured, and only headers are downloaded.
+are, in this order: measured, forecast, derived from other models on this machine, or (≤) the bandwidth bound, which can
+only rule a candidate out. Losses come from a quality run, else (~) from the published typical loss of the quant type; a
+quantized cache's loss needs a quality run. Nothing is measured, and only headers are downloaded.
 
-The rules, in this order. {" ".join(RULES)}
+The rules, in order:
+{_NUMBERED}
 
-If nothing meets the needs, the nearest miss is shown with single changes that would make it fit, and the exit code is
-3.
+If nothing qualifies, pick shows the nearest miss and single changes that would make it qualify, and exits with 3.
 
-The llama-server line has -np 1: its default of four slots shares the same -c, but enlarges the caches of sliding-window
-layers beyond the plan. Ollama has no setting for experts or single tensors in main memory, two types of KV cache, or a
-projector in a file of its own; then no Modelfile is printed, and a note says why.
+The llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
+Ollama cannot place experts or single tensors in main memory, mix K and V types, or load a separate projector file; a
+note then replaces the Modelfile.
 """
 
 
@@ -107,7 +106,7 @@ projector in a file of its own; then no Modelfile is printed, and a note says wh
 )
 @option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
 @option("--all show_all", "Show every candidate.", is_flag=True)
-@option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
+@option("--plot", "Plot loss against speed in the terminal.", is_flag=True)
 @budget_options
 @no_measure_option
 @kv_list_options(_CACHES)

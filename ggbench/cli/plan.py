@@ -13,7 +13,7 @@ import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
+from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options_of_plans
 from ggbench.commands.options import (
     HubOptions,
     against_option,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @model_arguments
 @budget_options
 @no_measure_option
-@load_options
+@load_options_of_plans
 @offline_option
 @against_option
 @output_options
@@ -59,25 +59,23 @@ def command(
     against: str | None,
     output: Output,
 ) -> None:
-    """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
+    """Show what each quant needs: file, weights, KV cache, compute buffers; its longest context; the limits of W and B.
 
-    Only headers are read: a catalog model needs no file, and a file may be incomplete. The headers of a Hub repo,
-    org/name, are fetched by range and cached, so that --offline gives the same table afterwards. llama.cpp's own
-    quantizer and allocator compute the sizes; nothing is loaded. --gpu and --vram plan for a card that this machine
-    need not have.
+    Only headers are read: catalog models need no file, and incomplete files work. Headers of a Hub repo (org/name) are
+    fetched with range requests and cached for --offline. llama.cpp's own quantizer and allocator compute the sizes;
+    nothing is loaded. --gpu and --vram plan for a card that this machine lacks.
 
-    Without --n-ctx the plan is for 8192 tokens, or for the training context if that is shorter. If nothing fits, single
-    changes that would help the quant closest to fitting are listed, each sized like the plan; --json has them for every
-    row. The exit code is 3 if none of the named quants fits, or if the only quant does not.
+    If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
+    Exit code 3: no named quant fits, or the only one does not.
 
     For a Transformers checkpoint, transformers:org/name, transformers:FOLDER or transformers-twin:ID, QUANTS are bf16,
     f16, f32, int8, nf4, nf4-dq, gptq-int4 and awq-int4.
 
-    The memory's bandwidth is measured the first time, for a second or two. Expected speeds come from this machine's
-    earlier runs and forecasts; ggbench forecast measures those of a model.
+    The first run measures memory bandwidth, for a second or two. Expected speeds come from earlier runs and forecasts
+    here; ggbench forecast adds those of a model.
 
-    Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention if it works,
-    sliding-window layers with only their window. ggbench help defaults lists the differences.
+    Defaults match llama-server -np 1: logits of one token, flash attention if supported, sliding-window layers caching
+    only their window. ggbench help defaults lists the differences.
     """
     alternative: PlanRow | None = None
     if ref.engine:

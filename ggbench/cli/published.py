@@ -28,23 +28,23 @@ from ggbench.errors import UsageError
     "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
     metavar="NAME",
 )
-@option("--source", "Id of one document. Without options, the documents are listed.", metavar="ID")
+@option("--source", "Only this document's rows. Without options, the documents are listed.", metavar="ID")
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option("--csv as_csv", "Write CSV with every column to stdout.", is_flag=True)
 @output_options
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
-    """Show published figures as printed: speed and memory of the Qwen models and bitsandbytes, quality of quants.
+    """Show published figures as printed: speed and memory of Qwen models and bitsandbytes, and quality of quants.
 
-    There are 1388 rows from seven documents: HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on an
-    A100, a 4090, an H100 and a T4, and perplexity and KL divergence of llama.cpp's quants. Words in place of a figure,
-    such as oom or "not reported", are shown as they are. bench, quality, speed, compare and results show have --against
-    published, which shows the nearest published rows below your own and names every difference.
+    1388 rows from seven documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100,
+    4090, H100 and T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or
+    "not reported", are shown verbatim. bench, quality, speed, compare and results show have --against published, which
+    shows the nearest published rows below your own and names every difference.
     """
     from ggbench.models.published import load_published, load_sources
     from ggbench.models.published.selection import filter_published
 
     if as_csv and output.as_json:
-        raise UsageError("--csv and --json exclude each other", "give one of them")
+        raise UsageError("--csv and --json exclude each other", "use one of them")
     rows = filter_published(load_published(), **filters)
     if sort is not None:
         from ggbench.show.published import sort_published

@@ -31,7 +31,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
-        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
+        raise UsageError(f"--to {sanitize(str(folder))} is a file", "name a folder; it is created if missing")
     return folder
 
 
@@ -55,15 +55,15 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
-    Without QUANTS the repo must have a single one. For a Transformers checkpoint, transformers:org/name, config.json
+    QUANTS may be omitted if the repo has only one. For a Transformers checkpoint, transformers:org/name, config.json
     and the safetensors are downloaded; give no QUANT.
 
     An interrupted download keeps what has arrived, and the same command continues it. A file gets its name only after
     its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a token
     nor shows one.
 
-    A partial file is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
-    much has arrived. `hf cache prune` deletes it, so do not run that during a pull.
+    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
+    much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.process import interruptible
 
@@ -96,10 +96,10 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
         return (engine_models(ref.engine).files(ref, access),)
     label = ref.label
     if ref.kind in ("path", "server"):
-        raise UsageError(f"{label} is a {ref.kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
+        raise UsageError(f"pull downloads only from the Hub, but {label} is a {ref.kind}", "name a repo: hf:org/name")
     if ref.kind not in ("hub", "catalog"):
         raise UsageError(
-            f"{label} is a twin, and pull downloads published files",
+            f"pull downloads only published files, but {label} is a twin",
             f"omit {label.partition(':')[0]}:; a twin is written when it is measured",
         )
     found = find_published(ref, access, load_catalog(), refresh=True)

@@ -32,9 +32,9 @@ def command(
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
     FILE.html is a single file that needs no network: sortable tables, curves that show the value under the pointer, W
-    and B beside their limits, memory, quality over speed, the probes of a search, and every run in full with the
-    command that repeats it. It can be printed. FILE.svg and FILE.png are the charts, further ones as FILE-w.svg and so
-    on; FILE.md has the tables; FILE.csv the figures, with every sample in FILE-samples.csv.
+    and B next to their limits, memory, quality against speed, a search's probes, and every run in full with the command
+    that repeats it. It can be printed. FILE.svg and FILE.png hold charts (more in FILE-w.svg and so on), FILE.md the
+    tables, FILE.csv the figures and FILE-samples.csv all samples.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free

@@ -37,7 +37,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some.
 
     A run is stored with its raw samples, versions, CPU, GPU, all parameters and the command that reproduces it; a
-    search also with its probes and its certificate. A run that was killed keeps its measurements up to then. Runs are
+    search also stores its probes and certificate. A run that was killed keeps its measurements up to then. Runs are
     stored in one SQLite file in the data folder; a damaged file is moved aside, never deleted.
     """
     if click.get_current_context().invoked_subcommand is None:

@@ -36,8 +36,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     """Write twins of MODEL, a catalog id, in each of QUANTS. Default: eight quants from q8_0 to q2_k.
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
-    speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin. To measure a twin
-    you need not write it first: other commands take twin:ID as MODEL.
+    speed. Its weights are random and its output meaningless; its metadata marks it as a twin. You need not write a twin
+    to measure it: other commands take twin:ID as MODEL.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.quants import known_spelling

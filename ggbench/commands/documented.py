@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -72,26 +73,26 @@ class GroupedOption(click.Option):
         return super().get_help_record(ctx)
 
 
+_NUMBERED = re.compile(r"\n(?=\d\. )")
 _NAMES = "For what MODEL and QUANT may be, see: ggbench help names"
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Write paragraphs, wrapped only at spaces: `--base-logits` stays on one line."""
+    """Write paragraphs and lines that begin with `1. `, wrapped only at spaces: `--base-logits` stays on one line."""
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             formatter.write_paragraph()
-        indent = " " * formatter.current_indent
-        formatter.write(
-            textwrap.fill(
-                " ".join(paragraph.split()),
+        for part in _NUMBERED.split(paragraph):
+            indent = " " * formatter.current_indent
+            wrapped = textwrap.fill(
+                " ".join(part.split()),
                 formatter.width,
                 initial_indent=indent,
-                subsequent_indent=indent,
+                subsequent_indent=indent + "   " * (part[:1].isdigit() and part[1:3] == ". "),
                 break_on_hyphens=False,
                 break_long_words=False,
             )
-            + "\n"
-        )
+            formatter.write(f"{wrapped}\n")
 
 
 def write_rows(formatter: click.HelpFormatter, rows: Sequence[Sequence[str]], most: int = 30) -> None:

@@ -16,6 +16,7 @@ from ggbench.commands.options import (
     TOKENS,
     MeasureRequest,
     as_record,
+    field_option,
     field_options,
     model_option,
     option,
@@ -49,18 +50,24 @@ def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own type
     return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
 
 
-def _load_options(*names: str, hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
+def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
+    """Return a decorator for these fields and the rest; `n_ctx` is the help of --n-ctx in place of the field's."""
+    first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
     taken = [*LlamaConfig.__struct_fields__, *(f"no_{name}" for name in _SWITCHED_OFF)]
-    return as_record(
-        "setup", _config, taken, *field_options(LlamaConfig, names), *hidden, *field_options(LlamaConfig, _REST)
-    )
+    return as_record("setup", _config, taken, *first, *hidden, *field_options(LlamaConfig, _REST))
 
 
 load_options = _load_options(*_KV, "n_ctx")
 """Add the options of how llama.cpp loads a model; the command gets `setup`, a LlamaConfig."""
-load_options_but_kv_types = _load_options("n_ctx")
-"""The same without the KV cache types, for a command that takes several."""
+load_options_of_plans = _load_options(
+    *_KV, "n_ctx", n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter."
+)
+load_options_of_searches = _load_options(
+    *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
+)
+load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
+"""The same without the KV cache types, for a command that takes several and scores chunks of --n-ctx tokens."""
 load_options_but_cache = _load_options()
 """The same without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
@@ -77,7 +84,7 @@ def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
     if any(len(each) not in (1, longest) for each in lists):
         raise UsageError(
             f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
-            "give as many of each, or a single one",
+            "pass the same number of each, or a single one",
         )
     pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
     return tuple(dict.fromkeys((k, v) for k, v in pairs))
@@ -91,7 +98,7 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
         ("type_k", "type_v"),
         model_option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default),
         model_option(
-            "-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default=default
+            "-ctv --type-v", "Data types of the V cache: one, or one per K type.", metavar="TYPE,...", default=default
         ),
     )
 
@@ -104,7 +111,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Plan for a GPU with this much memory, e.g. 24GiB."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Memory to leave free for driver and runtime; 0 for none. Default: printed."""
+    """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
     bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
     """Memory bandwidth for the limits, e.g. 1008GB/s."""
     mmproj: Path | None = None
@@ -243,10 +250,10 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
         if own:
             schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
             raise UsageError(
-                f"{_names(own)} for a {package.NOUN}, and {ref.text} is not one", f"omit them, or give {schemes}"
+                f"{_names(own)} only for a {package.NOUN}, but {ref.text} is not one", f"omit them, or give {schemes}"
             )
     if not ref.is_server and asked.server is not None and (given := asked.server.given):
-        raise UsageError(f"{_names(given)} for a server, and {ref.text} is not one", "omit them, or give a URL")
+        raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
     if ref.is_server:
         experiment.refuse_servers()
         hint = "omit them here; give them to the server when it starts"

@@ -30,6 +30,7 @@ from ggbench.runs.run import DecodeTiming, Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import distinct_by_kv, quant_names
 from ggbench.text import sanitize
 from ggbench.units import KV_CELLS, format_percent
@@ -145,7 +146,7 @@ def measure(
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
     has_downloads = any(job.target.download_bytes for job in jobs)
     with Store.open() as store:
-        asked.output.notice(*store.notices)
+        asked.output.notice(*store.notices, *filter(None, [measuring_elsewhere(store)]))
         with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
             context = run_context(
                 store,

@@ -128,8 +128,8 @@ def field_options(record: type, names: Iterable[str] | None = None) -> list[_Dec
     return [field_option(record, name) for name in (fields.options_of(record) if names is None else names)]
 
 
-def field_option(record: type, field: str) -> _Decorator:
-    """Return the option of a field; the command gets None if it is not given and has no default."""
+def field_option(record: type, field: str, text: str = "") -> _Decorator:
+    """Return the option of a field, with its own help or `text`; the command gets None without a value or a default."""
     each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
     type_ = _types_of(record)[field]
     flags, kind = each.flags_of(field, default), each.kind
@@ -137,7 +137,7 @@ def field_option(record: type, field: str) -> _Decorator:
     if type_ is bool:
         is_switched_off = default is True and "/" not in flags[-1]
         more |= {"is_flag": True, "default": bool(default) and not is_switched_off}
-        return click.option(*flags, f"no_{field}" if is_switched_off else field, help=each.help or None, **more)
+        return click.option(*flags, f"no_{field}" if is_switched_off else field, help=text or each.help or None, **more)
     choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
     value: Any = Text(kind, "tokens" if kind is fields.TOKENS else "text")
     if choices:
@@ -146,9 +146,9 @@ def field_option(record: type, field: str) -> _Decorator:
         value = click.INT if kind.least is None else click.IntRange(kind.least, kind.most)
     if each.is_repeated:
         more |= {"multiple": True, "callback": lambda _ctx, _param, values: tuple(itertools.chain(*values))}
-    text = each.shown if each.shown is not None else kind.write(default) if default not in (None, ()) else ""
-    more |= {"type": value, "metavar": kind.metavar, "default": text or None}
-    return click.option(*flags, field, help=each.help or None, **more)
+    shown = each.shown if each.shown is not None else kind.write(default) if default not in (None, ()) else ""
+    more |= {"type": value, "metavar": kind.metavar, "default": shown or None}
+    return click.option(*flags, field, help=text or each.help or None, **more)
 
 
 model_option = functools.partial(option, group=OptionGroup.MODEL)
@@ -165,10 +165,10 @@ _BANDWIDTH = memory_option(
     metavar="RATE",
 )
 
-no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
+no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
-    "--mmproj", "Leave room for this projector (mmproj GGUF), loaded with the model.", PATH, metavar="FILE"
+    "--mmproj", "Reserve memory for this multimodal projector (mmproj GGUF).", PATH, metavar="FILE"
 )
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
@@ -177,7 +177,7 @@ against_option = output_option(
 
 
 def timeout_option(default: str) -> _Decorator:
-    text = f"Stop the worker or a server's request after SECONDS without output. Default: {default}."
+    text = f"Give up after SECONDS without output from the engine or server. Default: {default}."
     return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 

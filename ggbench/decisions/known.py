@@ -1,4 +1,4 @@
-"""What is known without measuring: how fast quants are on this machine, and what quants and KV cache types lose.
+"""Speeds of quants on this machine, and losses of quants and KV cache types, as far as known without measuring.
 
 Speeds come from the surest source: runs of a file with the same tensors, a forecast from twins of its layers, the share
 of the memory's bandwidth that other models reach here, or the bandwidth alone. Losses are those of stored quality runs,
@@ -97,7 +97,7 @@ class _Runs:
             for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
                 self._by_file.setdefault(key, []).append(run)
         self.shares: BandwidthShares | None = None
-        """What models reach of the budget's bandwidth with all of their weights in the planned memory."""
+        """Share of the bandwidth that models with all of their weights in the planned memory reach."""
         if budget.bandwidth is not None:
             least_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
             alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
@@ -223,7 +223,7 @@ def _next_of(shares: Sequence[float]) -> Expected:
 
 
 class ThisMachine(msgspec.Struct, frozen=True):
-    """What has to be the same for a run's speed to be that of today."""
+    """Conditions that must be equal for the speed of a run to apply today."""
 
     cpu: str
     n_cores: int

@@ -40,7 +40,7 @@ class EngineConfig:
     engine: ClassVar[str]
     """Name of the folder in `ggbench.engines` that runs it."""
     program: ClassVar[str]
-    """What runs the model, as texts for people name it."""
+    """Name of the program that runs the model, for display."""
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file of this machine."""
     loads_gguf: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class EngineConfig:
     sizes_dry: ClassVar[bool] = False
     """Whether the engine can say what a context takes without making it."""
     failure_hints: ClassVar[Mapping[str, str]] = {}
-    """What to do about a run that failed, by words of its reason; the first that matches counts."""
+    """Hints for a run that failed, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
@@ -84,7 +84,7 @@ class EngineConfig:
 
     @property
     def described(self) -> Mapping[str, str]:
-        """What else says how a model is loaded, as people read it, by its name."""
+        """Other settings of the load, in display form, by name."""
         return {}
 
     @property
@@ -106,7 +106,7 @@ class EngineConfig:
         return "a smaller quant needs less"
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
+        """Raise UsageError for incompatible options, which an engine refuses only once it has loaded."""
 
     def check_holds(self, n_tokens: int) -> None:
         """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
@@ -139,7 +139,7 @@ class EngineConfig:
     def of(cls, config: EngineConfig) -> Self:
         """Return the config, known to be this engine's. Raises Unsupported for another's."""
         if not isinstance(config, cls):
-            raise Unsupported(f"this needs {cls.program}, and {config.program} runs the model", "name a GGUF file")
+            raise Unsupported(f"this needs {cls.program}, but {config.program} runs the model", "name a GGUF file")
         return config
 
 
@@ -153,7 +153,7 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
 
 class Request(msgspec.Struct, frozen=True):
     stage: ClassVar[Stage]
-    """What failed if it fails."""
+    """Stage that failed if it fails."""
 
 
 class Workload(Request, frozen=True):

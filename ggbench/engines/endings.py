@@ -111,7 +111,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     log_tail: tuple[str, ...]
     message: str = ""
     hint: str = ""
-    """What is known about such a crash; empty if nothing is."""
+    """Known cause of such a crash; empty if unknown."""
     program: str = "llama.cpp"
 
     @property

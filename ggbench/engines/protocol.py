@@ -71,7 +71,7 @@ _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Request | Control | Message) -> bytes:
-    """Return one line, newline included."""
+    """Encode a message as one line, newline included."""
     return msgspec.json.encode(message) + b"\n"
 
 

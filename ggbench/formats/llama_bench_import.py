@@ -69,7 +69,7 @@ def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, 
         if row not in group:
             group.append(row)
     if not groups:
-        raise BadFile(f"{file.name} has no row of {TOOL}", "give a file with results")
+        raise BadFile(f"{file.name} has no row of {TOOL}", "pass a file with results")
     return [_run(group, measure, file, named) for (measure, _), group in groups.items()]
 
 

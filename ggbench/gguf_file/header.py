@@ -178,7 +178,7 @@ def read_projector(path: Path) -> Projector:
     if file.architecture != "clip":
         raise BadFile(
             f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
-            "give the file that is published with the model as mmproj",
+            "use the file that is published with the model as mmproj",
         )
     if file.weight_bytes is None:
         raise BadFile(

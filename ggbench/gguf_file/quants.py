@@ -105,7 +105,7 @@ def name_without_quant(file_name: str) -> str:
 
 
 def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
-    """Return whether `wanted`, in any case, names the variant of this quant (lower case or None) and these names."""
+    """Return whether `wanted`, ignoring case, is `quant` (lower case or None), a spelling of it, or one of `names`."""
     wanted = wanted.lower()
     if wanted == quant or wanted in (name.lower() for name in names):
         return True

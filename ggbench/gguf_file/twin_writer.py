@@ -58,8 +58,8 @@ _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
-    Missing folders are created. A file that is not kept is not synced to the disk: it is removed before a power cut
-    could damage it unseen. Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
+    Missing folders are created. A file that is not kept is not synced to the disk, since it is deleted after use.
+    Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
     UsageError if the folder cannot be written to. After any failure, including Ctrl-C, no file is left behind.
     """
     if not planned.is_twin:

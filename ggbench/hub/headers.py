@@ -40,7 +40,7 @@ class HeaderRead(msgspec.Struct, frozen=True):
     file: ModelFile | None
     """None if the header could not be read."""
     reason: str
-    """Why the header could not be read; empty on success."""
+    """Reason that the header could not be read; empty on success."""
     moved_bytes: int
     """Bytes of file content received over the network."""
 

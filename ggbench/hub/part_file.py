@@ -262,7 +262,7 @@ def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, sto
 
 
 def _try_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
-    """Return why a request ended, which matters if the file is not complete, and the delay that the server requests."""
+    """Return why a request ended (used if the file is still incomplete) and the seconds the server asks to wait."""
     import httpx2
 
     try:

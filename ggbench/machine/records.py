@@ -137,7 +137,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 Cell = str | int | float | bool | list[int | float] | None
-"""What one field of another tool's row holds."""
+"""Value of one field of another tool's row."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):

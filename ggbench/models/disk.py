@@ -53,7 +53,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     n_missing: int = 0
     """Number of missing shards."""
     reason: str = ""
-    """Why the model cannot be measured, one printable line; empty if it can."""
+    """Reason that the model cannot be measured, one printable line; empty if it can."""
     place: Path | None = None
     """The folder or file that the user added, in which it was found; None in a program's own store."""
 

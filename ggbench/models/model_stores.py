@@ -114,7 +114,7 @@ def _may_exist(folder: Path) -> bool:
 
 
 _MANIFESTS = ("manifests-v2", "manifests")
-"""Newest first: the older folder stays beside it for downgrades."""
+"""Newest first: the older folder is kept for downgrades."""
 _PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
@@ -135,7 +135,7 @@ class OllamaModel(msgspec.Struct, frozen=True):
     quant: str | None = None
     """From the tag, else from the config, lower case."""
     reason: str = ""
-    """Why there is no blob."""
+    """Reason that there is no blob."""
 
 
 class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):

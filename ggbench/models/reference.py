@@ -212,7 +212,7 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _RESERVED_NAMES = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
 """First path segments of the Hub's own pages; no organization has these names."""
 _REVISION_PAGES = ("tree", "blob", "resolve", "raw")
-_ADDRESS_FORMS = "give a repo as org/name, or org/name:FILE.gguf"
+_ADDRESS_FORMS = "write a repo as org/name, or org/name:FILE.gguf"
 
 
 def parse_address(text: str) -> str | None:

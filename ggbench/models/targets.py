@@ -88,7 +88,7 @@ class Target(msgspec.Struct, frozen=True):
     file: ModelFile | None = None
     """The header, if it was read."""
     reason: str = ""
-    """Why the header cannot be read, in one line."""
+    """Reason that the header cannot be read, in one line."""
     moved_bytes: int = 0
     """Bytes received over the network to read the header."""
 
@@ -277,7 +277,7 @@ def find_published(
         known = catalog.model(ref.name)
         if known.repo is None:
             raise UsageError(
-                f"{known.id} is not on this disk",
+                f"{known.id} has no Hub repo to download and is not on this disk",
                 f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
         request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
@@ -333,7 +333,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
         headers[named] = file
     if not headers:
         reject_checkpoint(ref.path)
-        raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
+        raise BadFile(f"no GGUF model in {ref.label}", "name a .gguf file, or a folder with some")
     variants, targets = tuple(headers), []
     for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:
         file = headers[variant] or _header(variant)

@@ -1,4 +1,4 @@
-"""What every experiment is: which workloads it runs, in which order, and how what was recorded becomes a result."""
+"""Experiments: the workloads that each runs, in which order, and how its record becomes a result."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     run_id: int | None
     changes: dict[str, object]
-    """What to change of the defaults, by llama.cpp's names; empty if nothing beats them."""
+    """Changes to the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
     """In a line for people: the changes, and what they gain."""
     stale: tuple[str, ...] = ()
-    """What has changed since, each in a few words; empty if it holds."""
+    """Changes since then, each in a few words; empty if it still holds."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
@@ -71,7 +71,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
 
 class MeasuredLoss(msgspec.Struct, frozen=True):
-    """What a file loses against a base, as mean KL divergence in nats."""
+    """Loss of a file against a base, as mean KL divergence in nats."""
 
     cache: tuple[str, str]
     """Types of K and V, as `base_cache`."""
@@ -96,9 +96,9 @@ class Experiment(abc.ABC):
     measures_speed: ClassVar[bool] = True
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
-    """Why it cannot measure what a server runs, in one line; empty if it can."""
+    """Reason that it cannot measure a server's model, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure what an engine loads from something else, in one line; empty if it can."""
+    """Reason that it cannot measure another engine's models, in one line; empty if it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -163,7 +163,7 @@ class Experiment(abc.ABC):
 
 
 class Base(msgspec.Struct, frozen=True):
-    """What a target is compared with: another quant of its model, or the same with another KV cache."""
+    """Base of a comparison: another quant of the model, or the same with another KV cache."""
 
     target: Target
     type_k: str = "f16"

@@ -119,7 +119,7 @@ def run_context(
 
 
 class Session:
-    """What an experiment asks for, and what is recorded of it on the way."""
+    """Access of an experiment to its target and engine, recording what they report."""
 
     def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
         self.context = context
@@ -135,7 +135,7 @@ class Session:
         self.environment: Environment | None = None
         """None until an engine was ready."""
         self.allocated: Allocated | None = None
-        """What the last model and context took; None before the engine reported any."""
+        """Memory of the last model and context; None before the engine reported any."""
         self._engine: Engine | None = None
         self._is_loaded = False
 
@@ -154,7 +154,7 @@ class Session:
             yield from self.prepare_file()
 
     def prepare_file(self) -> Generator[Progress, None, ModelFile]:
-        """The target's file, made or downloaded first where it has to be."""
+        """Return the target's file, making or downloading it first if needed."""
         self.use_file((yield from made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
         assert self.file is not None
@@ -279,7 +279,7 @@ class Session:
         return ending
 
     def _observe_gpus(self, allocated: Allocated) -> None:
-        """Record which GPUs hold buffers, unless one of them is not among NVML's."""
+        """Record which GPUs hold buffers, but only if NVML lists all of them."""
         gpus = self.environment.gpus if self.environment else ()
         found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
         if found and all(found):

@@ -1,4 +1,4 @@
-"""What others may see: no folders except below `~`, no server names, no serial numbers of GPUs."""
+"""Hide what others should not see: folders outside `~`, server names, serial numbers of GPUs."""
 
 from __future__ import annotations
 

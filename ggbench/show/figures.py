@@ -1,4 +1,4 @@
-"""What plots and reports draw: curves with their bands and lines, bars with their limits, stacks, and points."""
+"""Data of plots and reports: curves with their bands and lines, bars with their limits, stacks, and points."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class PlottedRun(msgspec.Struct, frozen=True):
     result: Result | None = None
     """None while the run goes on."""
     doing: object = None
-    """What a run in progress reports that it is doing."""
+    """Activity that a run in progress reports."""
     end: int | None = None
     """The last x to expect; None if unknown or the run has ended."""
     dimmed: bool = False
@@ -120,7 +120,8 @@ class PlottedRun(msgspec.Struct, frozen=True):
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
     """Return latency against position of every timed step of a batch size.
 
-    An imported run has no steps, but means of windows that another tool timed as a whole.
+    An imported run has no steps, but means of windows that another tool timed as a whole; a decode at depths is drawn
+    as the means of its windows too.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
@@ -146,6 +147,12 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
+    if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
+        names = np.asarray(run.series)
+        parts = [names == name for name in dict.fromkeys(run.series)]
+        timed = [(run.positions[part], run.step_ns[part]) for part in parts]
+        windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
+        x = x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     fit, limit, note = run.fit, run.limit, ""
@@ -194,7 +201,7 @@ class Bar(msgspec.Struct, frozen=True):
     """Ends of the interval; None without one."""
     high: float | None = None
     limit: float | None = None
-    """What the machine's memory bandwidth allows; None if unknown."""
+    """Limit by the machine's memory bandwidth; None if unknown."""
 
 
 class StackPart(msgspec.Struct, frozen=True):

@@ -25,12 +25,23 @@ from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.text import sanitize
 
 
+def measuring_elsewhere(store: Store) -> str:
+    """Return a line about a run of another ggbench that goes on; empty without one. Raises StoreError."""
+    found = store.runs_elsewhere()
+    if not found:
+        return ""
+    run, pid = found[0]
+    what = f"run {run.run_id}, {sanitize(f'{run.kind} of {run.subject.model} {run.subject.quant}')}"
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"another ggbench (process {pid}) is measuring {what}{more}; two at once slow each other down"
+
+
 class ListedRun(msgspec.Struct, frozen=True):
     stored: StoredRun
     run: Run | None
     """None if this ggbench cannot read it."""
     problem: str = ""
-    """Why the run or its result cannot be read. Printable."""
+    """Reason that the run or its result cannot be read. Printable."""
     model: str = ""
     """A name that distinguishes the model in its list, set by `named_runs`. Printable."""
 

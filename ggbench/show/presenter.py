@@ -1,4 +1,4 @@
-"""What a presenter is: it shows one kind of run as columns, JSON, details, one line, and a live view."""
+"""Presenters: each shows one kind of run as columns, JSON, details, one line, and a live view."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 LiveView = Literal["figures", "bracket"]
-"""What is drawn while a run goes on: the presenter's figures, or the bracket around the largest context."""
+"""Live view of a run: the presenter's figures, or the bracket around the largest context."""
 
 
 class Presenter(abc.ABC):
-    """One kind of run; `PRESENTER` of `presenter.py` or `show.py` in the experiment's folder."""
+    """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
@@ -49,7 +49,7 @@ class Presenter(abc.ABC):
 
     columns: ClassVar[tuple[Column, ...]] = ()
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
-    """What its runs may differ in besides file, config and environment, by topic."""
+    """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Said of a run that completed without an answer."""
 
@@ -113,7 +113,7 @@ class Presenter(abc.ABC):
 
 
 class QuantPresenter(Presenter):
-    """Runs that a table of quants shows: a decode, or prompts of several lengths."""
+    """Presents runs that fit a table of quants: a decode, or prompts of several lengths."""
 
     def has_details(self, run: Run) -> bool:
         return run.is_complete or bool(self.answer(run))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import msgspec
+from collections.abc import (Callable, Mapping, Sequence)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.events import (Memory)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.machine.records import (Imported, MachineReading)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Result, Run, RunHead, Settings)
+from ggbench.runs.store.runs import (StoredRun, StoredSamples)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.document import (Document, Field, Get, Shape, field, many, of, sometimes, within)
+from ggbench.show.published import (AGAINST)
+from ggbench.stats.decode_timing import (LatencySummary)
+from typing import (Any)
 
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.records import Imported, MachineReading
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.store.runs import StoredRun, StoredSamples
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
-from ggbench.show.published import AGAINST
-from ggbench.stats.decode_timing import LatencySummary
 
 NUMBER = float | None
 ENDS = tuple[float | None, float | None] | None
@@ -85,12 +84,12 @@ NO_STEPS = "the timed steps are not in the document, so there is no curve"
 
 
 class ReadRun(msgspec.Struct, frozen=True):
-    """What a document says of a run besides its file, its memory and its outcome."""
+    """Fields of a run in a document besides its file, its memory and its outcome."""
 
     settings: Settings
     result: Result
     lacks: tuple[str, ...] = ()
-    """What the run has and the document does not, for people."""
+    """Parts of the run that the document lacks, for display."""
 
 
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +97,7 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     one: Document
     stored: Document
     several: Document | None = None
-    """What the command prints of several quants; None if it takes only one."""
+    """Document that the command prints for several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
     """Returns what the shape is made from."""

@@ -44,7 +44,7 @@ class CaptionedTable(Table):
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> CaptionedTable:
-    """Return a table with a line under the header as its only rule, so that it reads without colour.
+    """Return a table ruled only under the header, readable without colour.
 
     `columns` are headers, with the unit after a line break, and their alignment as in `add_column`.
     """

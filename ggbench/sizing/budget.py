@@ -37,18 +37,18 @@ With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 
 CPU_RESERVE_SHARE = 4
 """Reserve a quarter of a small memory: 256 MiB of 1 GiB, where ggbench and its worker take 120 before any buffer."""
 BESIDE_BUFFERS_BYTES = 64 * MIB
-"""What a context takes besides its buffers: graphs, cell tables; some 50 MiB measured."""
+"""Bytes of a context outside its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
 class _Reserve(msgspec.Struct, frozen=True):
-    """What one kind of memory does not give to weights and context."""
+    """Parts of one kind of memory that weights and context cannot use."""
 
     default_bytes: int
     why: str
     process_bytes: int
     """The part of the default that the allocating process takes itself; the rest is kept free."""
     besides_bytes: int = 0
-    """What that process takes besides its buffers, if a limit counts it too."""
+    """Bytes of that process outside its buffers, if a limit counts them too."""
 
     def budget(
         self,
@@ -116,7 +116,7 @@ def given_budget(
     budget = _CARD.budget(name, True, memory_bytes, source, limit_bytes, reserve_bytes)
     if not budget.usable_bytes:
         kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
-        raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
+        raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "lower --reserve; 0 for none")
     return replace(budget, bandwidth=bandwidth, is_here=False)
 
 
@@ -193,12 +193,12 @@ class SearchBudget(msgspec.Struct, frozen=True):
     planned: Budget
     """The budget of a plan, summed over GPUs."""
     held_bytes: int
-    """What the worker can take in all; at least what is planned."""
+    """Bytes that the worker can take in total; at least the planned ones."""
     free_bytes: int
     worker_limit_bytes: int | None
     """Limit of the worker on each GPU, None for no limit. Main memory is always limited, since Linux overcommits."""
     worker_reserve_bytes: int = 0
-    """What the worker sets aside on each GPU in addition."""
+    """Additional bytes that the worker sets aside on each GPU."""
     gpus: tuple[Gpu, ...] = ()
     """GPUs in use as they were before anything was loaded; empty if NVML does not know them."""
     warning: str = ""
@@ -324,9 +324,9 @@ def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
     """
     planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
     if held <= 0:
-        taken, memory = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        needed, free = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"
-        raise DoesNotFit(f"a projector of {taken} leaves nothing of {memory}", hint)
+        raise DoesNotFit(f"the projector needs {needed}, but only {free} can be used", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
     share = -(-mmproj_bytes // max(1, len(budget.gpus)))
@@ -359,7 +359,7 @@ def _check_any_left(held_bytes: int, budget: Budget, place: str) -> None:
     if not budget.memory_bytes or not budget.kept_bytes:
         raise DoesNotFit(f"no {place} is free", "close programs that use it")
     kept, memory = format_bytes(budget.kept_bytes), format_bytes(budget.memory_bytes)
-    hint = "give a smaller --reserve, or close programs that use the memory"
+    hint = "lower --reserve, or close programs that use the memory"
     raise DoesNotFit(f"a reserve of {kept} leaves nothing of {memory} of {place}", hint)
 
 

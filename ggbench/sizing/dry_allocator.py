@@ -31,7 +31,7 @@ class DryContext(msgspec.Struct, frozen=True):
     host_compute_bytes: int
     output_bytes: int
     flash_attn: bool | None
-    """What `auto` became; None if the log does not say."""
+    """Value that `auto` resolved to; None if the log does not say."""
     device_compute: tuple[tuple[str, int], ...] = ()
     """The compute buffer of each device that is not main memory, by llama.cpp's name."""
     swa_cells: int | None = None
@@ -68,7 +68,7 @@ class DryAllocator:
         """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; those with an id if the
         load was refused."""
         self.free_bytes: int = 0
-        """What llama.cpp finds free on all of them, each counted as the fullest; 0 without GPUs."""
+        """Free bytes that llama.cpp reports for all of them, each counted as the fullest; 0 without GPUs."""
 
     def __enter__(self) -> Self:
         return self

@@ -121,7 +121,7 @@ class Placement:
         return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit beside the weights by the theory's formula; None for none, or without formula."""
+        """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
         if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
             return None
         if not self._device_theory.bytes_per_token:
@@ -168,7 +168,7 @@ _VOCABULARY_ENTRY_BYTES = 170
 _MADE_CELL_BYTES = 50
 """Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
 _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""What the first decodes take in addition, and each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
+"""Additional bytes of the first decodes, and of each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
 """K and V together, in one layer."""

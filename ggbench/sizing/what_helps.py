@@ -71,7 +71,7 @@ def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -
 
 
 def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
-    """Return the rows; those that do not fit with the fewest programs whose memory is enough, given largest first."""
+    """Return the rows, adding to each that does not fit the fewest programs to close; `programs` are largest first."""
 
     def changed(row: PlanRow) -> PlanRow:
         missing = -(row.left_bytes or 0)
@@ -240,9 +240,9 @@ class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""
-    """Why it cannot be tried; empty if it fits as far as is known."""
+    """Reason that it cannot be tried; empty if it fits as far as is known."""
     context: DryContext | None = None
-    """What it would take; None if llama.cpp does not size it."""
+    """Memory that it would take; None if llama.cpp does not size it."""
 
 
 class SetupSizes:

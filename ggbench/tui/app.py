@@ -31,12 +31,26 @@ if TYPE_CHECKING:
     from ggbench.tui.work_queue import PullQueue
 
 
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """Return a file's size and time of change; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
 _SCREENS = {
     "library": "ggbench.tui.screens.library:LibraryScreen",
     "run": "ggbench.tui.screens.run:RunScreen",
     "results": "ggbench.tui.screens.results:ResultsScreen",
     "pulls": "ggbench.tui.screens.pulls:PullsScreen",
 }
+
+
+_WATCH_EVERY_S = 1.0
+_SHOW_RUNS = ("library", "results")
+"""Screens that show stored runs."""
 
 
 class GgbenchApp(App[None]):
@@ -71,6 +85,11 @@ class GgbenchApp(App[None]):
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
+        self._store_path: Path | None = None
+        self._store_files: object = None
+        self._counted: tuple[int, int, int] | None = None
+        """Of the store as it was last looked at: its path, sizes and times of its files, and its runs."""
+        self._is_looking = False
         self._n_announced = 0
         """Ended runs that the screens know of."""
         for mode in _SCREENS:
@@ -105,6 +124,39 @@ class GgbenchApp(App[None]):
             if signal.getsignal(number) != signal.SIG_IGN:
                 with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
+
+        self.call_after_refresh(self.watch_store)
+        self.set_interval(_WATCH_EVERY_S, self.watch_store)
+
+    def watch_store(self) -> None:
+        """Tell the screens if any process added, ended or deleted a run, while one that shows runs is in view.
+
+        Its files are looked at first, then the number of runs, in a thread: samples alone change nothing.
+        """
+        path = self._store_path
+        files = None if path is None else (_file_state(path), _file_state(Path(f"{path}-wal")))
+        # The process of a run that goes on may be killed, which writes nothing.
+        is_running = self._counted is not None and self._counted[1] > 0
+        is_due = files is None or files != self._store_files or is_running
+        if is_due and self.current_mode in _SHOW_RUNS and not self._is_looking:  # a locked store takes seconds
+            self._is_looking, self._store_files = True, files
+            self.run_worker(self._look_at_store, thread=True, group="watch")
+
+    def _look_at_store(self) -> None:
+        try:
+            with self.services.open_store() as store:
+                self._store_path = store.path
+                before, self._counted = self._counted, store.count_runs()
+            if before not in (None, self._counted):
+                self.call_later(self._announce_runs)
+        except Exception:  # a screen that reads the store says what is wrong
+            self.log("the store could not be looked at")
+        finally:
+            self._is_looking = False
+
+    def _announce_runs(self) -> None:
+        for screen in self._screens.values():
+            screen.post_message(RunStored())
 
     def on_unmount(self) -> None:
         self.close_queues()
@@ -187,7 +239,7 @@ class GgbenchApp(App[None]):
         return [queue for queue in made if queue is not None]
 
     def _screen_of(self, mode: str) -> Screen[Any]:
-        """Make the screen when it is first shown: importing them all would delay the first frame."""
+        """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
         screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)

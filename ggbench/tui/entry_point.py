@@ -40,19 +40,18 @@ Examples:
 def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
-    MODEL is opened first, as the other commands name it. A folder or a file is remembered and listed from then on, as
-    is one typed or pasted into the filter (/); d removes it from the list and leaves the files alone.
+    Opens MODEL first; it is named as in other commands. Folders and files given here, or typed into the filter (/),
+    stay in the list; d removes them without deleting files.
 
-    The Library lists what is on this disk, twins of the catalog, repos, and what a search of the Hub finds; for the
-    chosen model every quant with its memory at the n_ctx chosen (left and right), whether it fits, the longest context
-    and its speed there, for this machine or another card. What was measured here takes the place of what was planned.
-    Space marks, b measures, m searches the largest context, Q scores a text, T measures by input length and batch size,
-    t searches for settings, p downloads, P asks what you need and picks. o sets what decides an answer, such as memory
-    limit, types of the KV cache and -ngl, and O resets it.
+    The Library lists local files, catalog twins, repos and Hub search results; for the selected model, each quant's
+    memory at the chosen n_ctx (left/right), whether it fits, its longest context and the speed there, for this machine
+    or another card. Measurements replace planned values. Space marks, b measures, m searches the largest context, Q
+    scores a text, T measures by input length and batch size, t searches for settings, p downloads, P asks your needs
+    and picks. o changes load settings such as memory limit, KV types and -ngl; O resets them.
 
-    A run goes on while you look elsewhere, and p pauses it. Every sample is in the picture: the least and the largest
-    of each column are drawn, so that spikes stay visible. Results keeps every run: c compares those that are marked, y
-    copies the line that reproduces one, w writes a report, CSV or pictures.
+    Runs continue while you use other screens; p pauses one. Every sample counts: each column draws its minimum and
+    maximum, so spikes stay visible. Results keeps every run: c compares marked runs, y copies the command to repeat
+    one, w writes a report, CSV or images.
 
     The screens work at 80x24, by keyboard or mouse, without colour.
     """

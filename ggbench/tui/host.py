@@ -1,10 +1,10 @@
-"""What screens use of the app, which they never import, and of the rest of ggbench; and the base of those that wait."""
+"""The interface that screens use instead of importing the app; and the base class of screens that wait for tasks."""
 
 from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
 
+
 Result = TypeVar("Result")
 
 MIN_WIDTH, MIN_HEIGHT = 60, 16
@@ -65,21 +66,28 @@ def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
     return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
-def _machine_budget(setup: LlamaConfig) -> Budget:
+def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
     if setup.rpc_servers and setup.n_gpu_layers:
-        return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
-    return machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=default_threads(),
-        reserve_bytes=None,
-        bandwidth=None,
-        limit_bytes=setup.memory_limit_bytes,
-    )
+        yield devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
+        return
+    quick: Budget | None = None
+    for measures in (False, True):
+        budget = machine_budget(
+            n_gpu_layers=setup.n_gpu_layers,
+            main_gpu=setup.main_gpu,
+            threads=default_threads(),
+            reserve_bytes=None,
+            bandwidth=None,
+            limit_bytes=setup.memory_limit_bytes,
+            measures=measures,
+        )
+        if quick is None or budget.bandwidth != quick.bandwidth:
+            yield budget
+        quick = budget
 
 
 class Services(msgspec.Struct, frozen=True):
-    """What tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
+    """Functions that tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
 
     hub: HubAccess
     api_key_env: str = ""
@@ -91,8 +99,9 @@ class Services(msgspec.Struct, frozen=True):
     local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
     """List the models of the places that the user added, then those of every program's store."""
     make_planner: Callable[[Services], Planner] = _make_planner
-    machine_budget: Callable[[LlamaConfig], Budget] = _machine_budget
-    """Return the memory of this machine that is free for a model loaded with this setup."""
+    machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
+    """Yield the memory of this machine that is free for a model loaded with this setup, with the bandwidth as far as
+    it is known, and once more if measuring it, which takes a second or two, found another."""
     read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
@@ -151,7 +160,7 @@ class TaskScreen(Screen[None]):
         super().__init__()
         self._latest: dict[str, Worker[None]] = {}
         self.problems: dict[str, GgbenchError] = {}
-        """Why the latest task of a name failed."""
+        """Reason that the latest task of each name failed."""
 
     def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
         """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""

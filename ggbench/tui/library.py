@@ -27,16 +27,18 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.metric import has_speed_at, is_extrapolated
 from ggbench.show.plan import longest_text
 from ggbench.show.text import b_text, planned_speed_text, w_text
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
+from ggbench.units import counted, format_bytes, format_count, format_duration, format_length, format_ms, format_number
 
 if TYPE_CHECKING:
+    from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.tui.planner import PlannedQuant
+
 
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
@@ -58,11 +60,11 @@ class QuantRow(msgspec.Struct, frozen=True):
     searched: QuantSummary | None = None
     """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
-    """Its name in the table if several quants share one; printable."""
+    """Name in the table if several quants share one; printable."""
 
     @property
     def title(self) -> str:
-        """Its name in the table; printable."""
+        """Name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
 
     @property
@@ -99,6 +101,30 @@ class QuantRow(msgspec.Struct, frozen=True):
         """Return the tokens/s that the memory's bandwidth allows at position n; None if it was not planned."""
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
         return next((speed.tok_s for speed in speeds if speed.n == n), None)
+
+    def decode_s(self, settings: DecodeSettings) -> tuple[float | None, str]:
+        """Return the seconds that a decode takes, prompts left out, and what that is from.
+
+        From the measured W and B, else the bound's line, raised to the speed expected at n_ctx if there is one; the
+        bandwidth's bound alone is the least. None without any of them.
+        """
+        limit, expected = self.plan.limit, self.plan.expected
+        line = self.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
+        if line is None:
+            return None, ""
+        factor, basis = 1.0, "measured" if self.line is not None else ""
+        if self.line is None and expected is not None and self.plan.n_ctx is not None:
+            factor, basis = 1e3 / expected.tok_s / float(line.ms(self.plan.n_ctx)), expected.speed_basis
+        starts = settings.depths or (settings.n_prompt,)
+        ms = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts)
+        return ms * factor * settings.repeat / 1e3, basis
+
+    def needed_bytes(self, n_ctx: int) -> int | None:
+        """Return the memory needed at this n_ctx: the plan's, with a cache that grows linearly from the planned one."""
+        plan = self.plan
+        if plan.needed_bytes is None or plan.n_ctx is None or plan.kv_bytes_per_token is None:
+            return None
+        return plan.needed_bytes + (n_ctx - plan.n_ctx) * plan.kv_bytes_per_token
 
     def either(self, name: str) -> float | None:
         """Return a field of the measured line, else of the bound."""
@@ -177,14 +203,16 @@ def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Tab
         descending=True,
     )
     there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
+    speed: TableColumn[QuantRow] = TableColumn("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True)
+    longest: TableColumn[QuantRow] = TableColumn(
+        "n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True
+    )
     return (
         TableColumn("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
         TableColumn("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
         _bytes("memory", f"memory{there}", "needed_bytes"),
         TableColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
-        TableColumn("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
-        *([expected] if has_expected else []),
-        TableColumn("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
+        *((expected, longest, speed) if has_expected else (speed, longest)),
         TableColumn("w", "W\ntok/ms", _w, lambda v: v.either("w_tokens_per_ms"), descending=True),
         TableColumn("b", "B\nms", _b, lambda v: v.either("b_ms")),
         TableColumn("file", "size", _size, lambda v: v.plan.file_bytes),
@@ -405,6 +433,36 @@ class Library:
             measured=measured,
             searched=searched,
         )
+
+
+def decode_estimate(
+    rows: Sequence[QuantRow], settings: DecodeSettings, n_ctx: int, budget: Budget | None, n_unknown: int
+) -> str:
+    """Return how long decodes of these quants take and the most memory that one needs, as far as it is known.
+
+    `budget` is this machine's, None if the rows were planned for another; `n_unknown` counts quants without a row.
+    """
+    n_runs = len(rows) + n_unknown
+    each = f"{format_count(settings.n_gen)} tokens" + (
+        f" after each of {', '.join(map(format_length, settings.depths))}" if settings.depths else ""
+    )
+    found = [row.decode_s(settings) for row in rows] if budget is not None else []
+    known = [(seconds, basis) for seconds, basis in found if seconds is not None]
+    if not known:
+        time = "how long it takes is not known"
+    else:
+        bases = list(dict.fromkeys(_BASES.get(basis, "the bound of the memory's bandwidth") for _, basis in known))
+        is_least = len(known) < n_runs or not all(basis for _, basis in known)
+        total = format_duration(sum(seconds for seconds, _ in known))
+        time = f"{'at least' if is_least else 'about'} {total} ({', '.join(bases)})"
+    prompts = ", and the time of the prompts" if settings.depths and known else ""
+    needed_bytes = max((row.needed_bytes(n_ctx) or 0 for row in rows), default=0)
+    memory = f"{format_bytes(needed_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
+    if budget is not None:
+        fits = "" if needed_bytes <= budget.usable_bytes else f"{FITS_NOT} more than is free: "
+        memory = f"{fits}{memory}, of {format_bytes(budget.usable_bytes)}"
+    what = f"{each}, {counted(n_runs, 'quant')}" if n_runs > 1 else each
+    return f"{what}: {time}{prompts}. {memory[0].upper()}{memory[1:]}."
 
 
 def describe_config(config: LlamaConfig) -> str:

@@ -44,9 +44,9 @@ class ModelEntry(msgspec.Struct, frozen=True):
     quants: tuple[str, ...] = ()
     """The quants to plan; empty means all."""
     reason: str = ""
-    """Why it cannot be measured, printable; empty if it can."""
+    """Reason that it cannot be measured, printable; empty if it can."""
     files: tuple[Path, ...] = ()
-    """Its files on this disk, including shards; empty for a repo of the Hub and for twins."""
+    """Files on this disk, including shards; empty for a Hub repo and for twins."""
     place: Path | None = None
     """The added folder or file that has it."""
 

@@ -71,14 +71,14 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     state: WorkState = WorkState.WAITING
     reason: str = ""
-    """Why it failed or was ended, in one line; untrusted text."""
+    """Reason that it failed or was ended, in one line; untrusted text."""
 
 
 Item = TypeVar("Item", bound=WorkItem)
 
 
 class WorkQueue(Generic[Item]):
-    """Its methods may be called from any thread; all but `close` return at once."""
+    """Methods may be called from any thread; all but `close` return at once."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         """`notify` is called, from the queue's thread or the caller's, when something changed."""

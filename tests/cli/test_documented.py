@@ -10,7 +10,10 @@ import pytest
 from ggbench.cli.help import EXIT_CODES, TOPICS
 from ggbench.cli.main import COMMANDS, cli
 from ggbench.commands.documented import DocumentedCommand
+from ggbench.decisions.pick.needs import RULES
 from ggbench.errors import ExitCode
+from ggbench.experiments.quality.record import N_CTX
+from ggbench.sizing.plan import DEFAULT_N_CTX
 from tests.cli.conftest import Run, parse_words
 
 _WIDTH = 80
@@ -49,6 +52,31 @@ def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setenv("COLUMNS", str(_WIDTH))
     for words, _ in _with_subcommands(name):
         assert [line for line in ggbench(*words.split(), "--help").out.splitlines() if len(line) > _WIDTH] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "default"),
+    [
+        ("plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
+        ("cluster plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
+        ("quality", f"Default: {N_CTX}."),
+        ("maxctx", "Default: the training context"),
+        ("decode", "Default: what the run needs"),
+        ("speed", None),
+        ("forecast", None),
+    ],
+)
+def test_help_of_n_ctx_says_what_this_command_takes(ggbench: Run, words: str, default: str | None) -> None:
+    text = " ".join(ggbench(*words.split(), "--help").out.split())
+    assert ("-c, --n-ctx" in text) == (default is not None)
+    assert default is None or default in text.partition("-c, --n-ctx")[2][:160]
+
+
+def test_help_of_pick_numbers_its_rules(ggbench: Run) -> None:
+    lines = ggbench("pick", "--help").out.splitlines()
+    assert [line[2:4] for line in lines if line[2:3].isdigit() and line[3:5] == ". "] == [
+        f"{number}." for number in range(1, len(RULES) + 1)
+    ]
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -13,6 +13,7 @@ from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
@@ -29,6 +30,19 @@ def test_a_machine_that_changed_is_warned_of(
     assert f"{change} while it was measured" in ran.err
     assert change in " ".join(ran.out.split())
     assert shown.json["environment"]["changes"] == [change]
+
+
+def test_a_run_of_another_ggbench_is_warned_of_in_one_line(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ggbench("decode", tiny_twin, "-n", "20").code == 0
+    with Store.open() as store:
+        stored = store.load_run(1)
+    monkeypatch.setattr(Store, "runs_elsewhere", lambda _self: ((stored, 4242),))
+    ran = ggbench("decode", tiny_twin, "-n", "20")
+    assert ran.code == 0
+    (line,) = (line for line in ran.err.splitlines() if "another ggbench" in line)
+    assert "(process 4242) is measuring run 1, decode of" in line
 
 
 def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

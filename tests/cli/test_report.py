@@ -81,7 +81,13 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
     for number in (1, 3, 4, 5):
         assert ("id", f"run-{number}") in page.attributes
     assert words.count("ggbench decode twin:qwen1.5-0.5b q8_0 -n 3000") > 2
-    for title in ("Latency of one token [ms]", "W: tokens until", "B: latency of the", "Memory by", "Search for the"):
+    for title in (
+        "Latency of one token [ms]",
+        "W: tokens of context",
+        "B: latency of the",
+        "Memory by",
+        "Search for the",
+    ):
         assert title in words
     assert "★ better" in words
     assert not {"link", "img", "iframe", "object"} & set(page.tags)

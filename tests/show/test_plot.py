@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.axes import Axis, from_a_tick, min_max_columns, rolling_median, tick_below, tick_decimals, tick_step
 from ggbench.show.figures import Curve, Floats, Integers, LatencyLine, PlottedRun, latency_figure
 from ggbench.show.plot import Frame, plot_text
@@ -82,6 +83,16 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     assert made.fit is None
     assert made.note == "W > 100 tokens/ms, B < 5.00 ms"
     assert made.y == pytest.approx(CLIMBING)
+
+
+def test_a_decode_at_depths_is_drawn_as_the_means_of_its_windows() -> None:
+    position = np.concatenate([np.arange(first, first + 128) for first in (1, 4097, 1, 4097)])
+    series = [f"decode/d{depth}/b1/r{index}" for index in range(2) for depth in (0, 4096) for _ in range(128)]
+    step_ns = np.repeat([10, 20, 12, 24], 128) * 10**6
+    asked = DecodeSettings(128, depths=(0, 4096))
+    (made,) = latency_figure([PlottedRun("q8_0", position, step_ns, series=series, settings=asked)]).curves
+    assert (made.x.tolist(), made.y.tolist()) == ([64, 4160], [11, 22])
+    assert made.error is not None and made.error.tolist() == pytest.approx([1, 2])
 
 
 @pytest.mark.parametrize(("low", "high"), [(26, 625), (1, 2), (8193, 18_192), (26, 10_025), (0, 5)])

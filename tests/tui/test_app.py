@@ -179,14 +179,14 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
     budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
     services = msgspec.structs.replace(
         Services(HubAccess.from_environment(offline=True)), run_context=rig,
-        local_models=lambda: models_in_place(tiny_twin), machine_budget=lambda _setup: budget,
+        local_models=lambda: models_in_place(tiny_twin), machine_budgets=lambda _setup: [budget],
     )  # fmt: skip
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         queue = WatchedQueue(app.run_queue)
         assert "q8_0" in words_of(app)
         assert "✓" in words_of(app)
-        await press(app, pilot, "b")
+        await press(app, pilot, "b", "enter")
         assert app.current_mode == "run"
         await queue.idle()
         (measured,) = app.run_queue.items

@@ -1,7 +1,8 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec.structs
@@ -15,9 +16,9 @@ from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.runs.experiment import Job
-from ggbench.runs.run import Run
+from ggbench.runs.run import Run, Settings
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.planner import PlannedQuant
@@ -27,7 +28,7 @@ from tests.fakes.driving import check_snapshot, choose, names, press, settle, ta
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.measured import put_run, start
-from tests.fakes.watched import WatchedQueue
+from tests.fakes.watched import WAIT_S, WatchedQueue
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -60,7 +61,7 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert "q4_k_m 4.85 1.39 GiB ✓ 222,208* ≤ 853" in " ".join(shown.split())
+        assert "q4_k_m 4.85 1.39 GiB ✓ ≤ 853 222,208*" in " ".join(shown.split())
         assert "q8_0 at n_ctx 8,192: ✓ 19.3 GiB left" in shown
         shown = await press(app, pilot, "j")
         assert "✗ 70.8 GiB missing" in shown
@@ -318,7 +319,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
         assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
-        assert "q8_0 8.50 1.66 GiB ✓ 63,744*" in " ".join(shown.split())
+        assert "q8_0 8.50 1.66 GiB ✓ ≤ 306 63,744*" in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "no such card" in shown
         shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
@@ -388,7 +389,7 @@ def test_a_run_takes_the_context_that_was_planned(
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
-        await press(app, pilot, "b")
+        await press(app, pilot, "b", "enter")
         assert asked == [n_ctx]
         shown = [each.message for each in app._notifications]
         assert any("measured on this machine" in each for each in shown)
@@ -410,7 +411,7 @@ def test_marked_quants_are_measured(
         assert "1 marked" in words_of(app)
         await press(app, pilot, "space")
         assert "marked" not in words_of(app)
-        await press(app, pilot, "space", "b")
+        await press(app, pilot, "space", "b", "enter")
         assert app.current_mode == "run"
         assert [(item.subject.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "decode")]
         await queue.idle()
@@ -424,3 +425,95 @@ def test_marked_quants_are_measured(
 
     drive(with_disk(services, model), steps, (200, 40))
     assert jobs.workers[0].closed
+
+
+def in_dialog(words: str) -> str:
+    return " ".join(words.replace("│", " ").split())
+
+
+def test_what_a_decode_takes_is_said_before_it_starts(
+    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count and the depths are in the dialog; b alone starts nothing, and the estimate follows what is typed."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    row = plan_row("tiny", "q8_0", BUDGET)
+    expected = PlannedForecast(tok_s=10.0, tok_s_ci95=(9.0, 11.0), basis="run 1", speed_basis="other runs")
+    planner.rows_of[str(tiny_twin)] = [
+        PlannedQuant("q8_0", msgspec.structs.replace(row, expected=expected, decode=(), n_ctx=8192))
+    ]
+    asked: list[Settings] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(job.settings for job in jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        words = in_dialog(await press(app, pilot, "enter", "b"))
+        assert asked == []
+        assert "Decode of q8_0" in words
+        assert "200 tokens: about 0:09" in words
+        assert "(from other models' runs)" in words
+        assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words
+        words = in_dialog(await press(app, pilot, "down", *"0,4k"))
+        assert "at depths" in words
+        assert "200 tokens after each of 0, 4k: about" in words
+        await press(app, pilot, "escape", "b")
+        assert asked == []
+        await press(app, pilot, *["backspace"] * 3, "down", *"0,4k", "enter")
+        assert asked == [DecodeSettings(128, depths=(0, 4096))]
+
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,)), n_gen=200), steps)
+
+
+def test_the_speed_comes_before_the_longest_context_in_a_small_window(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        header = next(line for line in (await choose(app, pilot, "twin:small-0.6b")).splitlines() if "BPW" in line)
+        assert "tok/s" in header
+
+    drive(app, steps)
+
+
+def test_a_run_of_another_ggbench_is_asked_about(
+    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    asked: list[Job] = []
+    with services.open_store() as store:
+        stored = store.load_run(put_run(store, start(), n_gen=30))
+    monkeypatch.setattr(Store, "runs_elsewhere", lambda _self: ((stored, 4242),))
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", asked.extend)
+        words = in_dialog(await press(app, pilot, "enter", "b", "enter"))
+        assert "Another ggbench (process 4242) is measuring run 1" in words
+        await press(app, pilot, "n")
+        assert asked == []
+        await press(app, pilot, "b", "enter", "y")
+        assert len(asked) == 1
+
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,)), n_gen=200), steps)
+
+
+def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) -> None:
+    """The first start measures the memory's bandwidth, which takes a second or two."""
+    measured = threading.Event()
+
+    def budgets(_setup: LlamaConfig) -> Iterator[Budget]:
+        yield msgspec.structs.replace(BUDGET, bandwidth=None)
+        assert measured.wait(WAIT_S)
+        yield BUDGET
+
+    async def in_app() -> None:
+        app = App(msgspec.structs.replace(services, machine_budgets=budgets))
+        async with app.run_test(size=(80, 24)) as pilot:
+            while "q4_k_m" not in words_of(app):
+                await pilot.pause()
+            assert "? GB/s" in words_of(app)
+            assert "19.3 GiB left" in words_of(app)
+            measured.set()
+            await settle(app, pilot)
+            assert "1008 GB/s" in words_of(app)
+            assert "19.3 GiB left" in words_of(app)
+
+    asyncio.run(in_app())

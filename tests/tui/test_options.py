@@ -39,15 +39,15 @@ def setups(
     budgets: list[LlamaConfig] = []
     jobs: list[Job] = []
 
-    def machine_budget(setup: LlamaConfig) -> Budget:
+    def machine_budgets(setup: LlamaConfig) -> Sequence[Budget]:
         budgets.append(setup)
-        return BUDGET
+        return [BUDGET]
 
     def add(added: Sequence[Job]) -> None:
         jobs.extend(added)
 
     app = App(
-        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budget=machine_budget), n_gen=200
+        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budgets=machine_budgets), n_gen=200
     )
     monkeypatch.setattr(app.run_queue, "add", add)
     return app, budgets, jobs
@@ -91,7 +91,7 @@ def test_options_decide_plans_and_runs(
         assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
         assert budgets[-1] == app.setup
         assert planner.setups[-1] == app.setup
-        await press(app, pilot, "right", "b")
+        await press(app, pilot, "right", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1", "m")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=None)

@@ -111,7 +111,9 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "enter", "j")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
-        await press(app, pilot, "b")
+        words = await press(app, pilot, "b")
+        assert "200 tokens:" in words
+        await press(app, pilot, "enter")
         assert shown(app) == "LibraryScreen"
         ((request, selection),) = started
         assert isinstance(request, ExperimentRequest)

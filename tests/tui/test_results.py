@@ -220,6 +220,31 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
     look(steps)
 
 
+def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: Path) -> None:
+    """A run that begins, ends or is deleted elsewhere; samples alone read nothing again."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        async def look_again() -> list[int]:
+            app.watch_store()
+            await settle(app, pilot)
+            return shown(app)
+
+        with Store.open(filled) as store:
+            run_id = store.begin(start(quant="q2_k"))
+            assert await look_again() == [5, 4, 3, 2, 1]
+            assert "…" in words_of(app).splitlines()[3]
+            store.append_samples(run_id, "decode/p25/b1/r0", 26, [10_000_000] * 9)
+            await look_again()
+            assert runs_table(app).runs[0].stored.n_samples == 0
+            store.finish(run_id, listed_run(store.load_run(1)))
+            await look_again()
+            assert "✓" in words_of(app).splitlines()[3]
+            store.delete_run(3)
+            assert await look_again() == [5, 4, 2, 1]
+
+    look(steps)
+
+
 def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
     """A run may be in progress behind this screen, so an unexpected error is shown and does not end the app."""
     works = True

@@ -49,12 +49,12 @@ _F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what o
 
 
 class PickRequest(msgspec.Struct, frozen=True):
-    """What to find candidates for."""
+    """Task to find candidates for."""
 
     needs: Needs
     budget: Budget
     setup: LlamaConfig
-    """Its n_ctx and cache types are ignored."""
+    """Setup to run with; n_ctx and cache types are ignored."""
     caches: tuple[KvCacheTypes, ...]
     options: tuple[tuple[str, str], ...] = ()
     """Other options of the command line, for the command that reproduces a row."""
@@ -99,7 +99,7 @@ def _what_would_help(
 
 
 class _Finder:
-    """What all candidates share: stored runs are read once."""
+    """Data that all candidates share: stored runs are read once."""
 
     def __init__(
         self, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None

@@ -1,4 +1,4 @@
-"""What a pick has to meet: the workload that speed is judged by, and limits."""
+"""Requirements of a pick: the workload that speed is judged by, and limits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ggbench.units import format_count, format_number, parse_tokens
 Preference = Literal["quality", "speed", "context"]
 
 RULES = (
-    "Rejected: fails a requirement, or another candidate is at least as good in everything (loss, speed, context) and"
-    " clearly better in one, with intervals that do not overlap. Candidates that certainly meet the requirements come"
-    " before those that may.",
-    "A loss of up to --max-loss or 0.05 nats comes before an unknown loss, and that before a larger one; among unknown"
-    " losses the larger cache comes first.",
-    "Then --prefer decides. quality: the least loss, or the most bits per weight if losses are unknown; the fastest of"
-    " those not clearly worse. speed: the fastest; the least loss of those not clearly slower. context: the longest."
-    " Then the faster, the longer context, the smaller file. A bound on speed comes after a known speed.",
-    "Quality does not compare between models: --prefer quality takes the one with the most parameters, by habit.",
+    "Reject a candidate that fails a requirement, or if another is at least as good in loss, speed and context and"
+    " clearly better in one (intervals do not overlap).",
+    "Candidates sure to meet the requirements come before possible ones.",
+    "A loss up to --max-loss (default 0.05 nats) comes before an unknown loss, and that before a larger one; among"
+    " unknown losses, the cache with more bits comes first.",
+    "--prefer decides. quality: lowest loss (most bits per weight if unknown), then the fastest of those not clearly"
+    " worse. speed: fastest, then the lowest loss of those not clearly slower. context: longest.",
+    "Ties: a known speed before a bound, then the faster, the longer context, the smaller file.",
+    "Quality is not comparable across models, so --prefer quality takes the one with the most parameters.",
 )
 """How a recommendation is made, in this order; `ggbench.decisions.pick.recommend` follows them."""
 
@@ -42,7 +42,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
     n_ctx_least: int = 0
     """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
-    """Least speed of the answer unless --min-speed is given."""
+    """Minimum speed of the answer unless --min-speed is given."""
     prefer: Preference = "quality"
 
     @property
@@ -77,14 +77,14 @@ class Needs(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
+            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"use 1 to {LARGEST_N_CTX:,}")
         if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
             raise UsageError(
-                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
+                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "use tokens/s above 0, e.g. 15"
             )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
             raise UsageError(
-                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
+                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "use 0 or more, e.g. 0.05"
             )
 
     @property
@@ -95,7 +95,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> float | None:
-        """Least speed of the answer; None for any."""
+        """Minimum speed of the answer; None for any."""
         return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
 
     @property
@@ -105,7 +105,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def prefer(self) -> Preference:
-        """What decides among candidates that meet the requirements."""
+        """Criterion among candidates that meet the requirements."""
         return self.given_prefer or self.workload.prefer
 
 

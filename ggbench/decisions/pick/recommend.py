@@ -305,7 +305,7 @@ def _by_context(one: Candidate, other: Candidate) -> _Order:
 
 
 def _less(one: Expected, other: Expected) -> _Order:
-    """Compare two values of which less is better."""
+    """Compare two values; less is better."""
     if one.high < other.low:
         return "better"
     is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high

@@ -94,7 +94,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
     if pick.n_models > 1:
-        sentences.append("Which model answers better is not known: quality does not compare between models.")
+        sentences.append("Which model answers better is not known: quality is not comparable across models.")
     return tuple(sentences)
 
 
@@ -160,7 +160,7 @@ def _miss_text(check: NeedCheck) -> str:
 
 
 def _changes(own: Candidate, larger: Checked) -> str:
-    """Return what the next larger quant misses, else what it would change."""
+    """Describe what the next larger quant misses or, if nothing, what it would change."""
     if larger.missed:
         return f"misses {_misses(larger)}"
     changes, other = [], larger.candidate
@@ -328,7 +328,7 @@ PICK = Document(
     ),
     field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
     of(Pick, "n_models"),
-    field("rules", list[str], "How the pick is made, a sentence each.", lambda pick: RULES),
+    field("rules", list[str], "How the pick is made, in this order.", lambda pick: RULES),
     field("machine", MEMORY),
     field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
 )

@@ -1,4 +1,4 @@
-"""llama.cpp as an engine: a child process that is started when it is needed, and again after it has died."""
+"""llama.cpp as an engine: a child process, started on demand and again after it dies."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class LlamaEngine(WorkerEngine):
         super().__init__(start)
         self._worker = start()
         self._loaded: LoadModel | None = None
-        """What the worker has in memory."""
+        """Contents of the worker's memory."""
         self._asked: LoadModel | None = None
-        """The last load that this worker was asked for."""
+        """The last load requested from this worker."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
         self._log: list[str] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.events import MemoryKind
+from ggbench.engines.llama.build import build_command
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
@@ -141,7 +142,7 @@ def _open(library: Path) -> ctypes.CDLL:
     return ggml
 
 
-BUILD_HINT = 'build llama.cpp with RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
+BUILD_HINT = f"build llama.cpp with RPC: {build_command('-DGGML_RPC=on')}"
 
 
 class NoRpc(Exception):

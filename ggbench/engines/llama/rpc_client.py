@@ -284,7 +284,7 @@ class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """`HOST:PORT`."""
     reason: str = ""
-    """Why it cannot be used: `refuses connections`; empty if it can."""
+    """Reason that it cannot be used, such as `refuses connections`; empty if it can."""
     protocol: tuple[int, int, int] | None = None
     """Version of the RPC protocol; None if it did not say."""
     devices: tuple[RemoteDevice, ...] = ()

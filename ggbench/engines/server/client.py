@@ -62,7 +62,7 @@ class StreamLine(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Trace:
-    """What httpcore reports of one request: its socket, and when it was sent."""
+    """Facts that httpcore reports about one request: its socket, and when it was sent."""
 
     connection: socket.socket | None = None
     sent_ns: int = 0
@@ -189,7 +189,7 @@ class Client:
                     target = f" to {shorten(f'{to.scheme}://{to.hostname}{to.path}', 80)}" if to.hostname else ""
                 raise NetworkError(
                     f"{url} redirects{target}, which ggbench does not follow",
-                    "give the server's own URL, if you trust it",
+                    "use the server's own URL, if you trust it",
                 )
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                 raise ServerFailed(f"{url} sends compressed data", "turn compression off in its proxy")

@@ -112,7 +112,7 @@ class _CompletionReader(StreamReader):
     """Reads the chunks of one completion."""
 
     def __init__(self, asked: Generate, *, ends_exactly: bool = False) -> None:
-        """`ends_exactly`: the server counts nothing, but `length` means that all tokens asked for were generated."""
+        """`ends_exactly`: the server counts nothing, but `length` means that all requested tokens were generated."""
         super().__init__(asked)
         self._ends_exactly = ends_exactly
         self._n_gen: int | None = None

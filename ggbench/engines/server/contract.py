@@ -1,4 +1,4 @@
-"""What a server is asked for and what comes back, and what every kind of server offers and shares.
+"""Requests to a server and its answers, and the base class of every kind of server.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 ServerClock = Literal["each token", "totals", "none"]
-"""What a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
+"""Parts that a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
 LOG_HINT = "look at the server's log"
 
 
@@ -47,7 +47,7 @@ class OfferedModel(msgspec.Struct, frozen=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server said of itself."""
+    """Facts that a server reports about itself."""
 
     kind: str
     """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
@@ -140,7 +140,7 @@ class Ended(msgspec.Struct, frozen=True):
     """Tokens that speculative decoding drafted."""
     n_accepted: int | None = None
     request_mismatches: tuple[str, ...] = ()
-    """What was asked and not done, one line each."""
+    """Deviations from the request, one line each."""
 
 
 class GenerationFailed(msgspec.Struct, frozen=True):
@@ -185,9 +185,9 @@ class StreamReader:
         asked, reason, found = self._asked, shorten(finish_reason, 20), []
         if n_gen is not None and n_gen != asked.n_gen:
             why = f" (it ended with {reason!r})" if reason else ""
-            found.append(f"generated {n_gen} tokens where {asked.n_gen} were asked for{why}")
+            found.append(f"generated {n_gen} tokens, requested {asked.n_gen}{why}")
         if n_prompt is not None and n_prompt != asked.prompt.n_tokens:
-            found.append(f"read a prompt of {n_prompt} tokens where {asked.prompt.n_tokens} were meant")
+            found.append(f"read a prompt of {n_prompt} tokens, requested {asked.prompt.n_tokens}")
         if n_cached:
             found.append(f"took {n_cached} of the prompt's tokens from a cache")
         return Ended(at_ns, n_prompt, n_cached, n_gen, reason, request_mismatches=tuple(found))

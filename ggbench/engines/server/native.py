@@ -211,7 +211,7 @@ LLAMA_SERVER = ServerKind("/health", _recognize_llama_server, _llama_prompt, _ll
 # Which steps `eval_duration` covers differs by version, so only its rate is comparable.
 
 _LEAST_N_CTX = 4096
-"""Its default; another size than a loaded model's makes it load the model again."""
+"""Ollama's default; another size than a loaded model's makes it load the model again."""
 _MOST_SHOWN = 50
 """Models that are asked for their details, which takes a request each."""
 

@@ -83,7 +83,7 @@ class Server:
                 if isinstance(item, Ended):
                     if item.n_prompt is None:
                         raise ServerFailed(
-                            f"{self.info.title} does not count the tokens of a prompt", "use another server"
+                            f"{self.info.title} does not report prompt token counts", "update it, or use another server"
                         )
                     self._added[model] = item.n_prompt - PROBE_WORDS
             if model not in self._added:
@@ -213,7 +213,7 @@ class _Stream:
             self._n_gen += 1 if item.n_tokens is None else item.n_tokens
             if self._n_gen > 2 * self._request.n_gen + 64:
                 raise ServerFailed(
-                    f"the server does not stop after the {self._request.n_gen} tokens asked for", LOG_HINT
+                    f"the server does not stop after the {self._request.n_gen} requested tokens", LOG_HINT
                 )
             if item.n_tokens == 0:
                 return

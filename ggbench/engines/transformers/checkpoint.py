@@ -88,7 +88,10 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
-        """Return its own method, with its own groups, if it has this name, else the usual one. Raises UnknownName."""
+        """Return the checkpoint's own method, with its group size, if it has this name, or the standard one.
+
+        Raises UnknownName.
+        """
         own = self.method
         return own if own.name == name.lower() else method_by_name(name)
 
@@ -171,8 +174,8 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         own = self.method
         if own.quant_method is not None and method.name != own.name:
             raise UsageError(
-                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
-                f"ask for {own.name}, or take the checkpoint that is not quantized",
+                f"{self.name} is stored as {own.name}, but {method.name} was requested",
+                f"use {own.name}, or the checkpoint that is not quantized",
             )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
@@ -244,7 +247,7 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
     if (folder / SINGLE).is_file():
         return (_read_shard(folder / SINGLE, SINGLE),)
     if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
-        raise BadFile(f"{name} has {sanitize(part)}, and no {INDEX}", _PARTIAL_HINT)
+        raise BadFile(f"{name} has {sanitize(part)}, but no {INDEX}", _PARTIAL_HINT)
     return ()
 
 
@@ -253,7 +256,9 @@ def _read_shard(path: Path, name: str) -> Shard:
         with path.open("rb") as file:
             return Shard(name, path, read_safetensors(file, path.stat().st_size, sanitize(name)))
     except OSError as error:
-        raise BadFile(f"{sanitize(name)} cannot be read: {error.strerror}", "check the folder") from None
+        raise BadFile(
+            f"{sanitize(name)} cannot be read: {error.strerror}", "check the file's permissions and the disk"
+        ) from None
 
 
 def _module(tensor: str) -> str:

@@ -18,10 +18,11 @@ TorchDevice = Literal["auto", "cpu", "cuda"]
 
 
 _FAILURE_HINTS = {
-    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
+    "does not recognize this architecture": "a newer transformers may support it: pip install -U transformers",
     "sees no CUDA": "--device cpu computes without a GPU, where the method can",
-    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
-    "flash_attn": "--attention sdpa needs no further package",
+    "sees none": "use bf16, f16 or f32, or run it where torch sees a GPU",
+    "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
+    "flash_attn": "use --attention sdpa, which needs no further package",
     "": "the message is Transformers' own; another QUANT or --attention may work",
 }
 
@@ -65,7 +66,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     memory_limit_bytes: int | None = None
     """What model and cache together may take; None means all there is."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
-    """Run the Python code of the checkpoint's own. Read it first."""
+    """Run the checkpoint's own Python code. Review it first."""
 
     @property
     def may_use_gpu(self) -> bool:

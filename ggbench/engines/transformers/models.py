@@ -112,7 +112,11 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
                 "take a checkpoint that has, or write one with Transformers' save_pretrained",
             )
         if read.missing_bytes:
-            raise BadFile(f"{checkpoint.name} is incomplete", "download the checkpoint again")
+            missing = format_bytes(read.missing_bytes)
+            raise BadFile(
+                f"{checkpoint.name} is incomplete: {missing} missing",
+                "run ggbench pull transformers:org/name, or copy it again",
+            )
         return read.model_file(self.method)
 
 
@@ -175,10 +179,10 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and as `list_checkpoint` does."""
     if ref.form == "folder":
-        raise UsageError(f"{ref.label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")
+        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
     if ref.form == "id":
         hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
-        raise UsageError(f"{ref.label} is a twin, and pull downloads what is published", hint)
+        raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
     if ref.quants:
         raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
     listing = list_checkpoint(access, ref.name, ref.revision)

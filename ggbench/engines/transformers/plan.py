@@ -1,4 +1,4 @@
-"""What a checkpoint needs under each method: weights as stored, and a static cache.
+"""Memory that a checkpoint needs under each method: weights as stored, and a static cache.
 
 Transformers allocates as it runs, so only weights and cache are known beforehand; the reserve covers the rest. All
 weights lie in the one memory, the input embedding among them.

@@ -1,4 +1,4 @@
-"""What a checkpoint of Transformers holds, and what each method makes of it, for `ggbench inspect`."""
+"""Contents of a Transformers checkpoint, and its size under each method, for `ggbench inspect`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _facts(found: FoundCheckpoint) -> Facts:
         ("path", "" if checkpoint.folder is None else sanitize(str(checkpoint.folder))),
         ("class", checkpoint.config.architecture),
         ("files", held),
-        ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a matrix of its own"),
+        ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a separate matrix"),
         ("not loaded", checkpoint.unused_in_words()),
         ("own code", in_words(list(checkpoint.config.code_files)) if checkpoint.config.code_files else ""),
         ("KV cache", f"{format_bytes(file.kv_bytes_per_token())} for each token at two bytes"),

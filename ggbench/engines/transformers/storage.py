@@ -1,4 +1,4 @@
-"""What each method stores of a model's tensors: packed weights with their scales and zeros, in bytes.
+"""Storage of a model's tensors under each method: packed weights with their scales and zeros, in bytes.
 
 A method converts the linear layers of the decoder blocks. The embedding, the output and the norms keep a type of two
 bytes, or four, and so do biases.

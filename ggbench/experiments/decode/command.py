@@ -32,16 +32,16 @@ from ggbench.show.glossary import DECODE
 def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
-    W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
-    llama_decode and llama_synchronize, one token at a time, after a 25-token prompt and a warm-up that does not count;
-    the sampler (greedy) is timed apart. Ctrl-C keeps what was measured, and so does a kill.
+    W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
+    llama_synchronize per token, after a 25-token prompt and an unreported warm-up; the greedy sampler is timed
+    separately. Ctrl-C or a kill keeps what was measured.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.decode.measure import EXPERIMENT
 
     if samples and not asked.output.as_json:
-        raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
+        raise UsageError("--samples requires --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)

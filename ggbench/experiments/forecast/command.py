@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import load_options_of_cases
 from ggbench.commands.options import MeasureRequest, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
@@ -24,22 +25,21 @@ if TYPE_CHECKING:
     """,
 )
 @no_measure_option
-@measuring_options(many=True)
+@measuring_options(many=True, load=load_options_of_cases)
 def command(asked: MeasureRequest, no_measure: bool) -> None:
-    """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
+    """Forecast the speed of QUANTS of MODEL on this machine; only headers are downloaded.
 
-    Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
-    4,096 cells of KV cache what context costs, and all layers are counted from that. The model may be larger than this
-    machine's memory. How long it takes and how much disk it needs is printed first. A model of about 1 GB is measured
-    as a twin of all its layers. Twins of the same shapes, such as those of a fine-tune, are not measured again unless
-    something disturbed them. With -ngl, --n-cpu-moe or -ot ...=CPU the twins are timed in each memory and the layers
-    counted by where they are. The intervals hold the spread of five rounds and 8 % for what a forecast leaves out.
+    Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
+    KV cells the cost of context; the full model is extrapolated. The model may be larger than this machine's memory.
+    The required time and disk space are printed first. Models up to about 1 GB are measured whole as a twin. Timings of
+    the same shapes, e.g. of a fine-tune, are reused unless they were disturbed. With -ngl, --n-cpu-moe or -ot ...=CPU,
+    twins are timed in each memory and weighted by the layers placed there. Intervals cover the spread of five rounds
+    plus 8 % for unmodelled effects.
 
-    With --no-measure only what is known already is shown: runs of such a file under the same setup, else a forecast,
-    else the share of the bandwidth that at least two other models reach here, else the bandwidth's bound. plan, pick
-    and the TUI show the same.
+    --no-measure shows only what is known, in this order: runs of this file with the same setup, a forecast, an estimate
+    from two or more other models, the bandwidth limit. plan, pick and the TUI show the same.
 
-    Not forecast: architectures whose layers do not stand alone (Gemma 3n), and layers on several GPUs.
+    Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
     from ggbench.commands.load_options import check_main_gpu, check_rpc
     from ggbench.commands.measuring import measure

@@ -1,9 +1,9 @@
 """Forecast the steps of a model from those of twins of a few of its layers.
 
-t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
-what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by
-their size. Where some layers are on a GPU and others in main memory, each kind is timed by itself and counted. Each
-round of measurements makes a forecast of its own, and their spread is the statistical error.
+t(n) = embedding and output + layers + KV cache. Two twins of different depth give the cost of a layer; a long context
+gives the cost of a KV byte. Both scale with the bytes read, so layers are weighted by size. Layers on a GPU and in main
+memory are timed separately, then multiplied by their numbers. Each round of measurements yields one forecast; their
+spread is the statistical error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What one round says of the layers that are placed alike."""
+    """Result of one round for the layers in one memory."""
 
     cost: StepCost
     """Cost of the model's layers placed so."""
@@ -64,7 +64,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """What one round of measurements says of the model."""
+    """Result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
     """One for each placement; the first has what is outside the layers."""
@@ -76,7 +76,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """What a step gains with each position beyond any window."""
+        """Time that each position beyond any window adds to a step."""
         return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
 
     def latency_ms(self, n: int) -> float:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import tuned_option, with_tuned
+from ggbench.commands.load_options import load_options_of_searches, tuned_option, with_tuned
 from ggbench.commands.options import (
     MeasureRequest,
     measuring_options,
@@ -34,20 +34,19 @@ from ggbench.show.glossary import MAXCTX
 @option("--all every", "Search every quant.", is_flag=True)
 @settings_options(MaxctxSettings)
 @projector_option
-@timeout_option("3600, as a batch at the far end is slow on a CPU")
+@timeout_option("3600, as a batch at the end is slow on a CPU")
 @tuned_option
-@measuring_options(many=True, has_own_timeout=True, own_models=True)
+@measuring_options(many=True, has_own_timeout=True, own_models=True, load=load_options_of_searches)
 def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: MeasureRequest) -> None:
-    """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
+    """Find the largest n_ctx by real allocations, and decode at its end to prove it.
 
-    The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
-    smallest that does not are 256 tokens apart, then decodes a full batch and one more token at the far end of the
-    largest; where that fails, it goes on below. --n-ctx is the upper end of the search. On a GPU the memory is the
-    GPU's; with -ngl only the layers there count.
+    The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens, then decodes a full batch plus one
+    token at the end of the largest context; if that fails, it searches lower. On a GPU, only GPU memory counts; with
+    -ngl, only the layers on it.
 
-    The certificate lists every context that was made, the planned n_ctx, the memory and reserve that it was planned
-    with, what the smallest n_ctx that fails did, and the buffers. Several QUANTS, or --all, are rows of one table with
-    theory and plan beside; one that fails is a row with its reason.
+    The certificate lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx
+    failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows
+    its reason.
     """
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured

@@ -22,9 +22,9 @@ from ggbench.show.glossary import PREFILL
 @settings_options(PrefillSettings)
 @measuring_options(servers=True, own_models=True)
 def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
-    """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
+    """Time prompts of several lengths, each from an empty cache after one untimed pass, and show the medians.
 
-    This answers how long it takes until the first token.
+    The result is the time to the first token, without sampling.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -34,19 +34,19 @@ _NO_BASE = "none"
 )
 @option(
     "--text",
-    "Score this file of UTF-8 text, or wikitext-2, which is downloaded once (4.5 MiB); a file of that name is "
-    "./wikitext-2. Default: Python's own reference manual.",
+    "UTF-8 text file to score, or wikitext-2 (downloaded once, 4.5 MiB; write ./wikitext-2 for a local file). "
+    "Default: Python's reference manual.",
     metavar="FILE",
 )
 @field_option(QualitySettings, "n_chunks")
 @field_option(QualitySettings, "within_s")
 @option(
     "--base base_quant",
-    "Compare with this quant, or this file. Default: the largest on this disk; `none` computes the perplexity alone.",
+    "Quant or file to compare with; `none` for perplexity only. Default: the largest quant on this disk.",
     metavar="QUANT",
 )
-@option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
-@option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
+@option("--base-logits", "Compare with logits that llama-perplexity saved.", PATH, metavar="FILE")
+@option("--save-base-logits", "Save the logits for --base-logits (one QUANT only).", PATH, metavar="FILE")
 @against_option
 @tuned_option
 @measuring_options(many=True, load=lambda function: kv_list_options()(load_options_but_kv_types(function)))
@@ -63,20 +63,20 @@ def command(
 ) -> None:
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its standard error.
 
-    The text is cut into chunks of --n-ctx tokens, 512 unless given, and the second half of each is scored, as
-    llama-perplexity does. Beside a base the table has the KL divergence, how often both have the same most likely
-    token, and the change of the true token's probability. The base and each quant run side by side, so no logits are
-    written; where both do not fit into memory, the base is scored first, into a file in ggbench's cache.
+    The text is cut into chunks of --n-ctx tokens, and the second half of each is scored, like llama-perplexity. With a
+    base, the table adds KL divergence, top-token agreement, and the change in the true token's probability. Base and
+    quant run side by side without writing logits; if both do not fit in memory, the base's logits go to a cache file
+    first.
 
-    With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs: unless --base names another,
-    it is compared with the f16 cache of the same quant. The comparison of neighbours under the table pairs the chunks
-    and has 95 % intervals. The same command continues where a run was stopped.
+    --type-k f16,q8_0 --type-v f16,q8_0 shows the loss of a quantized KV cache against the f16 cache of the same quant
+    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals. Repeat the command to
+    resume a stopped run.
 
-    Figures of different texts, n_ctx or tokenizers do not compare; a run stores the SHA-256 of its text. A twin has no
-    quality. A quant that fails, for example with logits that are not numbers, is a row with its reason. --base-logits
-    and --save-base-logits read and write the files of llama-perplexity's --kl-divergence-base. --against published
-    shows the nearest rows of llama.cpp's and Qwen's tables and names what differs; of these, perplexities rarely
-    compare, and ln PPL ratio and KL divergence, which are relative to each model's base, do better.
+    Results for different texts, n_ctx or tokenizers are not comparable; a run stores its text's SHA-256. A twin has no
+    quality. A failed quant (e.g. NaN logits) is shown with the reason. --base-logits and --save-base-logits read and
+    write the files of llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen
+    rows and what differs. Compare ln PPL ratio and KL divergence, which are relative to a base; perplexities are rarely
+    comparable.
     """
     from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
@@ -108,7 +108,7 @@ def command(
     asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
-        raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
+        raise UsageError("--save-base-logits takes exactly one quant", "name one QUANT")
     is_alone, is_named = base_logits or save_base_logits or base_quant == _NO_BASE, base_quant is not None
     targets = [job.target for job in jobs]
     base = None if is_alone else _base(asked, base_quant, targets)

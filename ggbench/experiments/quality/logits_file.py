@@ -28,7 +28,7 @@ _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
 class LogitsFile(msgspec.Struct, frozen=True):
-    """What a file's header says."""
+    """Contents of a file's header."""
 
     path: Path
     n_ctx: int

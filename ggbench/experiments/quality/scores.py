@@ -31,7 +31,7 @@ class PairedDifference(msgspec.Struct, frozen=True):
     """ln of the ratio of their perplexities."""
     low: float
     high: float
-    """Its 95 % interval."""
+    """95 % interval."""
     n_chunks: int
     n_chunks_needed: int | None
     """Chunks that would tell them apart if the difference stayed as it is; None if they do not differ."""

@@ -49,7 +49,7 @@ _SERVER_BATCH = 512
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
+    """Measure the cases in the settings. Raises like `SpeedExperiment.measure`."""
     runner = _Runner(session)
     ending = yield from runner.open()
     return (yield from runner.run()) if isinstance(ending, Completed) else ending
@@ -237,7 +237,7 @@ _TRUSTED_SHARE = 0.5
 
 @dataclass(slots=True)
 class CaseForecast:
-    """What ran so far, and what follows from it for other cases.
+    """Results so far, and their consequences for other cases.
 
     A prefill of B prompts of n tokens takes a + b B n + c B n², c for attention, with no coefficient below zero. A step
     of a decode follows W and B of its batch size; W is inversely proportional to the batch size if that was not seen
@@ -246,7 +246,7 @@ class CaseForecast:
     """
 
     least_slope_s: float = 0.0
-    """What a position adds to a step of one sequence at least, as the memory's bandwidth allows no less."""
+    """Minimum time that a position adds to a step of one sequence, by the memory's bandwidth."""
     _prompts: list[tuple[int, int, float]] = field(default_factory=list)
     """Tokens of a sequence, sequences, seconds."""
     _steps: dict[int, tuple[list[float], list[float]]] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class CaseSize(msgspec.Struct, frozen=True):
     memory: CaseMemory | None = None
     """None if llama.cpp would not size it."""
     obstacle: str = ""
-    """Why it does not fit, in one line; empty if it does as far as is known."""
+    """Reason that it does not fit, in one line; empty if it does as far as is known."""
 
 
 def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:

@@ -42,20 +42,18 @@ if TYPE_CHECKING:
     own_models=True,
 )
 def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
-    """Measure tokens/s and memory for each input length and batch size, as the published tables count.
+    """Measure tokens/s and memory for each input length and batch size, as defined by the published tables.
 
-    Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
-    context of its own, so that its memory is what it needs alone. Qwen2.5's tables count the generated tokens over the
-    whole time, Qwen3's count the prompt's too; both are shown, and prefill and decode apart, as llama-batched-bench
-    counts them.
+    Each case uses a fresh context: it reads a separate prompt per sequence, then generates N tokens for all at once;
+    memory is the case's own. Qwen2.5's tables divide generated tokens by total time, Qwen3's add prompt tokens; both
+    are shown, plus separate prefill and decode rates as in llama-batched-bench.
 
-    The cheap cases run first. A case that would take too long, judged by those that have run, or that does not fit into
-    memory, is a row with its expected time or its reason; the others go on. Without QUANTS, every quant is measured,
-    and the time is shared out. Of a server, a batch is as many concurrent requests.
+    Cheap cases run first. A case that would take too long is skipped, and one that does not fit in memory fails; its
+    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. For a
+    server, batch N means N concurrent requests.
 
-    In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. The speed of
-    a dense model does not depend on its tokens, so a twin will do; in a mixture of experts the tokens decide which
-    experts are read, and a twin may read others than the trained model.
+    In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. Dense speed
+    does not depend on the tokens, so a twin suffices; in a mixture of experts a twin may route to other experts.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.experiments.speed.measure import EXPERIMENT, run_within

@@ -74,7 +74,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "--batch",
-            "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+            "Numbers of sequences generated at once, e.g. 1,8,32; at most 256.",
             BATCH_SIZES,
         ),
     ] = (1,)
@@ -83,8 +83,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         float | None,
         Option(
             "--within",
-            "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a "
-            "terminal.",
+            "Total time, e.g. 1h; cases that would exceed it are skipped. Default: 10m (asks first in a terminal).",
             DURATION,
             shown="",
         ),
@@ -93,7 +92,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.batches:
-            raise UsageError("there is nothing to measure", "give at least one input length and one batch size")
+            raise UsageError("there is nothing to measure", "use at least one input length and one batch size")
         counts = [("the number of tokens to generate", self.n_gen)]
         counts += [("an input length", each) for each in self.inputs]
         counts += [("a batch size", each) for each in self.batches]
@@ -102,7 +101,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         largest = max(self.batches)
         if largest > MOST_SEQS:
             raise UsageError(
-                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"give {MOST_SEQS} at most"
+                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"use at most {MOST_SEQS}"
             )
 
     @property
@@ -137,7 +136,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.COMPLETED
     """`OUT_OF_MEMORY` also for a case not tried as it would not fit, `SKIPPED` for one that would take too long."""
     reason: str = ""
-    """Why it did not run to its end, in one line; empty if it did."""
+    """Reason that it did not finish, in one line; empty if it did."""
     expected_s: float | None = None
     """Forecast of prefill and decode before it ran, from what had run until then; None if nothing had run."""
     prefill_ns: int | None = None
@@ -211,7 +210,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
 
     @property
     def case(self) -> Case:
-        """What was measured."""
+        """The measured case."""
         return self.ended.case
 
     @property
@@ -247,7 +246,7 @@ class SpeedResult(Result, msgspec.Struct, frozen=True):
     cases: tuple[SpeedCase, ...] = ()
     """Ordered by batch size, then by input length."""
     lines: tuple[BatchLine, ...] = field(default=())
-    """One for each batch size of which a step was timed."""
+    """One for each batch size with a timed step."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
 

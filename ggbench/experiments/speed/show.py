@@ -74,9 +74,9 @@ class SpeedPresenter(Presenter):
     no_answer: ClassVar[str] = "no case was measured"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size.
+        """Plot tokens/s (Qwen2.5's definition) against input length, then step latency, one figure per batch size.
 
-        The series of runs still going on are unknown, so these have one figure of all their steps.
+        The series of a live run are unknown, so its steps share one figure.
         """
         measured = [
             {found.case: found.tok_s_qwen2_5 for found in _ended(run) if found.tok_s_qwen2_5 is not None}

@@ -22,22 +22,21 @@ from ggbench.experiments.tune.record import TuneSettings
 @plot_option
 @measuring_options()
 def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
-    """Search for the settings with which QUANT is fastest on this machine, and say how much is gained.
+    """Find the settings with which QUANT runs fastest here, and measure the gain.
 
-    Settings that look equal at a short context can differ by 3 times at a long one, so --depth decides: the mean over
-    the depths counts. Candidates change the number of threads, flash attention, the physical batch, the mapping of the
-    file, how several GPUs split the model, and for a model that does not fit which experts, layers or tensors stay in
-    main memory. What does not fit is never tried. Not tried: NUMA, process priority, and settings of the build.
+    Settings equal at a short context can differ 3x at a long one, so the mean over --depth decides. Candidates vary
+    threads, flash attention, n_ubatch, mmap, the GPU split and, for a model that does not fit, which experts, layers or
+    tensors stay in main memory. What does not fit is never tried. Not tried: NUMA, process priority, and build
+    settings.
 
-    All candidates are measured a little at each depth; those that are clearly slower than the leader are dropped, the
-    rest are measured longer, and what was faster alone is tried together. The defaults are measured again every few
-    candidates, and where they took 10 % more or less than before, what lies between is repeated; a machine that drifts
-    on is called too noisy, with the programs that computed.
+    All candidates get short measurements at each depth; clearly slower ones are dropped, the rest measured longer, and
+    winners combined. The defaults are remeasured regularly; if they change by 10 %, everything in between is repeated.
+    If drift persists, tune reports a noisy machine and the programs that used the CPU.
 
-    The best of several is better by chance, so its gain is measured again, by turns with the defaults, each time in a
-    new process where the time allows, and only that is stated, with its 95 % interval. Often no setting beats the
-    defaults. Ctrl-C keeps the best so far. --tuned of decode, speed, bench, maxctx and quality takes what was found for
-    this machine, file and llama.cpp, and says what has changed where one of them is another.
+    The best of several wins partly by chance, so its gain is remeasured in alternation with the defaults, in new
+    processes if time allows, and only that is reported, with a 95 % interval. Often no setting beats the defaults.
+    Ctrl-C keeps the best so far. --tuned (decode, speed, bench, maxctx, quality) applies the result for the same
+    machine, file and llama.cpp, or says which has changed.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -85,7 +85,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     (size,) = sizes.of([given])
     placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
     if size.obstacle and not placements:
-        raise DoesNotFit(size.obstacle, "give a smaller --depth or another quant; ggbench plan shows what fits")
+        raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
     baseline = TuneCandidate(BASELINE, replace(given, **placements[0]) if placements else given)
     session.recorder.observe(baseline)
     ending = yield from session.open(baseline.setup)

@@ -49,7 +49,7 @@ _NAME_WIDTH = 20
 
 _CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
 
-_PROVEN = "; the gain above is from measurements of its own"
+_PROVEN = "; the gain above was measured separately"
 
 _LITTLE = 0.05
 """If the interval reaches further above 1, a gain may exist that was not proven."""
@@ -58,7 +58,7 @@ _LITTLE = 0.05
 def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
     """Return a `ggbench decode` with the settings found, and the same load for other programs; None without any.
 
-    The settings are those of the baseline if nothing beats it, with the n_ctx asked for.
+    The settings are those of the baseline if nothing beats it, with the requested n_ctx.
     """
     found, subject = result_of(run), run.subject
     if not found.n_measured:

@@ -194,7 +194,7 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     rows: int
     versions: Mapping[str, str]
-    """Version of each software, in the document's order; empty if not stated."""
+    """Version of each program, in document order; empty if not stated."""
     remark: str
     """ggbench's remark on the table; may be empty."""
 

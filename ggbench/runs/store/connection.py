@@ -210,8 +210,8 @@ def _can_lock(folder: Path) -> bool:
 def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     """Open a file that cannot be written, as in a read-only home.
 
-    SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
-    without a log. Source: https://sqlite.org/wal.html#read_only_databases.
+    SQLite reads a file with a write-ahead log only if it may create files next to it; `immutable` needs no such files,
+    and is correct without a log. Source: https://sqlite.org/wal.html#read_only_databases.
     """
     has_log = Path(f"{path}-wal").exists()
     mode = "mode=ro" if has_log else "immutable=1"
@@ -320,7 +320,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
     n_running: int = 0
     """Runs that still say so."""
     problem: str = ""
-    """What SQLite's integrity check found, or why the file cannot be read; empty if it is sound."""
+    """Errors of SQLite's integrity check, or the reason that the file cannot be read; empty if it is sound."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -330,7 +330,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 _READING_TIMEOUT_S = 2.0
 _MOST_FAULTS = 3
 _LOG = "-wal"
-"""What the name of the write-ahead log ends in, which may hold the newest runs."""
+"""Suffix of the write-ahead log, which may hold the newest runs."""
 
 
 def inspect_store(path: Path | None = None) -> StoreHealth:

@@ -172,12 +172,33 @@ class Store:
         )
         return tuple(stored_run_of(record) for record in records)
 
+    def count_runs(self) -> tuple[int, int, int]:
+        """Return how many runs there are, how many of them go on, and the newest id.
+
+        Three look-ups in indexes, which change whenever a run is added, ends or is deleted by any process, and do not
+        while samples arrive.
+        """
+        self._mark_interrupted()
+        (found,) = self._select(
+            "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM runs WHERE state = 'running'),"
+            " (SELECT coalesce(max(id), 0) FROM runs)",
+            (),
+        )
+        n_runs, n_running, newest = found
+        return n_runs, n_running, newest
+
+    def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
+        """Return the runs that other processes of this machine are measuring, each with the pid."""
+        records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
+        others = [record for record in records if record["owner_pid"] != os.getpid() and _is_owned(record)]
+        return tuple((stored_run_of(record), record["owner_pid"]) for record in others)
+
     def load_run(self, run_id: int) -> StoredRun:
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))
 
     def load_samples(self, run_id: int, *, warmup: bool = False) -> StoredSamples:
-        """Raw samples of a run, of no length where it has none; warm-up only where asked for. Raises UnknownName."""
+        """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
         chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
@@ -207,7 +228,7 @@ class Store:
         )
 
     def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
-        """What was observed of a run, in the order in which it came. Raises UnknownName."""
+        """Observations of a run, in the order in which they came. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
             "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
@@ -348,7 +369,7 @@ def _int64s(blob: object) -> tuple[int, ...]:
 
 
 _START_TOLERANCE_S = 1.5
-"""psutil adds the boot time, which Linux rounds to a second each time that it is asked for."""
+"""psutil adds the boot time, which Linux rounds to a second at each query."""
 
 
 def this_process() -> tuple[int, float]:

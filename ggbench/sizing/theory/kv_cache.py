@@ -34,7 +34,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class KvCache(msgspec.Struct, frozen=True):
-    """What is kept of one sequence."""
+    """Cache of one sequence."""
 
     type_k: str
     type_v: str
@@ -46,7 +46,7 @@ class KvCache(msgspec.Struct, frozen=True):
     state_bytes: int = 0
     """Recurrent states, of one size at every length."""
     remark: str = ""
-    """What is assumed of a window in the header; empty if nothing."""
+    """Assumption about a window in the header; empty if there is none."""
 
     @property
     def params_per_token(self) -> int:

@@ -32,7 +32,7 @@ _STEP = 1.01
 
 
 class Bound(enum.IntEnum):
-    """What limits the speed at some prompt length."""
+    """The limits of the speed at one prompt length."""
 
     WEIGHTS = 0
     COMPUTE = 1

@@ -35,7 +35,7 @@ class Offload(msgspec.Struct, frozen=True):
     device_weight_bytes: int
     host_weight_bytes: int
     overridden_host_bytes: int = 0
-    """Tensors that an override keeps on the host."""
+    """Bytes of the tensors that an override keeps on the host."""
 
     @property
     def is_partial(self) -> bool:

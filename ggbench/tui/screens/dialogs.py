@@ -238,7 +238,7 @@ class CardChoice(msgspec.Struct, frozen=True):
 
 
 class CardPicker(Dialog[CardChoice | None]):
-    """Asks which memory to plan for; ends with a choice, or with None if it was closed."""
+    """Asks which memory to plan for; returns the choice, or None if closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),

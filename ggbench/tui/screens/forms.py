@@ -5,6 +5,7 @@ Fields are parsed as the command line parses them: what one accepts means the sa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -23,6 +24,7 @@ from textual.widgets import Input, Label, Static
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
@@ -35,11 +37,11 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 LARGEST, NO_BASE = "largest", "none"
-"""What to compare a quant with if no quant is named."""
+"""Base of a quant if no quant is named."""
 
 
 class QualityAsked(msgspec.Struct, frozen=True):
-    """What the dialog of a quality run asks."""
+    """Answers to the dialog of a quality run."""
 
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
@@ -60,7 +62,7 @@ class FormField(msgspec.Struct, frozen=True):
     """Name of the record's field; empty for a line that only shows its choice."""
     label: str
     unset: str
-    """What the default does, or an example."""
+    """Effect of the default, or an example."""
     parse: Callable[[str], object] = str
     """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str
@@ -95,6 +97,8 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     hint: str = "enter starts · esc closes"
     marks_changes: bool = False
     """Whether to mark lines that are not default."""
+    estimate: Callable[[Record], str] | None = None
+    """What the record as it is filled in will take, shown before `about`."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -203,8 +207,23 @@ PICK = Form(
 # fmt: on
 
 
+def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
+    """Return the form of a decode; `estimate` says what it takes as it is filled in."""
+    n_gen = format_count(DecodeSettings().n_gen)
+    return Form(
+        "Decode",
+        "Times every token. On the Run screen p pauses, s skips and c cancels; what was measured is kept.",
+        (
+            FormField("n_gen", "tokens", f"{n_gen}; or e.g. 1k", parse_tokens),
+            FormField("depths", "at depths", "none: one decode; or 0,4k,16k", *_ways(DEPTH_LIST)),
+        ),
+        DecodeSettings(),
+        estimate=estimate,
+    )
+
+
 def search_form(budget: Budget) -> Form[LlamaConfig]:
-    """Return the form of a search for the maximum n_ctx; `budget` is this machine's memory."""
+    """Return the form for a max-n_ctx search; `budget` is this machine's memory."""
     place = "GPU" if budget.on_gpu else "main"
     time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
     return Form(
@@ -332,7 +351,15 @@ class SettingsDialog(Dialog[Record | None]):
     @on(DescendantFocus)
     def _explain(self) -> None:
         about = (field.about for field in self._asked if self.focused is not None and field.name == self.focused.id)
-        self._say(next(about, "") or self.form.about)
+        self._say(next(about, "") or self._estimate())
+
+    def _estimate(self) -> str:
+        if self.form.estimate is None:
+            return self.form.about
+        with contextlib.suppress(UsageError):  # while it is typed
+            values = {field.name: field.value_of(self._editor(field).value, self.form.default) for field in self._asked}
+            return f"{self.form.estimate(replace(self._record, **values))}\n{self.form.about}"
+        return self.form.about
 
     @on(Input.Changed)
     @on(ChoiceField.Changed)
@@ -344,7 +371,7 @@ class SettingsDialog(Dialog[Record | None]):
             line = self.query_one(f"#line_{field.name}")
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
-        if self.query_one("#about").has_class("-error"):
+        if self.query_one("#about").has_class("-error") or self.form.estimate is not None:
             self._explain()
 
     def _say(self, text: str, *, error: bool = False) -> None:

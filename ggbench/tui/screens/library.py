@@ -53,7 +53,7 @@ _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
     "P picks what to run of a model; twin: models need no file. ? lists all keys.",
 )
-"""What a new user does next, in lines of at most 80 columns."""
+"""First steps for a new user, in lines of at most 80 columns."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """If several have failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
@@ -185,8 +185,10 @@ class LibraryScreen(StartScreen):
         planner = None if self.machine is None else self.machine.planner
 
         def read() -> Iterator[MachineToPlan]:
-            budget = services.machine_budget(setup)
-            yield MachineToPlan(planner or services.make_planner(services), budget, services.read_machine())
+            made = planner
+            for budget in services.machine_budgets(setup):
+                made = made or services.make_planner(services)
+                yield MachineToPlan(made, budget, services.read_machine())
 
         def take(machine: MachineToPlan) -> None:
             self.machine = machine

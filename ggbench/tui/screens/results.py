@@ -146,7 +146,7 @@ class ResultsScreen(RunsScreen):
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
+    HELP = """Every stored run, newest first, as soon as it is stored, also by other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
 d deletes the run at the cursor, or the marked runs if you say so; u brings them back, until ggbench ends."""
@@ -168,7 +168,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
         self._deleted: list[list[DeletedRun]] = []
-        """What each deletion of this session took from the store, the latest last."""
+        """Runs that each deletion of this session removed from the store, latest last."""
 
     def compose(self) -> ComposeResult:
         yield Input(

@@ -5,6 +5,7 @@ A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline.
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,14 +15,15 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import NetworkError, Unsupported, UsageError
-from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.errors import NetworkError, StoreError, Unsupported, UsageError
+from ggbench.experiments.decode.record import N_GEN_AT_DEPTH, DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.runs.run import Settings
+from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import quant_names
 from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
-from ggbench.tui.library import Library, QuantRow, Selection
+from ggbench.tui.library import Library, QuantRow, Selection, decode_estimate
 from ggbench.tui.screens import forms
 from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
 from ggbench.tui.widgets.bars import StatusMessage
@@ -117,13 +119,14 @@ def no_quality(name: str) -> Unsupported:
     )
 
 
-def decode_request(setup: LlamaConfig, n_gen: int) -> ExperimentRequest:
-    """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
-    settings = DecodeSettings(n_gen)
+def decode_request(setup: LlamaConfig, settings: DecodeSettings) -> ExperimentRequest:
+    """Return a decode with the planned n_ctx of the setup if its tokens fit in it, else just enough."""
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
     if planned is None or planned >= needed:
         return ExperimentRequest("decode", settings, setup)
-    notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
+    notice = (
+        f"{format_count(settings.n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
+    )
     return ExperimentRequest("decode", settings, replace(setup, n_ctx=None), notice)
 
 
@@ -174,7 +177,35 @@ class StartScreen(TaskScreen):
         return self.library.selection(self.chosen)
 
     def action_decode(self) -> None:
-        self._start(decode_request(self.library.planned_setup(self.selection), host_of(self).n_gen))
+        if selection := self.selection:
+            entry, planned = self.library.entry, self.library.rows
+            names = [name for model, names in selection for name in names if entry and model == entry.model]
+            rows = [planned[name] for name in names if name in planned]
+            self._ask_to_decode(self.library.planned_setup(selection), selection, rows, self._what())
+
+    def _ask_to_decode(self, setup: LlamaConfig, selection: Selection, rows: Sequence[QuantRow], what: str) -> None:
+        """Ask how many tokens to decode, saying what that takes; `rows` are the quants of which a plan is known."""
+        host, budget = host_of(self), self.budget if self.card.is_here else None
+        n_unknown = sum(len(names) for _, names in selection) - len(rows)
+
+        def request(settings: DecodeSettings) -> ExperimentRequest:
+            return decode_request(setup, settings)
+
+        def settle(settings: DecodeSettings) -> DecodeSettings:
+            """Take the 128 tokens of `decode -d` at each depth unless another number was asked for."""
+            is_default = settings.n_gen == DecodeSettings().n_gen
+            return replace(settings, n_gen=N_GEN_AT_DEPTH) if settings.depths and is_default else settings
+
+        def estimate(filled: DecodeSettings) -> str:
+            settings = settle(filled)
+            n_ctx = request(settings).setup.n_ctx or whole_steps(settings.n_ctx_needed)
+            return decode_estimate(rows, settings, n_ctx, budget, n_unknown)
+
+        def start(filled: DecodeSettings | None) -> None:
+            if filled is not None:
+                self.find_targets(request(settle(filled)), selection)
+
+        self.app.push_screen(forms.SettingsDialog(forms.decode_form(estimate), DecodeSettings(host.n_gen), what), start)
 
     def action_search(self) -> None:
         """Search with the options; without a memory limit ask first, offering one for this search."""
@@ -254,7 +285,8 @@ class StartScreen(TaskScreen):
         def measure(candidate: Candidate) -> None:
             planned = replace(setup, type_k=candidate.row.type_k, type_v=candidate.row.type_v, n_ctx=candidate.n_ctx)
             names = (candidate.selector or candidate.row.quant,)
-            self.find_targets(decode_request(planned, host_of(self).n_gen), [(entry.model, names)])
+            row = QuantRow(names[0], candidate.row)
+            self._ask_to_decode(planned, [(entry.model, names)], [row], sanitize(names[0]))
 
         def pull(candidate: Candidate) -> None:
             if (file := candidate.to_run) is not None:  # of a twin the published file
@@ -273,17 +305,20 @@ class StartScreen(TaskScreen):
         """Find what to run, or to download if there is no request; then ask, and queue it."""
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
 
-        def find() -> Iterator[tuple[list[Target], list[Job]]]:
+        def find() -> Iterator[tuple[list[Target], list[Job], str]]:
             found = [(model, services.resolve(model, names, catalog)) for model, names in selection]
             if request is None:
-                yield [target for _, targets in found for target in targets if target.download_bytes], []
+                yield [target for _, targets in found for target in targets if target.download_bytes], [], ""
                 return
+            elsewhere = ""
+            with contextlib.suppress(StoreError), services.open_store() as store:
+                elsewhere = measuring_elsewhere(store)
             jobs = request.jobs(found, services.hub, catalog)
             targets = []
             for job in jobs:  # not all targets can be hashed
                 needed = (job.target, *([job.base.target] if job.base is not None else []))
                 targets += [target for target in needed if target not in targets]
-            yield targets, jobs
+            yield targets, jobs, elsewhere
 
         self.perform("start", find, lambda found: self._ask_to_download(request, *found, is_here=is_here))
 
@@ -310,11 +345,24 @@ class StartScreen(TaskScreen):
             self.refresh_bindings()
 
     def _ask_to_download(
-        self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], *, is_here: bool
+        self,
+        request: RunRequest | None,
+        targets: Sequence[Target],
+        jobs: Sequence[Job],
+        elsewhere: str,
+        *,
+        is_here: bool,
     ) -> None:
-        """`targets` are all whose files are needed, including the bases."""
+        """`targets` are all whose files are needed, including the bases; `elsewhere` is what another ggbench runs."""
         download_bytes = sum(target.download_bytes for target in targets)
         size = format_bytes(download_bytes)
+
+        def ask_to_join(confirmed: bool | None) -> None:
+            if confirmed and elsewhere:
+                question = f"{elsewhere[0].upper()}{elsewhere[1:]}. Start all the same?"
+                self.app.push_screen(ConfirmScreen(question, "Start"), start)
+            else:
+                start(confirmed)
 
         def start(confirmed: bool | None) -> None:
             if not confirmed:
@@ -338,8 +386,8 @@ class StartScreen(TaskScreen):
             message = f"{size} must be downloaded, but ggbench is offline"
             self.fail("start", NetworkError(message, "twins need no network: see twin: on the left"))
         elif download_bytes <= CONFIRM_ABOVE_BYTES:
-            start(confirmed=True)
+            ask_to_join(confirmed=True)
         else:
             names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))
             question = f"Download {size} into Hugging Face's cache: {names}?"
-            self.app.push_screen(ConfirmScreen(question, "Download"), start)
+            self.app.push_screen(ConfirmScreen(question, "Download"), ask_to_join)

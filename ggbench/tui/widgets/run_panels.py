@@ -1,4 +1,4 @@
-"""What the Run screen shows around its plot: the queue, the job's numbers, the machine, the decoded text."""
+"""Panels around the plot of the Run screen: the queue, the job's numbers, the machine, the decoded text."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
+from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 
 WRITER = """
@@ -161,3 +162,18 @@ Path({str(tmp_path)!r}, "finished").touch()
     syncs = [number for number, line in enumerate(lines) if "sync(" in line and "results.sqlite-wal" in line]
     assert [number for number in syncs if finishing < number < finished]
     assert len([number for number in syncs if begun < number < finishing]) <= 2  # of the fresh tables
+
+
+def test_a_run_of_another_process_is_known_while_it_goes_on(path: Path, head: RunHead) -> None:
+    with Store.open(path) as store:
+        own = store.begin(head)
+        with writer(path, 2) as process:
+            run_id = run_id_said_by(process)
+            assert [(run.run_id, pid) for run, pid in store.runs_elsewhere()] == [(run_id, process.pid)]
+            counted = store.count_runs()
+            store.append_samples(own, "decode/p25/b1/r0", 26, [1, 2])
+            assert store.count_runs() == counted == (2, 2, run_id)
+        assert store.runs_elsewhere() == ()
+        assert store.count_runs() == (2, 1, run_id)
+        store.delete_run(run_id)
+        assert store.count_runs() == (1, 1, own)
