@@ -165,9 +165,9 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
-    Twins of some of the model's layers are timed on each device alone, over its real link; only headers are downloaded.
-    The split fits every device's memory at --n-ctx and leaves out machines that only slow the model
-    down; --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
+    Twins of some of the model's layers are timed on each device separately, over its real link; only headers are
+    downloaded. The split fits every device's memory at --n-ctx and leaves out machines that only slow the model down;
+    --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
     """
     from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import msgspec
+from collections.abc import (Callable, Mapping, Sequence)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.events import (Memory)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.machine.records import (Imported, MachineReading)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Result, Run, RunHead, Settings)
+from ggbench.runs.store.runs import (StoredRun, StoredSamples)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.document import (Document, Field, Get, Shape, field, many, of, sometimes, within)
+from ggbench.show.published import (AGAINST)
+from ggbench.stats.decode_timing import (LatencySummary)
+from typing import (Any)
 
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.records import Imported, MachineReading
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.store.runs import StoredRun, StoredSamples
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
-from ggbench.show.published import AGAINST
-from ggbench.stats.decode_timing import LatencySummary
 
 NUMBER = float | None
 ENDS = tuple[float | None, float | None] | None
@@ -213,7 +212,7 @@ _LISTED = Shape(
     field(
         "max_n_ctx_verified",
         bool | None,
-        "Whether tokens were decoded at its far end.",
+        "Whether tokens were decoded at its end.",
         lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
