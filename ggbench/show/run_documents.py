@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Callable, Mapping, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.events import (Memory)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.machine.records import (Imported, MachineReading)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Result, Run, RunHead, Settings)
-from ggbench.runs.store.runs import (StoredRun, StoredSamples)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.document import (Document, Field, Get, Shape, field, many, of, sometimes, within)
-from ggbench.show.published import (AGAINST)
-from ggbench.stats.decode_timing import (LatencySummary)
-from typing import (Any)
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import msgspec
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.records import Imported, MachineReading
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.store.runs import StoredRun, StoredSamples
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
+from ggbench.show.published import AGAINST
+from ggbench.stats.decode_timing import LatencySummary
 
 NUMBER = float | None
 ENDS = tuple[float | None, float | None] | None
