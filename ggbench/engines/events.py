@@ -63,7 +63,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     seconds: float
     left_bytes: int | None = None
-    """What is left of the memory limit, or of the GPUs in use, each counted as the one with the least; None if nothing
+    """Bytes left of the memory limit, or on the GPUs in use, each counted as the fullest; None if nothing
     is limited."""
     tensor_bytes: int | None = None
     description: str = ""

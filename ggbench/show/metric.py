@@ -261,7 +261,7 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return tokens/s at depths up to what any of these runs reached, and at the next one.
 
-    Depths that a decode was asked for are among them. Figures that a run did not measure follow from its line and have
+    They include the requested depths of a decode. Figures that a run did not measure follow from its line and have
     a tilde; without a line that says them there is none. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]

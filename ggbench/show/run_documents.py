@@ -65,7 +65,9 @@ ORIGIN = (
     *of(Run, "run_id"),
 )
 _REPEAT = field(
-    "repeat", int | list[int] | None, "As asked for; with --samples a list: the repetition of every timed token."
+    "repeat",
+    int | list[int] | None,
+    "Requested repetitions; with --samples a list: the repetition of every timed token.",
 )
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
@@ -184,7 +186,7 @@ QUANT = Shape(
     within(lambda summary: summary.run, ORIGIN),
     AGAINST,
 )
-_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as asked for."), *field("rows", many(QUANT)))
+_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as requested."), *field("rows", many(QUANT)))
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
 DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 

@@ -29,7 +29,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
     @property
     def usable_bytes(self) -> int:
-        """What weights, cache and compute buffers may take; never negative."""
+        """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.free_bytes - self.reserve_bytes)
 
 
@@ -83,7 +83,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def usable_bytes(self) -> int:
-        """What weights, cache and compute buffers may take; never negative."""
+        """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
 
 

@@ -88,7 +88,7 @@ class GgbenchApp(App[None]):
         self._store_path: Path | None = None
         self._store_files: object = None
         self._counted: tuple[int, int, int] | None = None
-        """Of the store as it was last looked at: its path, sizes and times of its files, and its runs."""
+        """The store when last read: its path, sizes and times of its files, and its runs."""
         self._is_looking = False
         self._n_announced = 0
         """Ended runs that the screens know of."""

@@ -328,7 +328,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
 
     path: str
     setup: LlamaConfig
-    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; if a GPU is in
+    """The memory limit covers model and contexts, beyond the worker's own memory before the load; if a GPU is in
     use, on each of them."""
     reserve_bytes: int = 0
     """Memory of each GPU in use to leave free."""

@@ -45,7 +45,7 @@ _FIELD_OF_KIND = {
     "model": "weight_bytes",
     "KV": "kv_bytes",
     "RS": "kv_bytes",  # the state of recurrent layers takes the place of their KV
-    "state": "kv_bytes",  # of DeepSeek V4's compressors, beside its caches
+    "state": "kv_bytes",  # of DeepSeek V4's compressors, in addition to its caches
     "compute": "compute_bytes",
     "output": "output_bytes",
 }

@@ -196,7 +196,7 @@ class Client:
             yield response
 
     def fail(self, status: int, body: bytes, what: str = "") -> None:
-        """Raise the error of a response with that status; `what` was asked for."""
+        """Raise the error of a response with that status; `what` names the requested thing."""
         url, said = self.address.base_url, _message(self.without_key(body[:_MAX_ERROR_BYTES].decode(errors="replace")))
         suffix = f": {said}" if said else ""
         asked = f" for {what}" if what else ""

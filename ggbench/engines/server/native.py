@@ -213,7 +213,7 @@ LLAMA_SERVER = ServerKind("/health", _recognize_llama_server, _llama_prompt, _ll
 _LEAST_N_CTX = 4096
 """Ollama's default; another size than a loaded model's makes it load the model again."""
 _MOST_SHOWN = 50
-"""Models that are asked for their details, which takes a request each."""
+"""Models whose details are queried, at one request each."""
 
 
 class Version(msgspec.Struct):

@@ -64,7 +64,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     threads: int | None = None
     """CPU threads; None means one for each physical core."""
     memory_limit_bytes: int | None = None
-    """What model and cache together may take; None means all there is."""
+    """Memory for model and cache together; None means all there is."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
     """Run the checkpoint's own Python code. Review it first."""
 
@@ -121,7 +121,7 @@ class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
     folder: str
     """With a config.json; without safetensors, random weights of its shape are made."""
     setup: TransformersConfig
-    """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
+    """The setup's memory limit is for model and caches together, beyond what the worker holds before the load."""
 
 
 class MakeCache(Request, frozen=True, tag="make_cache"):

@@ -120,7 +120,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     budget_bytes: int | None = None
     """Memory for weights and context, as `plan` counts it."""
     memory_bytes: int | None = None
-    """The limit or the free memory, of which the budget is a part; None in runs that did not keep it."""
+    """The limit or the free memory that the budget is a part of; None in runs that did not keep it."""
     memory_source: str = ""
     reserve_bytes: int = 0
     """Memory that the budget leaves out."""

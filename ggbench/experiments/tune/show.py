@@ -80,7 +80,7 @@ _GAIN = Shape(
     "Speed over that of the defaults, above 1 is faster; null if unknown.",
     expected(
         "ratio",
-        "Of the decode, or of the prompt where no decode was asked for.",
+        "Ratio for the decode, or for the prompt if no decode was requested.",
         lambda gain: gain.decode or gain.prefill,
         "ci95",
     ),

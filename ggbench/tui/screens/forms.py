@@ -98,7 +98,7 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     marks_changes: bool = False
     """Whether to mark lines that are not default."""
     estimate: Callable[[Record], str] | None = None
-    """What the record as it is filled in will take, shown before `about`."""
+    """Cost of the record as filled in so far, shown before `about`."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:

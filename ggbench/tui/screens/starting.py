@@ -184,7 +184,7 @@ class StartScreen(TaskScreen):
             self._ask_to_decode(self.library.planned_setup(selection), selection, rows, self._what())
 
     def _ask_to_decode(self, setup: LlamaConfig, selection: Selection, rows: Sequence[QuantRow], what: str) -> None:
-        """Ask how many tokens to decode, saying what that takes; `rows` are the quants of which a plan is known."""
+        """Ask how many tokens to decode, showing the time; `rows` are the quants with a plan."""
         host, budget = host_of(self), self.budget if self.card.is_here else None
         n_unknown = sum(len(names) for _, names in selection) - len(rows)
 
@@ -192,7 +192,7 @@ class StartScreen(TaskScreen):
             return decode_request(setup, settings)
 
         def settle(settings: DecodeSettings) -> DecodeSettings:
-            """Take the 128 tokens of `decode -d` at each depth unless another number was asked for."""
+            """Take the 128 tokens of `decode -d` at each depth unless another number was requested."""
             is_default = settings.n_gen == DecodeSettings().n_gen
             return replace(settings, n_gen=N_GEN_AT_DEPTH) if settings.depths and is_default else settings
 
