@@ -48,7 +48,7 @@ class UsageError(GgbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest, else all, or the command that lists them."""
+    """A name that does not exist; the hint lists the nearest names, all names, or the command that lists them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib

@@ -102,9 +102,9 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 @functools.cache
 def defaults_of(record: type) -> Mapping[str, Any]:
-    """Return the defaults of a struct type by field name, without required fields.
+    """Return a struct type's defaults by field name; required fields are absent.
 
-    `msgspec.structs.fields` evaluates every annotation at each call.
+    Avoids `msgspec.structs.fields`, which evaluates every annotation on each call.
     """
     names, defaults = record.__struct_fields__, record.__struct_defaults__  # type: ignore[attr-defined]
     return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))

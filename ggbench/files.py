@@ -113,7 +113,7 @@ def get_cached(path: Path) -> bytes | None:
 def check_free(path: Path, *, force: bool) -> None:
     """Raise UsageError for a folder, and for a file that exists unless `force` overwrites it."""
     if path.is_dir():
-        raise UsageError(f"{sanitize(str(path))} is a folder", "give the name of a file")
+        raise UsageError(f"{sanitize(str(path))} is a folder", "name a file")
     if path.exists() and not force:
         raise _exists(path)
 

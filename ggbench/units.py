@@ -32,7 +32,7 @@ _LARGEST_PERCENT = 1000
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MOST_TOKENS = (1 << 31) - 1
-"""What llama.cpp's 32-bit counts hold."""
+"""Largest value of llama.cpp's 32-bit counts."""
 
 
 def parse_batch_sizes(text: str) -> tuple[int, ...]:
@@ -247,7 +247,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_length(n_tokens: int | None) -> str:
-    """Return `16k` for 16,384 tokens, else `10,000`; an em dash when unknown."""
+    """Return `16k` for 16,384 tokens and `10,000` for 10,000; an em dash when unknown."""
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 

@@ -9,14 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.load_options import load_options_of_plans
-from ggbench.commands.options import (
-    THREADS,
-    HubOptions,
-    model_arguments,
-    offline_option,
-    option,
-    output_options,
-)
+from ggbench.commands.options import THREADS, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
@@ -93,7 +86,9 @@ def serve(
     address = ipv4_address(host)
     if not address.startswith("127."):
         if not trust_network:
-            raise UsageError(f"{_TRUST}, and other machines reach {host}", "add --trust-network if you trust them all")
+            raise UsageError(
+                f"{_TRUST}, but other machines can reach {host}", "add --trust-network if you trust them all"
+            )
         output.notice(f"Warning: {_TRUST}")
     request = ServeRequest(
         host=address,
@@ -170,9 +165,9 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
-    Twins of some of the model's layers are timed on each device alone, over its real link; only headers are downloaded.
-    The split fits every device's memory at --n-ctx and leaves out machines that only slow the model
-    down; --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
+    Twins of some of the model's layers are timed on each device separately, over its real link; only headers are
+    downloaded. The split fits every device's memory at --n-ctx and leaves out machines that only slow the model down;
+    --memory-limit applies to each device, main memory included. The exit code is 3 if no split fits.
     """
     from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers

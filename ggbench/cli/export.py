@@ -91,12 +91,12 @@ def command(
 
     output = Output(as_json=False, quiet=quiet)
     if form is not None and bundle is not None:
-        raise UsageError("--format and --bundle exclude each other", "give one of them")
+        raise UsageError("--format and --bundle exclude each other", "use one of them")
     if bundle is not None and path != _STDOUT:
         raise UsageError("--bundle and -o name two files", "omit -o")
     target = bundle or path
     if bundle == _STDOUT:
-        raise UsageError("a bundle cannot go to stdout", "give --bundle a file name")
+        raise UsageError("a bundle cannot go to stdout", "pass --bundle a file name")
     if target != _STDOUT:
         check_free(target, force=force)
     with Store.open() as store:

@@ -70,7 +70,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     from ggbench.models.local_files import read_folder
 
     if tensors:
-        raise UsageError("--tensors goes with a file", f"name one in {sanitize(str(folder))}")
+        raise UsageError("--tensors requires a file", f"name one in {sanitize(str(folder))}")
     entries = tuple(read_folder(folder))
     if output.as_json:
         from ggbench.show.model_documents import FOLDER

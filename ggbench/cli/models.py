@@ -62,7 +62,7 @@ def command(
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
     if limit is not None and words is None:
-        raise click.UsageError("--limit goes with --search")
+        raise click.UsageError("--limit requires --search")
     if repo is not None:
         _show_repo(repo, hub.access(), output)
     elif words is not None:

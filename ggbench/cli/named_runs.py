@@ -33,7 +33,7 @@ def compared_runs(
     numbers = [int(name) for name in (*named, against or "") if name.isdecimal()]
     for number in numbers:
         if numbers.count(number) > 1:
-            raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
+            raise UsageError(f"run {number} is given {numbers.count(number)} times", "name each run once")
     notices: list[str] = []
     if model is not None:
         columns, notices = _of_model(store, named, model, average=average)
@@ -75,7 +75,9 @@ def _named(store: Store, name: str) -> list[Run]:
 def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], list[str]]:
     """Return a column for each file and setup, with the newest run of each kind, and a notice about the other runs."""
     if named:
-        raise UsageError("RUN and --model exclude each other", "give numbers of `ggbench results`, or --model MODEL")
+        raise UsageError(
+            "RUN and --model exclude each other", "give run numbers from `ggbench results`, or --model MODEL"
+        )
     quants: dict[str, dict[str, list[Run]]] = {}
     left_out: list[str] = []
     for stored in reversed(chosen_runs(store, (), model)):
@@ -130,7 +132,7 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
     if bool(run_ids) == bool(model):
         raise UsageError(
             "RUN and --model exclude each other" if run_ids else "no run was given",
-            "give numbers of `ggbench results`, or --model MODEL",
+            "give run numbers from `ggbench results`, or --model MODEL",
         )
     if run_ids:
         return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]

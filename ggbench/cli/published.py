@@ -44,7 +44,7 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     from ggbench.models.published.selection import filter_published
 
     if as_csv and output.as_json:
-        raise UsageError("--csv and --json exclude each other", "give one of them")
+        raise UsageError("--csv and --json exclude each other", "use one of them")
     rows = filter_published(load_published(), **filters)
     if sort is not None:
         from ggbench.show.published import sort_published

@@ -31,7 +31,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
-        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
+        raise UsageError(f"--to {sanitize(str(folder))} is a file", "name a folder; it is created if missing")
     return folder
 
 
@@ -96,10 +96,10 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
         return (engine_models(ref.engine).files(ref, access),)
     label = ref.label
     if ref.kind in ("path", "server"):
-        raise UsageError(f"{label} is a {ref.kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
+        raise UsageError(f"pull downloads only from the Hub, but {label} is a {ref.kind}", "name a repo: hf:org/name")
     if ref.kind not in ("hub", "catalog"):
         raise UsageError(
-            f"{label} is a twin, and pull downloads published files",
+            f"pull downloads only published files, but {label} is a twin",
             f"omit {label.partition(':')[0]}:; a twin is written when it is measured",
         )
     found = find_published(ref, access, load_catalog(), refresh=True)

@@ -1,1 +1,1 @@
-"""What every command is made of: options, output, progress, downloads, and the way from jobs to finished runs."""
+"""Parts of every command: options, output, progress, downloads, and the way from jobs to finished runs."""

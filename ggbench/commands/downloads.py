@@ -103,7 +103,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
         output.notice(f"{what} will be downloaded into Hugging Face's cache.")
     elif not can_ask():
-        raise UsageError(f"{what} would be downloaded, which is more than 1 GB", f"give --yes{_pull(wanted)}")
+        raise UsageError(f"{what} needs confirmation: the download exceeds 1 GB", f"add --yes{_pull(wanted)}")
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
         output.notice(sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -191,7 +191,7 @@ class DownloadNotices:
 
 @contextlib.contextmanager
 def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield a callback for the progress of files: a bar on stderr in a terminal, else lines; nothing if quiet."""
+    """Yield a callback for the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if quiet."""
     if output.quiet:
         yield lambda _files: None
         return

@@ -84,7 +84,7 @@ def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
     if any(len(each) not in (1, longest) for each in lists):
         raise UsageError(
             f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
-            "give as many of each, or a single one",
+            "pass the same number of each, or a single one",
         )
     pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
     return tuple(dict.fromkeys((k, v) for k, v in pairs))
@@ -250,10 +250,10 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
         if own:
             schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
             raise UsageError(
-                f"{_names(own)} for a {package.NOUN}, and {ref.text} is not one", f"omit them, or give {schemes}"
+                f"{_names(own)} only for a {package.NOUN}, but {ref.text} is not one", f"omit them, or give {schemes}"
             )
     if not ref.is_server and asked.server is not None and (given := asked.server.given):
-        raise UsageError(f"{_names(given)} for a server, and {ref.text} is not one", "omit them, or give a URL")
+        raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
     if ref.is_server:
         experiment.refuse_servers()
         hint = "omit them here; give them to the server when it starts"

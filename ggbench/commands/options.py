@@ -71,7 +71,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
     server: ServerOptions | None = None
     """None for a command that measures only files."""
     configs: Mapping[str, EngineConfig] = {}
-    """The config of each engine with a format of its own, by the engine's name; `setup` has the options that every
+    """The config of each engine with its own format, by the engine's name; `setup` has the options that every
     engine shares."""
 
 
@@ -233,7 +233,7 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 def _engine_options(function: _Function) -> _Function:
-    """Add the options of every engine with a format of its own; the command gets `configs`, by engine."""
+    """Add the options of every engine with its own format; the command gets `configs`, by engine."""
     types: dict[str, type] = {
         name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
         for name in plugin_names("ggbench.engines", "options")

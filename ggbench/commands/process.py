@@ -106,7 +106,7 @@ Source: `_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat
 
 
 def open_closed() -> None:
-    """Point each stream that is closed at the null device, so that no other file gets its number."""
+    """Point each stream that is closed at the null device, so no other file gets its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

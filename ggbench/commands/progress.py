@@ -1,4 +1,4 @@
-"""Live progress of jobs on stderr: a bar in a terminal, else lines; nothing with `--quiet`."""
+"""Live progress of jobs on stderr: a bar in a terminal, otherwise lines; nothing with `--quiet`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATUS = {
     "prompt": "reading the prompt",
     "decode": "decoding",
 }
-"""Texts for stages without one of their own."""
+"""Texts for stages without their own."""
 
 
 class View:
@@ -170,7 +170,7 @@ def _title(record: Started, names: Sequence[str]) -> str:
 
 
 def _has_line(record: PointMeasured) -> bool:
-    """Return whether a point gets a line of its own; a prompt, which is repeated, does not."""
+    """Return whether a point gets its own line; a prompt, which is repeated, does not."""
     return bool(record.text) and not isinstance(record.observation, PromptTiming)
 
 

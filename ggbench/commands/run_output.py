@@ -46,7 +46,7 @@ def show_runs(
     is_sweep: bool,
     plot: bool = False,
 ) -> None:
-    """Show runs of one kind, a sweep side by side, else one in full; with --json, print their documents."""
+    """Show runs of one kind, a sweep side by side, a single run in full; with --json, print their documents."""
     printed = presenter_of(kind).documents
     if output.as_json and is_sweep and printed.several is not None:
         output.document(printed.several, model=model, rows=documents)

@@ -1,4 +1,4 @@
-"""What is known without measuring: how fast quants are on this machine, and what quants and KV cache types lose.
+"""Speeds of quants on this machine, and losses of quants and KV cache types, as far as known without measuring.
 
 Speeds come from the surest source: runs of a file with the same tensors, a forecast from twins of its layers, the share
 of the memory's bandwidth that other models reach here, or the bandwidth alone. Losses are those of stored quality runs,
@@ -97,7 +97,7 @@ class _Runs:
             for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
                 self._by_file.setdefault(key, []).append(run)
         self.shares: BandwidthShares | None = None
-        """What models reach of the budget's bandwidth with all of their weights in the planned memory."""
+        """Share of the bandwidth that models with all of their weights in the planned memory reach."""
         if budget.bandwidth is not None:
             least_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
             alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
@@ -187,13 +187,13 @@ class BandwidthShares(msgspec.Struct, frozen=True):
     weights: Expected
     """Reached when reading the weights."""
     kv_cache: Expected
-    """Reached for what a longer context adds."""
+    """Reached for the part that a longer context adds."""
     seen: tuple[float, ...]
     """Share of the weights for each model."""
 
     @property
     def source(self) -> str:
-        """Where the shares come from: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
+        """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
@@ -223,7 +223,7 @@ def _next_of(shares: Sequence[float]) -> Expected:
 
 
 class ThisMachine(msgspec.Struct, frozen=True):
-    """What has to be the same for a run's speed to be that of today."""
+    """Conditions that must be equal for the speed of a run to apply today."""
 
     cpu: str
     n_cores: int
@@ -274,7 +274,7 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         return MeasuredLosses(tuple(each for each in self.scores if each.header in headers))
 
     def of_weights(self, header: str) -> Loss | None:
-        """Return what the weights lose with an f16 cache against the base that most files were compared with.
+        """Return the loss of the weights with an f16 cache against the base that most files were compared with.
 
         That base itself loses nothing.
         """
@@ -288,7 +288,7 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         return None
 
     def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
-        """Return what a KV cache of these types loses with the same weights, against one of f16."""
+        """Return the loss of a KV cache of these types against one of f16, with the same weights."""
         for each in self.scores:
             is_own = each.loss.base_header == header and each.loss.base_cache == _F16
             if each.header == header and each.loss.cache == cache and is_own:
@@ -334,7 +334,7 @@ _FEWEST_NEAR = 3
 
 
 def typical_loss(quant: str, n_params: int | None) -> Loss | None:
-    """Return what a quant of this type loses in other models against 16 bits; None if nobody published it.
+    """Return the loss of this quant type in other models against 16 bits; None if nobody published it.
 
     The value is the median KL divergence over models. It is published for few models, so the interval also covers
     ln(PPL / PPL of the 16-bit model) of models of about this size: in tables with both, the two agree within a fifth

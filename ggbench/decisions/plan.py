@@ -52,7 +52,7 @@ def plan_model(
 ) -> ModelPlan:
     """Return the rows of all targets, and what would help.
 
-    If no row fits, `smaller` is asked for other quants whose files take at most a number of bytes. Raises like
+    If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises like
     `plan_rows`.
     """
     budget, rows = request.budget, list(plan_rows(targets, request, allocator))

@@ -1,1 +1,1 @@
-"""What runs a model: the contract, and a folder for each engine."""
+"""Engines that run a model: their contract, and a folder for each."""

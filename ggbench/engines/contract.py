@@ -40,18 +40,18 @@ class EngineConfig:
     engine: ClassVar[str]
     """Name of the folder in `ggbench.engines` that runs it."""
     program: ClassVar[str]
-    """What runs the model, as texts for people name it."""
+    """Name of the program that runs the model, for display."""
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file of this machine."""
     loads_gguf: ClassVar[bool] = False
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can be used after a decode that failed."""
     sizes_dry: ClassVar[bool] = False
-    """Whether the engine can say what a context takes without making it."""
+    """Whether the engine can size a context without making it."""
     failure_hints: ClassVar[Mapping[str, str]] = {}
-    """What to do about a run that failed, by words of its reason; the first that matches counts."""
+    """Hints for a run that failed, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
-    """Fields that MODEL and QUANT of a command line say, so that they are no options."""
+    """Fields that MODEL and QUANT of a command line say, so they are no options."""
 
     n_ctx: int | None = None
     n_batch: int | None = None
@@ -84,7 +84,7 @@ class EngineConfig:
 
     @property
     def described(self) -> Mapping[str, str]:
-        """What else says how a model is loaded, as people read it, by its name."""
+        """Other settings of the load, in display form, by name."""
         return {}
 
     @property
@@ -106,17 +106,17 @@ class EngineConfig:
         return "a smaller quant needs less"
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
+        """Raise UsageError for incompatible options, which an engine refuses only once it has loaded."""
 
     def check_holds(self, n_tokens: int) -> None:
         """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
 
     def holding(self, n_tokens: int) -> Self:
-        """Return the setup with its n_ctx, else with just enough for this many tokens."""
+        """Return the setup with its n_ctx or, if it has none, with just enough for this number of tokens."""
         return self
 
     def as_asked(self) -> Self:
-        """Return the setup without what a kind of run decides itself: its n_ctx, its sequences and its outputs."""
+        """Return the setup without the values that a kind of run decides: n_ctx, sequences and outputs."""
         return self
 
     def with_threads(self, threads: int) -> Self:
@@ -139,7 +139,7 @@ class EngineConfig:
     def of(cls, config: EngineConfig) -> Self:
         """Return the config, known to be this engine's. Raises Unsupported for another's."""
         if not isinstance(config, cls):
-            raise Unsupported(f"this needs {cls.program}, and {config.program} runs the model", "name a GGUF file")
+            raise Unsupported(f"this needs {cls.program}, but {config.program} runs the model", "name a GGUF file")
         return config
 
 
@@ -153,7 +153,7 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
 
 class Request(msgspec.Struct, frozen=True):
     stage: ClassVar[Stage]
-    """What failed if it fails."""
+    """Stage that failed if it fails."""
 
 
 class Workload(Request, frozen=True):
@@ -180,7 +180,7 @@ class Engine(Protocol):
         ...
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Yield as `open`, but only report what it would take; Failed unless the config `sizes_dry`."""
+        """Yield as `open`, but only report the memory it would take; Failed unless the config `sizes_dry`."""
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
@@ -198,7 +198,7 @@ class Engine(Protocol):
 
 class Launch(Protocol):
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-        """Start it; setting `cancel` ends what it does, and while `hold` is set it pauses between two steps."""
+        """Start it; setting `cancel` ends its current work, and while `hold` is set it pauses between two steps."""
         ...
 
 
@@ -228,7 +228,7 @@ def launch_engine(
 
 
 FLUSH_NS = 50_000_000
-"""Samples are sent at most this often, so that sending them stays out of the measurement."""
+"""Samples are sent at most this often, so sending them stays out of the measurement."""
 PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
@@ -255,7 +255,7 @@ class Decode(Workload, frozen=True, tag="decode"):
 
 
 class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
-    """Clear the cache, read a prompt of its own for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
+    """Clear the cache, read a separate prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
     As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence goes its own way,
     as do the experts that it asks for, and nothing ends a generation. The context needs `n_seq_max` of at least
@@ -329,7 +329,7 @@ class RowsFile(msgspec.Struct, frozen=True):
 class Score(Workload, frozen=True, tag="score"):
     """Decode positions `start` to `stop` of several chunks of a text at once, and score each that has a target.
 
-    A request with `start` 0 clears the cache; the next one goes on where the last stopped. The context needs
+    A request with `start` 0 clears the cache; the next one continues where the last stopped. The context needs
     `n_seq_max` of at least the number of chunks, and `n_outputs_max` of the positions scored. Reports a `Scored`.
     """
 

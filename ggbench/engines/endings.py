@@ -43,7 +43,7 @@ class Ending:
 
     @property
     def is_final(self) -> bool:
-        """Whether the worker is gone, so that the next request needs another."""
+        """Whether the worker is gone and the next request needs another."""
         return self.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 
     @property
@@ -111,7 +111,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     log_tail: tuple[str, ...]
     message: str = ""
     hint: str = ""
-    """What is known about such a crash; empty if nothing is."""
+    """Known cause of such a crash; empty if unknown."""
     program: str = "llama.cpp"
 
     @property

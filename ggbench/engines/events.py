@@ -1,4 +1,4 @@
-"""What an engine reports while it opens a model or carries out a workload; the same for every engine.
+"""Reports of an engine while it opens a model or carries out a workload; the same for every engine.
 
 They are also the worker's messages, one JSON object a line, so they are msgspec structs with a tag.
 """
@@ -30,7 +30,7 @@ class Opening(msgspec.Struct, frozen=True, tag="opening"):
 
 
 class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
-    """What the model, and the context if there is one, took so far; each replaces the one before."""
+    """Memory of the model, and of any context, so far; each replaces the one before."""
 
     buffers: tuple[DeviceBuffers, ...]
     flash_attn: bool | None = None
@@ -43,7 +43,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
-    """Copies of each device's inputs, so that several devices compute different batches at once."""
+    """Copies of each device's inputs, so several devices compute different batches at once."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -63,7 +63,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     seconds: float
     left_bytes: int | None = None
-    """What is left of the memory limit, or of the GPUs in use, each counted as the one with the least; None if nothing
+    """Bytes left of the memory limit, or on the GPUs in use, each counted as the fullest; None if nothing
     is limited."""
     tensor_bytes: int | None = None
     description: str = ""
@@ -104,7 +104,7 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     sample_ns: int | None = None
     """Time of sampling one first token; None if it was not timed."""
     n_asked: int | None = None
-    """Tokens of each sequence that were asked for, if a server counts other than these; else None."""
+    """Requested tokens of each sequence if a server counts differently, otherwise None."""
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
@@ -246,7 +246,7 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one loaded model and its context took."""
+    """Memory of one loaded model and its context."""
 
     buffers: tuple[DeviceBuffers, ...] = ()
     """In the order in which they were allocated, also if a load failed half-way."""
@@ -255,11 +255,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     n_ctx: int | None = None
     """Rounded by the engine; None without a context."""
     n_batch: int | None = None
-    """Clamped by the engine to at most n_ctx; the setup has what was asked for."""
+    """Clamped by the engine to at most n_ctx; the setup has the requested value."""
     n_ubatch: int | None = None
     """Clamped by the engine to at most n_batch."""
     flash_attn: bool | None = None
-    """What `auto` became; None if the engine does not say."""
+    """Value that `auto` resolved to; None if the engine does not say."""
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     peak_bytes: int | None = None

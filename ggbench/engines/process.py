@@ -36,7 +36,7 @@ _SHUTDOWN_TIMEOUT_S = 5.0
 
 
 class Transport(Protocol):
-    """What carries requests to a worker; the tests have one that replays recorded messages."""
+    """Connection that carries requests to a worker; the tests have one that replays recorded messages."""
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Yield messages as they come, and last, exactly once, how it ended."""

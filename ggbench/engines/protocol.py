@@ -1,10 +1,10 @@
 """The worker's wire format: one JSON object a line, typed and checked at both ends.
 
 Requests go to the worker's stdin, one at a time; only `Hold` and `Release` follow while one is carried out. Messages
-come back on a pipe of their own, because llama.cpp and the libraries below it may print to stdout. `Done` or `Refused`
+come back on a separate pipe, because llama.cpp and the libraries below it may print to stdout. `Done` or `Refused`
 ends a request. What the worker logs stays inside `ggbench.engines`.
 
-In the worker a thread waits on stdin, so that the process ends at once when the parent does, also while native code
+In the worker a thread waits on stdin, so the process ends at once when the parent does, also while native code
 computes.
 """
 
@@ -71,7 +71,7 @@ _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Request | Control | Message) -> bytes:
-    """Return one line, newline included."""
+    """Encode a message as one line, newline included."""
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -144,7 +144,7 @@ def _read_requests(
     requests: queue.SimpleQueue[Request],
     released: threading.Event,
 ) -> None:
-    """Run in a thread of its own; end the process when the parent's end of the pipe closes."""
+    """Run in a separate thread; end the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
     while line := stdin.readline(MAX_LINE_BYTES):
         try:

@@ -1,4 +1,4 @@
-"""One folder for each experiment, found by its name; nothing outside a folder names what is in it.
+"""One folder for each experiment, found by its name; nothing outside a folder names its contents.
 
 `record` has its settings, result and observations: a field of the settings with an `Option` is an option of the command
 and part of the line that reproduces a run. `measure` has EXPERIMENT: which workloads run, and how what was recorded

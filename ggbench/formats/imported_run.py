@@ -33,7 +33,7 @@ class Named(msgspec.Struct, frozen=True):
         missing = [option for option, text in (("--model", self.model), ("--quant", self.quant)) if not text]
         if missing:
             what = "its model" if "--model" in missing else "its quant"
-            raise UsageError(f"{file.name}: the output of {tool} does not name {what}", f"give {in_words(missing)}")
+            raise UsageError(f"{file.name}: the output of {tool} does not name {what}", f"add {in_words(missing)}")
         return self.model, self.quant
 
 
@@ -61,7 +61,7 @@ def content_sha256(*parts: object) -> str:
 
 
 def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama_cpp: str = "") -> Environment:
-    """Return what a file says of its machine; the rest is unknown."""
+    """Return the machine as described in a file; the rest is unknown."""
     return Environment(
         ggbench="",
         python="",
@@ -110,7 +110,7 @@ def read_source(path: Path) -> SourceFile:
         if path == STDIN:
             name, content = "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
         elif path.is_dir():
-            raise BadFile(f"{shown} is a folder", "give the files in it")
+            raise BadFile(f"{shown} is a folder", "name the files in it")
         elif not path.exists():
             raise BadFile(f"there is no file {shown}", "look at the spelling")
         elif not path.is_file():
@@ -123,5 +123,5 @@ def read_source(path: Path) -> SourceFile:
     if len(content) > MOST_BYTES:
         raise BadFile(f"{name} is larger than {format_bytes(MOST_BYTES)}", "divide it, or check what it is")
     if not content.strip():
-        raise BadFile(f"{name} is empty", "give a file with results; did the tool write them to stderr?")
+        raise BadFile(f"{name} is empty", "pass a file with results; did the tool write them to stderr?")
     return SourceFile(name, content, hashlib.sha256(content).hexdigest(), None if path == STDIN else path)

@@ -81,7 +81,7 @@ def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
         if recognizes(text):
             yield from read(file, named)
             return
-    raise BadFile(f"{file.name} holds no results that ggbench knows", f"it reads {_KNOWN}")
+    raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
 
 
 IMPORTED = Document(

@@ -140,7 +140,7 @@ class BenchRow(msgspec.Struct, frozen=True):
         """Raise BadFile for a row that is no test, or has no time."""
         for name in ("n_prompt", "n_gen"):
             if name not in self.fields:
-                raise BadFile(f"{where}: there is no {name}", "give a file that llama-bench wrote")
+                raise BadFile(f"{where}: there is no {name}", "pass an unmodified file of llama-bench")
         for name in ("n_prompt", "n_gen", "n_depth"):
             if not 0 <= self.integer(name) < MOST_TOKENS:
                 raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
@@ -193,18 +193,18 @@ def _cell(value: object, kind: type, what: str) -> Cell:
             return value in (1, "1", "true")
     except (ValueError, OverflowError):
         pass
-    wanted = {str: "text", float: "a number", int: "a whole number", bool: "a switch"}[kind]
-    raise BadFile(f"{what} is {_shown(value)}, which is not {wanted}", _HINT)
+    wanted = {str: "text", float: "a number", int: "a whole number", bool: "true or false"}[kind]
+    raise BadFile(f"{what} is {_shown(value)}, expected {wanted}", _HINT)
 
 
 def _samples(value: object, what: str) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
-        raise BadFile(f"{what} is {_shown(value)}, which is not a list of times", _HINT)
+        raise BadFile(f"{what} is {_shown(value)}, expected a list of times", _HINT)
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 < each <= _LARGEST_INTEGER:
-            raise BadFile(f"{what} has {_shown(each)}, which is not a time in ns", _HINT)
+            raise BadFile(f"{what} contains {_shown(each)}, expected a time in ns", _HINT)
     return tuple(value)
 
 
@@ -270,7 +270,7 @@ def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]
             yield where, _fields(dict(zip(header, cells, strict=True)), where) | build
 
 
-_TABLE_HINT = "give the table as llama-bench printed it"
+_TABLE_HINT = "pass the unmodified table of llama-bench"
 
 
 def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
@@ -330,7 +330,7 @@ def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, objec
         yield where, entry
 
 
-_JSON_HINT = "give the file as the tool wrote it, without other output in it"
+_JSON_HINT = "use the tool's unmodified JSON output, without log lines"
 
 
 def _parse(text: str, name: str, first_line: int) -> Any:  # noqa: ANN401 - JSON
@@ -400,4 +400,4 @@ def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]
         raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
 
 
-_CSV_HINT = "give the file as llama-bench wrote it"
+_CSV_HINT = "pass the unmodified file of llama-bench"

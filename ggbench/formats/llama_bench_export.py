@@ -107,7 +107,7 @@ def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], 
 
 
 def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
-    """Return what the run knows of llama-bench's fields, besides the test and its figures."""
+    """Return the values of llama-bench's fields from the run, except the test and its results."""
     subject, described, environment = run.subject, recording.last(ModelDescribed), run.head.environment
     file_name = subject.file if options.with_paths else PurePath(subject.file).name
     try:

@@ -69,7 +69,7 @@ def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, 
         if row not in group:
             group.append(row)
     if not groups:
-        raise BadFile(f"{file.name} has no row of {TOOL}", "give a file with results")
+        raise BadFile(f"{file.name} has no row of {TOOL}", "pass a file with results")
     return [_run(group, measure, file, named) for (measure, _), group in groups.items()]
 
 
@@ -147,7 +147,7 @@ def _speed(rows: _Rows) -> _Measured:
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
-    """Return each repetition, else their mean with None for an unknown number."""
+    """Return each repetition, or their mean with None for the number if it is unknown."""
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 

@@ -43,7 +43,7 @@ _COMPUTED = re.compile(r"(?:calculating perplexity|computing) over (\d{1,9}) chu
 _LOADED = re.compile(r"(?:loaded meta data .* from|loading model) '?([^'\n]+\.gguf)", re.IGNORECASE)
 _SCORES = re.compile(r"\[\d{1,7}\]\d[0-9.]*,")
 _BOTH = f"save both streams: {TOOL} ... > FILE 2>&1"
-_HINT = f"give the file as {TOOL} wrote it"
+_HINT = f"pass the unmodified output of {TOOL}"
 
 
 def is_perplexity(text: str) -> bool:
@@ -61,7 +61,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
     if not computed:
         raise BadFile(f"{file.name} does not say over how many chunks of how many tokens it was computed", _BOTH)
     if len(computed) > 1:
-        raise BadFile(f"{file.name} holds {len(computed)} runs of {TOOL}", "put each into a file of its own")
+        raise BadFile(f"{file.name} holds {len(computed)} runs of {TOOL}", "put each into a separate file")
     n_chunks, n_ctx, n_batch, n_seqs = map(int, computed[0].groups())
     if n_ctx < 4 or n_chunks < 1:
         raise BadFile(f"{file.name}: {n_chunks} chunks of {n_ctx} tokens cannot be scored", _HINT)

@@ -129,7 +129,7 @@ _COLUMNS = (
     "n_ctx", "n_gen", "prefill_ms", "p99_ms", "w_ratio", "b_ratio", "b_w16_ms", "file_bytes", "weight_bytes",
     "kv_bytes", "compute_bytes", "run_id", "source", "note",
 )  # fmt: skip
-"""What a choice depends on comes first: a page shows about ten columns, and further ones by scrolling."""
+"""The columns that a choice depends on come first: a page shows about ten columns, and further ones by scrolling."""
 
 
 class ReportedModel(msgspec.Struct, frozen=True, dict=True):

@@ -1,6 +1,6 @@
 """ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and what --json printed, read back.
 
-A run is written from the store's JSON, so that one of a later ggbench passes through unharmed, and read as strictly as
+A run is written from the store's JSON, so one of a later ggbench passes through unharmed, and read as strictly as
 a stored run. What --json printed has all figures and no timed step. A bundle is a ZIP file with a list and a document
 for each run. Its members are never unpacked, so their names lead nowhere, and each is read up to a limit, whatever size
 the archive claims.
@@ -106,7 +106,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
-    """Return the hash of what a run holds, with or without its paths, and wherever it was imported."""
+    """Return the hash of a run's content, with or without its paths, and wherever it was imported."""
     bare = _without_folders(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
@@ -199,7 +199,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
 
 
-_HINT = "give a file that `ggbench export` wrote"
+_HINT = "pass an unmodified file of `ggbench export`"
 
 
 def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
@@ -223,7 +223,7 @@ def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
         if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
             problem = " have an invalid series or position"
         elif place in seen:
-            problem = " are there twice"
+            problem = " are duplicates"
         elif chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
             problem = f": {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings"
         elif any(not 0 <= each <= _LARGEST_NS for each in times):
@@ -245,7 +245,7 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-_UNCHANGED_HINT = "give what ggbench printed with --json, unchanged"
+_UNCHANGED_HINT = "pass the unmodified --json output"
 _NO_TIME = "the document does not say when it was measured"
 _MANY = 10_000
 
@@ -276,8 +276,8 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
     """Return the run of a row, from the first kind that takes it."""
     config = row.get("config") if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(config, dict) or "n_gpu_layers" not in config:
-        hint = "export it whole: ggbench export RUN --format json"
-        raise BadFile(f"{where} was not measured by llama.cpp in ggbench", hint)
+        hint = "on the machine that measured it: ggbench export RUN --format json"
+        raise BadFile(f"{where} is not a llama.cpp run, which --json cannot restore", hint)
     try:
         for reader in readers:
             shape, read = reader.documents.shape, reader.documents.read
@@ -285,7 +285,7 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
             if read is not None and (measured := read(found)) is not None:
                 break
         else:
-            raise BadFile(f"{where} holds no figures", _UNCHANGED_HINT)
+            raise BadFile(f"{where} contains no measurements", _UNCHANGED_HINT)
         own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
         sha256 = content_sha256("ggbench --json", reader.kind, own)
         bare = found.environment and replace(found.environment, imported=None)
@@ -314,10 +314,10 @@ LIST = "ggbench.json"
 MOST_RUNS = 10_000
 MAGIC = b"PK\x03\x04"
 
-_BUNDLE_HINT = "give a bundle that `ggbench export --bundle` wrote"
+_BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so that the same runs are the same file."""
+"""The date of every member, so the same runs are the same file."""
 
 
 def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
@@ -378,11 +378,11 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
     except KeyError:
         raise BadFile(f"{where}: the bundle has no {sanitize(member)}", _BUNDLE_HINT) from None
     if info.flag_bits & 1 or info.compress_type not in _ZIP_METHODS:
-        raise BadFile(f"{where}: it is encrypted, or compressed in a way that ggbench does not write", _BUNDLE_HINT)
+        raise BadFile(f"{where}: the ZIP is encrypted or uses an unsupported compression", _BUNDLE_HINT)
     with archive.open(info) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise BadFile(f"{where} holds more than {format_bytes(MOST_BYTES)}", _BUNDLE_HINT)
+        raise BadFile(f"{where} has more than {format_bytes(MOST_BYTES)}", _BUNDLE_HINT)
     try:
         return parse_finite(content)
     except (ValueError, RecursionError):

@@ -253,7 +253,7 @@ _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
     "is not a text model": ("clip", "wavtokenizer-dec", "qwen3tts", "pockettts"),
     "is a draft head that runs with a larger model": ("eagle3", "dflash", "gemma4-assistant"),
     "keeps a second cache for its encoder": ("t5",),
-    "runs its layers in cycles, each with a cache of its own": ("hrm_text",),
+    "runs its layers in cycles, each with its own cache": ("hrm_text",),
 }  # fmt: skip
 
 _STATE_GROUPS = ("{arch}.ssm.", "{arch}.wkv.", "{arch}.kda.", "{arch}.shortconv.")
@@ -331,7 +331,7 @@ def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head
             architecture not in SHARES_KV and bool(values.count(keys.Attention.SHARED_KV_LAYERS)),
             "shares the KV cache between layers",
         ),
-        (values.count(_NUM_LOOPS) > 1, "runs its layers more than once, each time with a cache of its own"),
+        (values.count(_NUM_LOOPS) > 1, "runs its layers more than once, each time with its own cache"),
         (drafts, "has draft layers besides those with a recurrent state"),
         (not n_layer or not (any(n_head) or is_recurrent), "has a header without layers or attention heads"),
     )

@@ -1,6 +1,6 @@
 """Make a `ModelFile` of a path or of headers already read, and encode a header as bytes.
 
-Reading and assembling are separate, so that headers fetched over HTTP make the same ModelFile as local files. gguf's
+Reading and assembling are separate, so headers fetched over HTTP make the same ModelFile as local files. gguf's
 writer is not used, because a plan of a large model needs one header for each quant in memory: that writer only writes
 to files, and importing it takes longer than encoding all of them.
 """
@@ -162,7 +162,7 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
 class Projector(msgspec.Struct, frozen=True):
     """A vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`.
 
-    llama.cpp puts all of its tensors on the first GPU, however many layers of the model are there, else in main memory.
+    llama.cpp puts all of its tensors on the first GPU, however many layers are there, or in main memory without a GPU.
     Its compute buffer depends on the image and is known only once clip has reserved it, so it is not counted. Source:
     tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
     """
@@ -178,7 +178,7 @@ def read_projector(path: Path) -> Projector:
     if file.architecture != "clip":
         raise BadFile(
             f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
-            "give the file that is published with the model as mmproj",
+            "use the file that is published with the model as mmproj",
         )
     if file.weight_bytes is None:
         raise BadFile(
@@ -203,7 +203,7 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
     """Return the little-endian GGUF v3 header of one file with this metadata and these tensors, in their order.
 
     Integers become uint32 where they fit, floats float32, lists arrays of one type, as llama.cpp expects; the keys of a
-    split model have types of their own.
+    split model have their own types.
     Raises Unsupported for a value or a tensor type that cannot be encoded.
     """
     listed = tuple(tensors)

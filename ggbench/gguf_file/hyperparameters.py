@@ -78,7 +78,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
-    """Whether the output reuses the table of input embeddings, so that the file holds it once."""
+    """Whether the output reuses the table of input embeddings; the file contains it once then."""
     qkv_bias: bool | None = None
     """None: as the architecture has it."""
     rope_freqs: bool = False
@@ -95,7 +95,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     n_layer_dense: int = 0
     """How many of the first layers have one feed-forward of `n_ff` and no experts."""
     kv_lora_rank: int = 0
-    """Width of the latent from which K and V are computed (MLA), which is what the cache keeps."""
+    """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
     q_lora_rank: int = 0
     v_head_dim: int = 0
 
@@ -104,7 +104,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             raise UsageError(problem, "look at the model's entry in models.toml")
 
     def _problems(self) -> Iterator[str]:
-        """Yield what is wrong with the fields; each check relies on those before."""
+        """Yield the errors of the fields; each check relies on those before."""
         family = _FAMILIES.get(self.architecture)
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"

@@ -94,7 +94,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[LayerState, ...] = ()
     """One for each layer; meaningless where `no_kv_reason` is set."""
     no_kv_reason: str = ""
-    """Why `states` is not all that llama.cpp keeps (a second cache, an unknown state); empty when it is."""
+    """Reason that llama.cpp keeps more than `states` (a second cache, an unknown state); empty if it does not."""
 
 
 class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
@@ -119,7 +119,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @property
     def truncation(self) -> str:
-        """What an incomplete file lacks: `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
+        """Size of the missing part, as in `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
         whole = format_bytes(self.file_bytes + self.missing_bytes)
         return f"{format_bytes(self.missing_bytes)} of its {whole} are missing" if self.missing_bytes else ""
 
@@ -138,7 +138,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def has_output(self) -> bool:
-        """Whether the output has a matrix of its own, not that of the input embedding."""
+        """Whether the output has its own matrix, not that of the input embedding."""
         return any(tensor.name == tensor_name("OUTPUT") for tensor in self.tensors)
 
     @property
@@ -219,15 +219,15 @@ class LayerKind(msgspec.Struct, frozen=True):
     """Layers that cost the same; sizes are of one layer."""
 
     layers: tuple[int, ...]
-    """Their indices in ascending order; the first may stand for all."""
+    """Indices in ascending order; the first may stand for all."""
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name after `blk.N.`, shape and type of each tensor, by name."""
     active_bytes: int | None
     """Bytes that one token reads: without the experts that it is not routed to. None if a type is unknown."""
     state: LayerState
-    """What it keeps of a sequence; meaningless where the model's `no_kv_reason` is set."""
+    """State kept for a sequence; meaningless if the model's `no_kv_reason` is set."""
     kv_source: LayerState
-    """What it attends to: its own state, or that of the layer whose cache it shares."""
+    """State that it attends to: its own, or that of the layer whose cache it shares."""
 
 
 def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:

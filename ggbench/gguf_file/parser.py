@@ -29,7 +29,7 @@ VERSION = 3
 READABLE_VERSIONS = (2, 3)
 
 ALIGNMENT = 32
-"""Bytes; what a reader assumes without `general.alignment`, and what ggbench writes."""
+"""Bytes; assumed by readers without `general.alignment`, and written by ggbench."""
 ALIGNMENT_KEY = "general.alignment"
 ARCHITECTURE_KEY = "general.architecture"
 
@@ -68,7 +68,7 @@ class Header(msgspec.Struct, frozen=True):
     """One file's header."""
 
     raw: bytes
-    """Its bytes up to the end of the tensor table."""
+    """Bytes up to the end of the tensor table."""
     version: int
     big_endian: bool
     metadata: dict[str, object]
@@ -82,7 +82,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class ByteSource(Protocol):
-    """What a header is read from: a binary file, or ranges of a remote one."""
+    """Source of a header: a binary file, or ranges of a remote one."""
 
     def seek(self, offset: int, /) -> int: ...
 
@@ -115,7 +115,7 @@ def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data:
 def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
     """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
-    Writers put what identifies a model before its vocabulary; in a file that does not, reading goes on until the
+    Writers put what identifies a model before its vocabulary; in a file that does not, reading continues until the
     architecture is found. Keys after the vocabulary are left out, including `general.file_type` where llama-quantize
     wrote it. Raises as `read_header` does, except for errors later in the file.
     """
@@ -292,7 +292,7 @@ def _read_metadata(cursor: _HeaderBytes, n_keys: int, *, up_to_vocabulary: bool 
     for index in range(n_keys):
         key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
         if not key or key in metadata:
-            raise cursor.broken(f"metadata key {index}, {key!r}, {'repeats' if key else 'is empty'}")
+            raise cursor.broken(f"metadata key {index} {f'({key!r}) is a duplicate' if key else 'is empty'}")
         what = f"metadata key {key[:80]!r}"
         value_type = cursor.u32(what)
         is_vocabulary = value_type == ARRAY and key.startswith("tokenizer.")
@@ -349,10 +349,10 @@ def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple
         name = cursor.string(_TENSOR_NAME_BYTES, f"the name of tensor {index}")
         what = f"tensor {name[:80]!r}"
         if name in tensors:
-            raise cursor.broken(f"{what} is in the table twice")
+            raise cursor.broken(f"{what} is listed twice")
         n_dims = cursor.u32(what)
         if n_dims > _MOST_DIMS:
-            raise cursor.broken(f"{what} claims {format_count(n_dims)} dimensions")
+            raise cursor.broken(f"{what} has {format_count(n_dims)} dimensions; GGUF allows {_MOST_DIMS}")
         shape = tuple(cursor.u64(what) for _ in range(n_dims))
         type_id, offset = cursor.u32(what), cursor.u64(what)
         tensor = _tensor(cursor, name, shape, type_id, what)

@@ -41,7 +41,7 @@ _TENSOR = re.compile(
 _TOTAL = re.compile(r"quant size += +(?P<mib>[\d.]+) MiB")
 _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
-_UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
+_UNREADABLE_HINT = "install llama-cpp-python 0.3.36, whose log ggbench can parse, or upgrade ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
 """Types for which ggml aborts the process; the first two are for its own arithmetic."""
 
@@ -163,7 +163,7 @@ def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
     if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
         reported = f"{total['mib']} MiB" if total else "no size"
         raise EngineFailed(
-            f"llama.cpp's quantizer reports {reported} for {quant}, its types add up to {added_up:.2f} MiB",
+            f"llama.cpp's quantizer reports {reported} for {quant}, but its tensor types add up to {added_up:.2f} MiB",
             _UNREADABLE_HINT,
         )
     return types

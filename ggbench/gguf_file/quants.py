@@ -21,7 +21,7 @@ from ggbench.gguf_file.model_file import ModelFile
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
-"""Short names that llama-quantize accepts, and what they stand for."""
+"""Short names that llama-quantize accepts, and their meanings."""
 
 # Publishers add sizes of their own (`Q8_K_XL`, `Q3_K_XL`, `Q2_K_L`), so the suffix is wider than llama.cpp's list.
 _TOKEN = re.compile(
@@ -89,7 +89,7 @@ def quant_by_ftype(file_type: int) -> str | None:
 
 
 def quant_from_file_name(file_name: str) -> str | None:
-    """Return the quant in a file's name, else in its folder's: `q4_k_m`, `ud-q4_k_xl`; None if there is none."""
+    """Return the quant in the name of a file or, if that has none, of its folder: `q4_k_m`, `ud-q4_k_xl`; or None."""
     for part in reversed(file_name.split("/")):
         matches = [match["quant"] for match in _TOKEN.finditer(model_name(part))]
         if matches:
@@ -105,7 +105,7 @@ def name_without_quant(file_name: str) -> str:
 
 
 def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
-    """Return whether `wanted`, in any case, names the variant of this quant (lower case or None) and these names."""
+    """Return whether `wanted`, ignoring case, is `quant` (lower case or None), a spelling of it, or one of `names`."""
     wanted = wanted.lower()
     if wanted == quant or wanted in (name.lower() for name in names):
         return True
@@ -114,7 +114,7 @@ def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
 
 
 def quant_label(model_file: ModelFile) -> str:
-    """Return the label of a model file's quant: a publisher's own name for it, else the header's, else the file name's.
+    """Return the label of a model file's quant: a publisher's own name, or the header's, or the file name's.
 
     A file type in the header cannot express `ud-` mixes or suffixes such as `_xl`, so a name that refines it wins.
     """

@@ -181,12 +181,12 @@ def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]
         what = f"layer {wrong[0]}" if wrong else "a selection of no layers"
         raise UsageError(f"{name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
     if architecture in _NOT_ALONE:
-        reason = f"{architecture} {_NOT_ALONE[architecture]}, so no layer stands alone"
-        raise Unsupported(f"{name}: {reason}", "measure the whole model")
+        reason = f"{architecture} {_NOT_ALONE[architecture]}, so its layers cannot be timed separately"
+        raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
     if any(state.window for state in model.states):
         if not has_windows(architecture, len(layers)):
             reason = f"{architecture} of {len(layers)} layers has no windows in llama.cpp"
-            raise Unsupported(f"{name}: {reason}", "measure the whole model")
+            raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
         if not any(model.states[layer].window for layer in layers):
             reason = f"llama.cpp runs no {architecture} in which no layer has a window"
             raise Unsupported(f"{name}: {reason}", "select a layer with a window too")
@@ -253,7 +253,7 @@ def remove_left_twins(parent: Path) -> None:
             for path in folder.iterdir():
                 if path.name != _LOCK:
                     path.unlink()
-            (folder / _LOCK).unlink()  # last, so that the next removal continues an interrupted one
+            (folder / _LOCK).unlink()  # last, so the next removal continues an interrupted one
             folder.rmdir()
 
 

@@ -2,7 +2,7 @@
 
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
 A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
-the longest block, so that it never divides a row: every row starts at a different offset in the tile, and no two of a
+the longest block, so it never divides a row: every row starts at a different offset in the tile, and no two of a
 thousand neighbouring rows are equal. Twins of one model can be split into two files each; the second, with the
 tensors outside the layers, is the same for all: embedding and output are as large as several layers.
 """
@@ -58,8 +58,8 @@ _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
-    Missing folders are created. A file that is not kept is not synced to the disk: it is removed before a power cut
-    could damage it unseen. Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
+    Missing folders are created. A file that is not kept is not synced to the disk, since it is deleted after use.
+    Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
     UsageError if the folder cannot be written to. After any failure, including Ctrl-C, no file is left behind.
     """
     if not planned.is_twin:
@@ -162,7 +162,7 @@ def _repeated_tile(ggml_type: GgmlType) -> tuple[memoryview, int]:
 
 
 def _own_values(tensor: TensorInfo) -> np.ndarray:
-    """Return values like those of trained models, so that activations neither vanish nor overflow."""
+    """Return values like those of trained models, so activations neither vanish nor overflow."""
     import numpy as np
 
     name = tensor.name

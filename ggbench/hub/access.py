@@ -28,7 +28,7 @@ HUB = "https://huggingface.co"
 _YES = ("1", "true", "yes", "on")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOG_IN_HINT = "log in with `hf auth login`"
-_OFFLINE_HINT = "local models and repos listed before still work with --offline; twin: models need no network"
+_OFFLINE_HINT = "or use --offline: local models, cached repo listings and twin: models still work"
 
 
 class HubAccess(msgspec.Struct, frozen=True):
@@ -98,11 +98,11 @@ class HubLogin(msgspec.Struct, frozen=True):
     endpoint: str | None
     """None for the Hub's own."""
     problem: str = ""
-    """What is wrong with the settings."""
+    """Problem with the settings."""
 
 
 def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
-    """Return where the token comes from: a variable, else the file that `hf auth login` writes.
+    """Return where the token comes from: a variable or, if unset, the file that `hf auth login` writes.
 
     Source: huggingface_hub's get_token and constants. Google Colab's and a publisher's own tokens are not looked for.
     """
@@ -144,7 +144,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
         message = f"{repo} is gated: its files require accepting its terms"
         hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
     elif code == "RevisionNotFound":
-        message, hint = f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"
+        message, hint = f"no such revision while {doing}", "name a branch, a tag or a commit of the repo"
     elif code == "EntryNotFound":
         message, hint = f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed"
     elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
@@ -161,7 +161,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
         message, hint = f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}"
     elif status >= 500:
         message = f"the Hub had a server error (status {status}) while {doing}"
-        hint = f"try again later; {_OFFLINE_HINT}"
+        hint = f"try again later, {_OFFLINE_HINT}"
     return NetworkError(message, hint)
 
 
@@ -176,11 +176,17 @@ def retry_after_s(response: httpx2.Response) -> float | None:
     return float(asked) if asked.isdecimal() and asked.isascii() and len(asked) < 10 else None
 
 
+def _url_variables() -> str:
+    names = ("HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+    given = [each for name in names for each in (name, name.lower()) if os.environ.get(each)]
+    return " or ".join(given) or "HF_ENDPOINT or a proxy variable"
+
+
 @contextmanager
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid address or token and for a file that cannot be used, else NetworkError. The
+    Raises UsageError for an invalid address or token and for a file that cannot be used; otherwise NetworkError. The
     original messages are dropped because they may contain a token or a signed URL.
     """
     import httpx2
@@ -194,20 +200,22 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         raise error_for_response(error.response, repo, doing) from None
     except OfflineModeIsEnabled:
-        raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HINT) from None
+        raise NetworkError(
+            f"{doing} needs the network, and HF_HUB_OFFLINE is set", f"unset it, {_OFFLINE_HINT}"
+        ) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        raise UsageError("HF_ENDPOINT or a proxy setting is not a valid URL", "correct or unset it") from None
+        raise UsageError(f"{_url_variables()} is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
     except httpx2.ProxyError:
         message, hint = f"the proxy refused the connection while {doing}", "check HTTPS_PROXY and NO_PROXY"
         raise NetworkError(message, hint) from None
     except (httpx2.TimeoutException, TimeoutError):
-        raise NetworkError(f"the Hub did not respond in time while {doing}", f"try again; {_OFFLINE_HINT}") from None
+        raise NetworkError(f"the Hub did not respond in time while {doing}", f"try again, {_OFFLINE_HINT}") from None
     except httpx2.ConnectError:
-        raise NetworkError(f"cannot connect to the Hub while {doing}", f"check the network; {_OFFLINE_HINT}") from None
+        raise NetworkError(f"cannot connect to the Hub while {doing}", f"check the network, {_OFFLINE_HINT}") from None
     except (httpx2.HTTPError, ConnectionError):
-        raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again; {_OFFLINE_HINT}") from None
+        raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again, {_OFFLINE_HINT}") from None
     except OSError as error:
         place = f" {sanitize(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
         raise UsageError(

@@ -173,7 +173,7 @@ class Stop:
 def start_daemons(
     jobs: Iterable[_Job], work: Callable[[_Job], _Result], n_threads: int, name: str
 ) -> list[Future[_Result]]:
-    """Do `work` for each job, in order, in daemon threads, so that waiting for the network never delays Ctrl-C."""
+    """Do `work` for each job, in order, in daemon threads, so waiting for the network never delays Ctrl-C."""
     waiting = deque((Future[_Result](), job) for job in jobs)
     futures = [future for future, _ in waiting]
 
@@ -250,7 +250,7 @@ def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
     stated = stated_range[3] if stated_range else response.headers.get("Content-Length", "*")
     if stated not in ("*", str(file.n_bytes)):
         raise NotReadable(
-            f"the server reports {shorten(stated, 20)} bytes, but {file.n_bytes} were listed",
-            "check whether a proxy or HF_ENDPOINT changes it",
+            f"the server reports {shorten(stated, 20)} bytes, the repo listing {file.n_bytes}",
+            "try again; a proxy or HF_ENDPOINT mirror may alter the file",
         )
     return 0 if is_range else begin

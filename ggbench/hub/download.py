@@ -125,7 +125,10 @@ def _jobs(
         if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or "\0" in file.path:
             raise BadFile(f"{sanitize(file.path)} points outside its folder", "do not trust this repo")
         if not (_CONTENT_HASH.fullmatch(file.etag) and _CONTENT_HASH.fullmatch(listing.commit)):
-            raise BadFile(f"invalid hash or commit of {sanitize(file.path)}", "check that HF_ENDPOINT is a Hub")
+            raise BadFile(
+                f"the Hub returned an invalid hash or commit for {sanitize(file.path)}",
+                "check that HF_ENDPOINT is a Hub mirror, or try later",
+            )
         blob = folder / "blobs" / file.etag
         if to is None:
             part = blob.with_name(file.etag + PART_SUFFIX)
@@ -290,7 +293,7 @@ def _link(blob: Path, link: Path) -> None:
 
 
 def _write_ref(access: HubAccess, listing: RepoListing) -> None:
-    """Record the commit of the branch or tag, so that cache tools do not treat its files as detached."""
+    """Record the commit of the branch or tag, so cache tools do not treat its files as detached."""
     name = PurePosixPath(listing.revision)
     if listing.revision == listing.commit or name.is_absolute() or ".." in name.parts:
         return

@@ -40,7 +40,7 @@ class HeaderRead(msgspec.Struct, frozen=True):
     file: ModelFile | None
     """None if the header could not be read."""
     reason: str
-    """Why the header could not be read; empty on success."""
+    """Reason that the header could not be read; empty on success."""
     moved_bytes: int
     """Bytes of file content received over the network."""
 
@@ -93,7 +93,7 @@ class _Reader:
         return HeaderRead(variant, file, reason, sum(source.moved_bytes for source in fetched))
 
     def read(self, variant: RepoVariant, fetched: list[RangeSource]) -> ModelFile:
-        """Read the header and list what was fetched for it. Raises as `read_variant_header` does."""
+        """Read the header and list the ranges fetched for it. Raises as `read_variant_header` does."""
         variant.require_all_shards(self._listing.repo)
         headers = [self._read_file(file, fetched) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
@@ -112,7 +112,7 @@ class _Reader:
             try:
                 return read_header(io.BytesIO(raw), file.n_bytes, file.path)
             except BadFile:
-                # Broken headers are cached too, so that the error is the same offline; online they are fetched again.
+                # Broken headers are cached too, so the error is the same offline; online they are fetched again.
                 if self._access.offline:
                     raise
         return self._fetch(file, path, fetched)
@@ -184,7 +184,7 @@ class RangeSource:
         return data
 
     def _fetch(self, end: int) -> None:
-        """Fetch up to `end` and some more, so that a long header takes few requests."""
+        """Fetch up to `end` and some more, so a long header takes few requests."""
         held = len(self._held)
         # A server that ignores ranges resends everything, so fetch in larger steps.
         step = held if self._ignores_ranges else held // 8

@@ -73,13 +73,15 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     for a path outside its folder, NetworkError for everything else.
     """
     if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "write it as ORG/NAME")
     kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
     info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
     if not _is_name(info.id):
-        raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
+        raise NetworkError(
+            f"the Hub returned an invalid name for {repo}", "check the repo's name on the Hub, and HF_ENDPOINT"
+        )
     listing = _listing(info, revision, entries)
     for key in {revision, listing.commit}:
         _cache_listing(access, repo, key, replace(listing, revision=key))
@@ -93,7 +95,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     NetworkError.
     """
     if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as transformers:ORG/NAME")
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "write it as transformers:ORG/NAME")
     kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
     if kept is not None:
         return kept

@@ -1,7 +1,7 @@
 """A partially downloaded file: filled by range requests, written through to disk, and hashed while it grows.
 
 A kill loses no written byte: the length of the part is its only state. To resume, the existing bytes are hashed again
-in a thread that follows the writer, so that neither resuming nor hashing delays the network. Every request goes to the
+in a thread that follows the writer, so neither resuming nor hashing delays the network. Every request goes to the
 file's resolve URL, which redirects to the storage: signed URLs expire.
 """
 
@@ -32,7 +32,7 @@ OTHER_FOLDER_HINT = "choose another folder: HF_HUB_CACHE for Hugging Face's cach
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
 _NOTIFY_BYTES = 4 << 20
-"""New bytes between two notifications of the hashing thread, so that it rarely interrupts the writer."""
+"""New bytes between two notifications of the hashing thread, so it rarely interrupts the writer."""
 _POLL_S = 0.2
 """Interval at which a wait for a lock or a hash calls `check`."""
 
@@ -67,7 +67,7 @@ class PartFile:
         n_appended = len(view)
         with disk_errors(self.path.parent):
             while view:
-                # Write at an offset, not at the end, so that a second writer is harmless where locks are ignored.
+                # Write at an offset, not at the end, so a second writer is harmless where locks are ignored.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
@@ -262,7 +262,7 @@ def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, sto
 
 
 def _try_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
-    """Return why a request ended, which matters if the file is not complete, and the delay that the server requests."""
+    """Return why a request ended (used if the file is still incomplete) and the seconds the server asks to wait."""
     import httpx2
 
     try:

@@ -1,6 +1,6 @@
 """A Hub repo's files and GGUF variants, and what Hugging Face's download cache holds of them.
 
-Files are grouped into variants by their names only, so that the result is the same for a Hub listing and for the cache.
+Files are grouped into variants by their names only, so the result is the same for a Hub listing and for the cache.
 The cache's layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, holds
 `blobs`, files named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of
 each branch. It is read without a request and without importing huggingface_hub.

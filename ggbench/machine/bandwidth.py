@@ -142,7 +142,7 @@ def probe_reads(
         stack.callback(ended.set)  # else the pool waits until a Ctrl-C's threads have touched all they were to
         wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
         touch_until = time.perf_counter() + touch_s
-        # Each thread touches its own region, so that its pages are on the thread's NUMA node.
+        # Each thread touches its own region, so its pages are on the thread's NUMA node.
         regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
         cursors = [0] * threads
         # A few cores may saturate memory, and more only interfere.
@@ -203,7 +203,7 @@ def _read_together(
 ) -> tuple[float, bool]:
     """Run all readers for one window; each continues in its own regions where it stopped.
 
-    Return bytes/s from the first reader's start to the last one's end, so that a reader without a core lowers it, and
+    Return bytes/s from the first reader's start to the last one's end, so a reader without a core lowers it, and
     whether the readers held their cores for less than nine tenths of that time.
     """
     barrier = Barrier(n_readers)

@@ -1,4 +1,4 @@
-"""What decides how good a measurement here is: the state of CPU, main memory, NVIDIA's driver and ggbench's folders."""
+"""State of CPU, main memory, NVIDIA's driver and ggbench's folders, which decides how good a measurement here is."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class GpuState(msgspec.Struct, frozen=True):
     """E.g. (8, 9); None if unknown."""
     processes: tuple[GpuProcess, ...] | None
     throttle: tuple[str, ...] | None
-    """Why its clocks are held down, by nvidia-smi's names."""
+    """Reasons that its clocks are held down, by nvidia-smi's names."""
 
 
 class GpuDriver(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class GpuDriver(msgspec.Struct, frozen=True):
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""
     problem: str = ""
-    """Why NVML does not answer; empty if it does, or if no NVIDIA GPU is on the bus."""
+    """Reason that NVML does not answer; empty if it does, or if no NVIDIA GPU is on the bus."""
     gpus: tuple[GpuState, ...] = ()
     n_visible: int = 0
     """GPUs that CUDA_VISIBLE_DEVICES leaves."""

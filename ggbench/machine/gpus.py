@@ -125,7 +125,7 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -
 def find_cuda_gpu(
     gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
 ) -> Gpu | None:
-    """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, else by its number.
+    """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, or by its number.
 
     None if that is ambiguous: no id, and CUDA's default order, fastest first, among several.
     """

@@ -86,7 +86,7 @@ def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
 
 
 def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
-    """Return the OOM kills in this process's memory cgroup and its ancestors, else those of the whole machine.
+    """Return the OOM kills in this process's memory cgroup and its ancestors, or without one of the whole machine.
 
     Compare two counts: if it rose, something here was killed meanwhile. None if nothing is counted.
     Source: `memory.events` and `memory.oom_control` of the kernel's cgroup documentation, `/proc/vmstat`.

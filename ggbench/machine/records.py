@@ -50,7 +50,7 @@ class GpuReading(msgspec.Struct, frozen=True):
     energy_mj: int | None = None
     """Millijoules since the driver was loaded; the difference of two readings is what was used between them."""
     throttle: tuple[str, ...] | None = None
-    """Why clocks are below what they could be, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
+    """Reasons for clocks below their maximum, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
     them down, an idle GPU included."""
     processes: tuple[GpuProcess, ...] | None = None
     """In ascending order of pid."""
@@ -131,13 +131,13 @@ class Environment(msgspec.Struct, frozen=True):
     server: str = ""
     """Program and version of the server that was asked, wherever it runs; empty if an engine here ran the model."""
     transformers: str = ""
-    """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty if another engine ran the model."""
+    """Versions of Transformers and torch, `5.23.0, torch 2.13.0+cpu`; empty if another engine ran the model."""
     changes: tuple[str, ...] = ()
-    """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""
+    """Changes in the machine during the run, such as a suspend or fewer CPUs, each in one line."""
 
 
 Cell = str | int | float | bool | list[int | float] | None
-"""What one field of another tool's row holds."""
+"""Value of one field of another tool's row."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,13 +150,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     file_sha256: str
     """Hash of the file's bytes."""
     content_sha256: str
-    """Hash of this run's content: equal for the same rows in any file, so that they are imported once."""
+    """Hash of this run's content: equal for the same rows in any file, so they are imported once."""
     lacks: tuple[str, ...] = ()
-    """What the file does not state, and the consequences, as text."""
+    """Facts that the file lacks, and the consequences, as text."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True):
-    """One row of another tool, under its own field names, so that it can be exported as it came."""
+    """One row of another tool, under its own field names, so it can be exported as it came."""
 
     tool: str
     fields: dict[str, Cell]

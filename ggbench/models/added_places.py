@@ -98,8 +98,11 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
     if not found or all(model.reason for model in found):
-        reason = f": {found[0].reason}" if found else " has no GGUF model, nor have the folders below it"
-        raise BadFile(f"{name}{reason}", "add a .gguf file, or a folder with .gguf files")
+        if found:
+            raise BadFile(f"{name}: {found[0].reason}", "download it again, or add another file or folder")
+        raise BadFile(
+            f"{name} contains no GGUF file, nor do its subfolders", "add a .gguf file or a folder with .gguf files"
+        )
     found = tuple(replace(model, place=path) for model in found)
     files = _files(found)
     known = {place: _files(_listed(place)) for place in remembered_places()}

@@ -35,9 +35,9 @@ class LocalModel(msgspec.Struct, frozen=True):
     store: str
     """Program that owns the file, e.g. `Hugging Face`; `folder` for a folder given by the user."""
     name: str
-    """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
+    """Name in its store: `org/name`, `llama3.2:1b`, or the file name without `.gguf`; printable."""
     model: str
-    """MODEL argument: `org/name` or `twin:<id>` (with the quant), else the file's path with `~` for home. Input for
+    """MODEL argument: `org/name`, `twin:<id>` (with the quant), or the file's path with `~` for home. Input for
     `catalog.selector`, so not sanitized; empty without a file.
     """
     quant: str | None
@@ -53,7 +53,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     n_missing: int = 0
     """Number of missing shards."""
     reason: str = ""
-    """Why the model cannot be measured, one printable line; empty if it can."""
+    """Reason that the model cannot be measured, one printable line; empty if it can."""
     place: Path | None = None
     """The folder or file that the user added, in which it was found; None in a program's own store."""
 

@@ -57,7 +57,7 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
         if not place.exists():
             raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
         if not place.is_file():
-            raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "give a .gguf file")
+            raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "name a .gguf file")
         reject_checkpoint(place)
         shard = parse_shard_name(place.name)
         files = [path for path in (shard.shard_paths(place) if shard else [place]) if path.is_file()]
@@ -68,11 +68,11 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
 
 def reject_checkpoint(place: Path) -> None:
     """Raise BadFile for a safetensors file, and for a folder with some: they are measured under another name."""
-    folder = place if place.is_dir() else place.parent
+    folder = place if os.path.isdir(place) else place.parent  # noqa: PTH112 - false for a name that is too long
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(
             f"{sanitize(str(place))} has safetensors, not GGUF",
-            f"give the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
+            f"name the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
         )
 
 
@@ -136,11 +136,11 @@ class FolderEntry(msgspec.Struct, frozen=True):
     file: ModelFile | None
     """None if the header cannot be read."""
     reason: str
-    """Why it cannot be loaded; empty if it can."""
+    """Reason that it cannot be loaded; empty if it can."""
 
     @property
     def quant(self) -> str | None:
-        """From the name of the file or its folder, else from the header."""
+        """From the name of the file or its folder or, if these have none, the header."""
         return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
 
 
@@ -152,10 +152,10 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
         raise BadFile(f"{sanitize(str(folder))} cannot be read: {error.strerror}", "check the path") from None
     if is_truncated:
         what = f"{sanitize(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
-        raise BadFile(what, "give one of them")
+        raise BadFile(what, "name one of them")
     if not variants:
         reject_checkpoint(folder)
-        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "give a .gguf file, or its folder")
+        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "name a .gguf file, or its folder")
     for variant in sorted(variants, key=lambda each: each.name.lower()):
         try:
             file = read_model_file(variant.paths[0], allow_missing_data=True)
@@ -183,7 +183,7 @@ class HeaderFacts(msgspec.Struct, frozen=True):
     """Lower case; None if the file type follows the vocabulary, as llama-quantize writes it."""
     is_twin: bool = False
     twin_source: str | None = None
-    """What a twin was made from, e.g. `catalog:qwen1.5-7b`."""
+    """Source of a twin, e.g. `catalog:qwen1.5-7b`."""
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -211,7 +211,7 @@ class HeaderIndex:
             self._known = index.files if index.version == _VERSION else {}
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return the facts of a file with this stat result. Raises BadFile for a broken file, which is not cached."""
+        """Return a file's header facts, cached by size and mtime. Raises BadFile; a broken file is not cached."""
         key = str(path)
         entry = self._known.get(key)
         if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:
@@ -242,7 +242,7 @@ def read_facts(path: Path) -> HeaderFacts:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise BadFile(f"{name} is not a regular file", "give a .gguf file")
+            raise BadFile(f"{name} is not a regular file", "name a .gguf file")
         with path.open("rb", buffering=0) as file:
             metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:

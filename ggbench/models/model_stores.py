@@ -2,7 +2,7 @@
 
 Each program has moved its folder at least once and left files behind, so old and new locations are searched. Ollama
 has a manifest for each `name:tag`, which refers to blobs by digest. Manifests are untrusted: only valid digests are
-used, so that no path leaves the blob folder. Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40
+used, so no path leaves the blob folder. Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40
 manifests are in a second folder, and one may be a list of others, each stored as a blob.
 """
 
@@ -114,7 +114,7 @@ def _may_exist(folder: Path) -> bool:
 
 
 _MANIFESTS = ("manifests-v2", "manifests")
-"""Newest first: the older folder stays beside it for downgrades."""
+"""Newest first: the older folder is kept for downgrades."""
 _PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
@@ -133,9 +133,9 @@ class OllamaModel(msgspec.Struct, frozen=True):
     """Name for `ollama run`; not sanitized."""
     blob: Path | None = None
     quant: str | None = None
-    """From the tag, else from the config, lower case."""
+    """From the tag or, if that has none, the config; lower case."""
     reason: str = ""
-    """Why there is no blob."""
+    """Reason that there is no blob."""
 
 
 class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):

@@ -212,7 +212,7 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _RESERVED_NAMES = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
 """First path segments of the Hub's own pages; no organization has these names."""
 _REVISION_PAGES = ("tree", "blob", "resolve", "raw")
-_ADDRESS_FORMS = "give a repo as org/name, or org/name:FILE.gguf"
+_ADDRESS_FORMS = "write a repo as org/name, or org/name:FILE.gguf"
 
 
 def parse_address(text: str) -> str | None:
@@ -298,7 +298,7 @@ class EngineModel(Protocol):
 
 
 class EngineModels(Protocol):
-    """The module `models` of an engine with a model format of its own.
+    """The module `models` of an engine with its own model format.
 
     The engine's package defines `SCHEMES` (what MODEL begins with before the colon, each with its form for help texts),
     `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options`, `plan` and `show` serve the commands.
@@ -328,7 +328,7 @@ def engine_models(engine: str) -> EngineModels:
 
 
 def own_models() -> Iterator[tuple[str, ModuleType]]:
-    """Yield the name and the package of each engine with models of its own."""
+    """Yield the name and the package of each engine with its own models."""
     for name in plugin_names("ggbench.engines", "models"):
         yield name, importlib.import_module(f"{engines.__name__}.{name}")
 

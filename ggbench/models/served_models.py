@@ -92,6 +92,6 @@ def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, .
     for name in ref.quants:
         found = by_name.get(name) or by_name.get(name.lower())
         if found is None:
-            raise UnknownName("model of this server", name, [each.name for each in models])
+            raise UnknownName("model on this server", name, [each.name for each in models])
         chosen.append(found)
     return tuple(ServedModel(each, replace(setup, model=each.name)) for each in chosen or models)

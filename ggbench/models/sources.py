@@ -263,4 +263,4 @@ class PublishedTwin(msgspec.Struct, frozen=True):
 
 
 FileSource = FoundVariant | CatalogTwin | PublishedTwin
-"""How to obtain a target's GGUF: `header` reads or plans it, `materialize` downloads or writes it."""
+"""Ways to obtain a target's GGUF: `header` reads or plans it, `materialize` downloads or writes it."""

@@ -2,7 +2,7 @@
 
 Writing a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize`
 does it when its turn comes. A plan needs only headers: those of a catalog model are generated, those of the Hub are
-fetched by range and cached, so that repeating a plan needs no network.
+fetched by range and cached, so repeating a plan needs no network.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Target(msgspec.Struct, frozen=True):
     model: str
     """MODEL as typed, without `:QUANT`; printable. The id if planned from the catalog."""
     quant: str
-    """Lower case, from the file name, else from its header, else `unknown`."""
+    """Lower case; from the file name or, if that has none, the header; `unknown` without both."""
     provenance: Literal["file", "twin", "catalog", "hub", "endpoint"]
     """Kind of weights: a file whose header marks it as a twin is a twin; `catalog` is a header derived from the
     catalog's hyperparameters, with types chosen by llama.cpp's quantizer; a server's model may be anything.
@@ -88,7 +88,7 @@ class Target(msgspec.Struct, frozen=True):
     file: ModelFile | None = None
     """The header, if it was read."""
     reason: str = ""
-    """Why the header cannot be read, in one line."""
+    """Reason that the header cannot be read, in one line."""
     moved_bytes: int = 0
     """Bytes received over the network to read the header."""
 
@@ -109,7 +109,7 @@ class Target(msgspec.Struct, frozen=True):
     def setup(self, given: EngineConfig) -> EngineConfig:
         """Return the config to load it with, or of its server, given the user's.
 
-        Raises Unsupported for a checkpoint with untrusted code of its own.
+        Raises Unsupported for a checkpoint with its own untrusted code.
         """
         if self.own is not None:
             return self.own.setup(given)
@@ -277,7 +277,7 @@ def find_published(
         known = catalog.model(ref.name)
         if known.repo is None:
             raise UsageError(
-                f"{known.id} is not on this disk",
+                f"{known.id} has no Hub repo to download and is not on this disk",
                 f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
         request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
@@ -333,7 +333,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
         headers[named] = file
     if not headers:
         reject_checkpoint(ref.path)
-        raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
+        raise BadFile(f"no GGUF model in {ref.label}", "name a .gguf file, or a folder with some")
     variants, targets = tuple(headers), []
     for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:
         file = headers[variant] or _header(variant)
@@ -352,7 +352,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
 
 
 def _header(variant: LocalVariant) -> ModelFile | None:
-    """Return the variant's header; None if it is broken: the target stays, so that its row shows the reason."""
+    """Return the variant's header; None if it is broken: the target stays, so its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:

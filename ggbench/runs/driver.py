@@ -20,7 +20,7 @@ from ggbench.runs.session import RunContext, Session, subject_of
 
 
 def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job after another; one that fails is a run with its reason, and the others go on.
+    """Do one job after another; one that fails becomes a run with its reason, and the others continue.
 
     Once `context.cancel` is set, the running job ends with what it has, and no other starts.
     """

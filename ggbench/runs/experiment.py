@@ -1,4 +1,4 @@
-"""What every experiment is: which workloads it runs, in which order, and how what was recorded becomes a result."""
+"""Experiments: the workloads that each runs, in which order, and how its record becomes a result."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     run_id: int | None
     changes: dict[str, object]
-    """What to change of the defaults, by llama.cpp's names; empty if nothing beats them."""
+    """Changes to the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
-    """In a line for people: the changes, and what they gain."""
+    """One line for display: the changes and their gain."""
     stale: tuple[str, ...] = ()
-    """What has changed since, each in a few words; empty if it holds."""
+    """Changes since then, each in a few words; empty if it still holds."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
-        """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
+        """Return a setup with these settings; a person's own settings stay, with `keeps_cache` also the KV types."""
         if not asked.loads_gguf:
             return asked
         asked, defaults = LlamaConfig.of(asked), LlamaConfig()
@@ -71,7 +71,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
 
 class MeasuredLoss(msgspec.Struct, frozen=True):
-    """What a file loses against a base, as mean KL divergence in nats."""
+    """Loss of a file against a base, as mean KL divergence in nats."""
 
     cache: tuple[str, str]
     """Types of K and V, as `base_cache`."""
@@ -85,7 +85,7 @@ class MeasuredLoss(msgspec.Struct, frozen=True):
 
 
 class Experiment(abc.ABC):
-    """One kind of run. An instance has no state: what a run has is in its session and its recording."""
+    """One kind of run. An instance has no state: a run's state is in its session and its recording."""
 
     kind: ClassVar[str]
     """Name of its module in `ggbench.experiments`, and of the runs in the store."""
@@ -96,9 +96,9 @@ class Experiment(abc.ABC):
     measures_speed: ClassVar[bool] = True
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
-    """Why it cannot measure what a server runs, in one line; empty if it can."""
+    """Reason that it cannot measure a server's model, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure what an engine loads from something else, in one line; empty if it can."""
+    """Reason that it cannot measure another engine's models, in one line; empty if it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -132,7 +132,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, recording: Recording) -> Result | None:
-        """Return the result of what was recorded, live or by a killed run; None if nothing was measured."""
+        """Return the result of a recording, live or of a killed run; None if nothing was measured."""
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
@@ -150,11 +150,11 @@ class Experiment(abc.ABC):
         return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
+        """Return the speed of the file by a completed run; None, the default, if the kind measures no speed."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
-        """Return what the run's file loses against a base; None, the default, where it compared with none."""
+        """Return the loss of the run's file against a base; None, the default, without a base."""
         return None
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
@@ -163,7 +163,7 @@ class Experiment(abc.ABC):
 
 
 class Base(msgspec.Struct, frozen=True):
-    """What a target is compared with: another quant of its model, or the same with another KV cache."""
+    """Base of a comparison: another quant of the model, or the same with another KV cache."""
 
     target: Target
     type_k: str = "f16"
@@ -171,7 +171,7 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One experiment on one target: what a queue holds."""
+    """One experiment on one target: an item of a queue."""
 
     experiment: Experiment
     target: Target

@@ -1,4 +1,4 @@
-"""What the readings taken during a run say: how its GPUs were used, and what changed in the machine meanwhile.
+"""Summaries of the readings taken during a run: use of its GPUs, and changes in the machine.
 
 An idle GPU lowers its clocks, so only readings within the timed spans count.
 """

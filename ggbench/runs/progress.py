@@ -1,4 +1,4 @@
-"""What every experiment reports while it runs: a small set of records that a front end draws without knowing which.
+"""Progress of experiments: a small set of records that a front end draws without knowing the experiment.
 
 `text` is one line for people; what else a live view of a kind draws is in the records that a `PointMeasured` carries.
 """
@@ -15,7 +15,7 @@ from ggbench.runs.run import Run
 from ggbench.stats.decode_timing import DecodeLimit
 
 Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score"]
-"""What a job is doing; the first two are counted in bytes."""
+"""Stage of a job; the first two are counted in bytes."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -30,16 +30,16 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Working(msgspec.Struct, frozen=True):
-    """Something that takes a while goes on."""
+    """Progress of a step that takes a while."""
 
     stage: Stage
     done: float | None = None
-    """Part of `total`: bytes of a download or of a written twin, else a share; None if it cannot be counted."""
+    """Part of `total`: bytes of a download or of a written twin, otherwise a share; None if it cannot be counted."""
     total: float | None = None
     text: str = ""
-    """What exactly, where the stage does not say."""
+    """Details that the stage does not give."""
     subject: object = None
-    """What a live view may draw of it, such as the question that a probe asks."""
+    """Object for a live view, such as the question that a probe asks."""
     left_s: float | None = None
     """Seconds that it still takes, estimated; None if unknown."""
 
@@ -56,7 +56,7 @@ class ModelReady(msgspec.Struct, frozen=True):
     run_id: int | None
     """None if nothing is stored."""
     limit: DecodeLimit | None = None
-    """What the memory that the weights lie in allows; None if unknown."""
+    """Limit by the memory that the weights lie in; None if unknown."""
 
 
 class SamplesTimed(msgspec.Struct, frozen=True):
@@ -75,11 +75,11 @@ class PointMeasured(msgspec.Struct, frozen=True):
     """One thing was measured or answered: a prompt, a probe."""
 
     text: str
-    """One line for the user; empty for what is too small to mention."""
+    """One line for the user; empty if too small to mention."""
     observation: object
     """The record of it."""
     context: object = None
-    """What a live view may draw with it, such as the bracket that an answer leaves."""
+    """Object for a live view, such as the bracket that an answer leaves."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -87,9 +87,9 @@ class Finished(msgspec.Struct, frozen=True):
 
     run: Run
     error: GgbenchError | None = None
-    """Why there is no result; a front end that runs only this job raises it."""
+    """Error that left no result; a front end that runs only this job raises it."""
     store_error: StoreError | None = None
-    """Why the store does not have the run whole; the record does."""
+    """Reason that the store lacks part of the run; the record has all of it."""
 
 
 Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished

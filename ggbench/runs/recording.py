@@ -1,4 +1,4 @@
-"""What was recorded of one run so far: samples in series, and observations. The same live and read from the store."""
+"""Record of one run so far: samples in series, and observations. The same live and read from the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
-"""A gap of this length between timed steps is no part of what was timed."""
+"""A gap of this length between timed steps is not counted."""
 
 _T = TypeVar("_T")
 
@@ -96,7 +96,7 @@ class Recording:
         return tuple(dict.fromkeys(each for each in names if each == name or each.startswith(f"{name}/s")))
 
     def timed(self, names: Iterable[str]) -> list[TimedSeries]:
-        """What was timed in each of these series; of one whose tokens were not counted, only the whole."""
+        """Times in each of these series; only the total if its tokens were not counted."""
         chunks: dict[str, list[TokenChunks]] = {}
         for each in self.of(TokenChunks):
             chunks.setdefault(each.series, []).append(each)
@@ -127,7 +127,7 @@ class Recording:
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Nanoseconds of every prompt that was read from an empty cache, by the length that was asked for."""
+        """Times in ns of the prompts read from an empty cache, by requested length."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
             if not each.n_depth:
@@ -136,7 +136,7 @@ class Recording:
 
     @property
     def prompt_counts(self) -> dict[int, int]:
-        """Tokens that a prompt had, by the length that was asked for."""
+        """Tokens that a prompt had, by requested length."""
         return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
 
     @property
@@ -145,7 +145,7 @@ class Recording:
 
     @property
     def gpu_use(self) -> GpuUse | None:
-        """What the GPUs that hold buffers did while steps, or else prompts, were timed; None without any."""
+        """Use of the GPUs that hold buffers while steps, or else prompts, were timed; None without any."""
         in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
         if in_use is None:
             return None
@@ -189,7 +189,7 @@ class GpusInUse(msgspec.Struct, frozen=True):
 
 
 class ModelDescribed(msgspec.Struct, frozen=True):
-    """The engine's own words for what it loaded: llama.cpp's `llama 256M Q4_1`."""
+    """The engine's own name for the loaded model: llama.cpp's `llama 256M Q4_1`."""
 
     text: str
 
@@ -206,7 +206,7 @@ class PromptTiming(msgspec.Struct, frozen=True):
     n_depth: int = 0
     """Tokens in the cache before; 0 of every prompt that ggbench measures."""
     n_asked: int | None = None
-    """Tokens that were asked for, where a server counts other than `n_prompt`; else None."""
+    """Requested tokens if a server counts other than `n_prompt`, otherwise None."""
 
 
 READING_INTERVAL_S = 1.0
@@ -219,7 +219,7 @@ class ReadingLog:
     """
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
-        """`read` is called from a thread of its own; None takes no readings."""
+        """`read` is called from a separate thread; None takes no readings."""
         self.readings: list[MachineReading] = []
         """All so far, by rising time; other threads only append."""
         self._read, self._interval_s = read, interval_s
@@ -267,7 +267,7 @@ class Recorder:
         self.run_id: int | None = None
         """None if nothing is stored."""
         self.store_error: StoreError | None = None
-        """Why the store does not have the run, or not all of it; None when it has."""
+        """Reason that the store lacks the run or part of it; None if it has all."""
         self.has_begun = False
         self._store = store
         self._readings = readings
@@ -277,7 +277,7 @@ class Recorder:
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
-        """Open a run in the store, so that a kill leaves a trace; what was observed before goes with it."""
+        """Open a run in the store, so a kill leaves a trace; earlier observations are stored with it."""
         self.has_begun, self.recording.head = True, head
         try:
             self.run_id = None if self._store is None else self._store.begin(head)
@@ -297,7 +297,7 @@ class Recorder:
         """Take in some consecutive steps of a series; they are stored at least once a second."""
         now_ns = moment_ns()
         if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
-            self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
+            self.flush()  # a chunk ends where a pause begins, so its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
         if kept.position and steps.first_position != kept.position[-1] + 1:

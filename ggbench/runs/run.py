@@ -1,4 +1,4 @@
-"""One run: what was measured and how, how it ended, the memory it took, and the result of its kind."""
+"""One run: its settings, its ending, the memory it took, and the result of its kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ggbench.stats.decode_timing import (
 
 
 class Settings:
-    """What one kind of experiment measures. Each kind has a frozen record of its own."""
+    """Settings of one kind of experiment. Each kind has its own frozen record."""
 
     __slots__ = ()
 
@@ -37,13 +37,13 @@ class Settings:
 
 
 class Result:
-    """What one kind of experiment found, a frozen record of its own.
+    """Result of one kind of experiment, its own frozen record.
 
     A `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in decisions made from them.
     """
 
     no_one_memory: ClassVar[str] = ""
-    """Why what the run took is not the memory of one context, in a few words; empty if it is."""
+    """Reason that the run's memory is not that of one context, in a few words; empty if it is."""
 
     __slots__ = ()
 
@@ -59,13 +59,13 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
-    """Set by the memory that holds the weights; None if its bandwidth, or what a token reads, is unknown."""
+    """Set by the memory that holds the weights; None if its bandwidth, or the bytes read for a token, are unknown."""
     unsteady: str = ""
-    """Why the samples should not be trusted; empty if the machine was steady."""
+    """Reasons not to trust the samples; empty if the machine was steady."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
     depths: tuple[DepthSpeed, ...] = ()
-    """Speed at each depth that was asked for; empty for one decode after its prompt."""
+    """Speed at each requested depth; empty for one decode after its prompt."""
 
     @property
     def w_ratio(self) -> float | None:
@@ -86,7 +86,7 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
-    """Those that were timed, by rising length."""
+    """Timed prompts, by rising length."""
     limit: DecodeLimit | None = None
     """A decode's limit, set by the memory that holds the weights; None if unknown."""
     serving: ServingFigures | None = None
@@ -105,7 +105,7 @@ class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget_bytes(self) -> int | None:
-        """What weights and context could take; None if unknown."""
+        """Memory for weights and context; None if unknown."""
         return None
 
 
@@ -132,7 +132,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     """`INTERRUPTED` also for a run that is still going on, as `reason` says."""
     reason: str = ""
-    """Why it did not complete, in one line."""
+    """Reason that it did not complete, in one line."""
     memory: Memory = field(default_factory=Memory)
     gpu_use: GpuUse | None = None
     """None if no GPU was used, or nothing was read of one."""
@@ -154,7 +154,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unsteady(self) -> str:
-        """Why what was timed should not be trusted; empty if the machine was steady. Every mark `!` is decided here."""
+        """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
         if isinstance(self.result, DecodeTiming):
             return self.result.unsteady
         return "; ".join(self.head.environment.changes) if self.head.environment else ""

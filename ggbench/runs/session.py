@@ -1,4 +1,4 @@
-"""One run as its experiment sees it: a file, an engine, and a place for what is observed."""
+"""One run as its experiment sees it: a file, an engine, and a recorder of observations."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class RunContext(msgspec.Struct, frozen=True):
     """None keeps nothing."""
     cpu_bandwidth: Bandwidth | None = None
     given_bandwidth: Bandwidth | None = None
-    """A person's own figure; overrides what was measured or read."""
+    """A person's own value; overrides a measured or read one."""
     cancel: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event = field(default_factory=threading.Event)
     """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
     read_machine: Callable[[], MachineReading] | None = None
-    """Called during every run, from a thread of its own; None keeps no readings."""
+    """Called during every run, from a separate thread; None keeps no readings."""
     reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:
@@ -119,7 +119,7 @@ def run_context(
 
 
 class Session:
-    """What an experiment asks for, and what is recorded of it on the way."""
+    """Access of an experiment to its target and engine, recording what they report."""
 
     def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
         self.context = context
@@ -135,7 +135,7 @@ class Session:
         self.environment: Environment | None = None
         """None until an engine was ready."""
         self.allocated: Allocated | None = None
-        """What the last model and context took; None before the engine reported any."""
+        """Memory of the last model and context; None before the engine reported any."""
         self._engine: Engine | None = None
         self._is_loaded = False
 
@@ -154,7 +154,7 @@ class Session:
             yield from self.prepare_file()
 
     def prepare_file(self) -> Generator[Progress, None, ModelFile]:
-        """The target's file, made or downloaded first where it has to be."""
+        """Return the target's file, making or downloading it first if needed."""
         self.use_file((yield from made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
         assert self.file is not None
@@ -169,7 +169,7 @@ class Session:
             check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
-        """Load the file, make a context, and record what they took; by default the run's own setup and file.
+        """Load the file, make a context, and record their memory; by default the run's own setup and file.
 
         The run's setup gets just enough n_ctx for the settings unless it gives one.
         """
@@ -279,7 +279,7 @@ class Session:
         return ending
 
     def _observe_gpus(self, allocated: Allocated) -> None:
-        """Record which GPUs hold buffers, unless one of them is not among NVML's."""
+        """Record which GPUs hold buffers, but only if NVML lists all of them."""
         gpus = self.environment.gpus if self.environment else ()
         found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
         if found and all(found):
@@ -292,7 +292,7 @@ class Session:
         return limit
 
     def limit(self, n_seqs: int) -> DecodeLimit | None:
-        """Return what the bandwidth of the memory in use allows a decode of that many sequences; None if unknown.
+        """Return the limit by the bandwidth of the memory in use for a decode of `n_seqs` sequences; None if unknown.
 
         It is for weights and cache in memories of two speeds, unless the user gave a figure for both.
         """
@@ -320,7 +320,7 @@ def _series_of(series: str, seq: int | None) -> str:
 
 
 def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> Subject:
-    """Return the subject as the file's header describes it, or what is known without a file."""
+    """Return the subject as the file's header describes it, or as far as known without a file."""
     if file is None:
         return target.subject
     return replace(
@@ -351,7 +351,7 @@ def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
 
 
 def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
-    """Make the target's file in a thread, so that progress is reported.
+    """Make the target's file in a thread, so progress is reported.
 
     Raises CancelledError once `cancel` is set, and as `materialize`.
     """

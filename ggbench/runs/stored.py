@@ -1,4 +1,4 @@
-"""Stored runs as records: as they ended, or reduced from what was recorded until then."""
+"""Stored runs as records: as they ended, or reduced from their recording."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OBSERVED: tuple[type, ...] = (
     DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
     RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
-"""What every experiment may observe; an experiment's own types are in its `observed`."""
+"""Types that every experiment may observe; an experiment's own types are in its `observed`."""
 
 
 def head_of(stored: StoredRun) -> RunHead:
@@ -80,7 +80,7 @@ def listed_run(stored: StoredRun) -> Run:
 
 
 def read_run(store: Store, stored: StoredRun) -> Run:
-    """The run whole: what was stored at its end, and the rest from its samples and observations. Raises StoreError."""
+    """The whole run: the part stored at its end, and the rest from its samples and observations. Raises StoreError."""
     run = listed_run(stored)
     if run.result is not None:
         return run
@@ -93,7 +93,7 @@ def read_run(store: Store, stored: StoredRun) -> Run:
 
 
 def read_recording(store: Store, stored: StoredRun) -> Recording:
-    """What was recorded of a run, as it was while the run went on. Raises StoreError and UnknownName."""
+    """Record of a run, as it was while the run was in progress. Raises StoreError and UnknownName."""
     recording = Recording(head_of(stored))
     for chunk in store.load_chunks(stored.run_id):
         recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)

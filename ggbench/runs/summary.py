@@ -70,7 +70,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def unsteady(self) -> str:
-        """Why what was timed should not be trusted; empty if the machine was steady."""
+        """Reasons not to trust the times; empty if the machine was steady."""
         return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run).unsteady
 
     @property
@@ -82,7 +82,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def repeat(self) -> int | None:
-        """Repetitions of the decode that were asked for; None without a decode."""
+        """Requested decode repetitions; None without a decode."""
         return self.asked("repeat") if self.decode else None
 
     @property
@@ -135,7 +135,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def max_n_ctx_reason(self) -> str:
-        """Why the search found none, or what its answer lacks, in one line; empty without a search."""
+        """Reason that the search found none, or a caveat of its answer, in one line; empty without a search."""
         run, context = self._search, self.context
         if run is None or context is None:
             return ""

@@ -164,7 +164,7 @@ _FIRST_TOKENS = 1
 
 
 class PublishedSize(msgspec.Struct, frozen=True):
-    """A published row, with how it differs from what was planned."""
+    """A published row, with its differences from the plan."""
 
     row: PublishedRow
     file_share: float | None

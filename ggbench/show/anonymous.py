@@ -1,4 +1,4 @@
-"""What others may see: no folders except below `~`, no server names, no serial numbers of GPUs."""
+"""Hide what others should not see: folders outside `~`, server names, serial numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Paths(msgspec.Struct, frozen=True):
     whole: bool = False
 
     def shown(self, path: str) -> str:
-        """Return a path for others: relative to `~`, else only its last part."""
+        """Return a path for others: relative to `~` or, outside it, only the last part."""
         if self.whole:
             return path
         pure = PurePath(path)

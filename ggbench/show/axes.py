@@ -107,7 +107,7 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
 
 
 def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
-    """Return the axis of `y_range` with round ends, so that it seldom moves during a run."""
+    """Return the axis of `y_range` with round ends, so it seldom moves during a run."""
     low, high = y_range(curves, x, y_low)
     if not any(len(one.y) or one.limit is not None for one in curves):
         return Axis(low, high)
@@ -116,7 +116,7 @@ def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | 
 
 
 def from_a_tick(axis: Axis, count: int) -> Axis:
-    """Return the axis with its low end at one of its `count` ticks, so that a label says where it begins."""
+    """Return the axis with its low end at one of its `count` ticks, so a label says where it begins."""
     while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
         axis = Axis(low, axis.high)
     return axis
@@ -126,7 +126,7 @@ WINDOW = 256
 """Positions of one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`), so latency
 rises by stairs of that width: a median of one stair keeps their edges where they are."""
 _SHORT = 8
-"""A median is at most this part of the positions wide, so that a short run is no flat line."""
+"""A median is at most this part of the positions wide, so a short run is no flat line."""
 
 
 def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
@@ -222,7 +222,7 @@ class CurveData(msgspec.Struct, frozen=True):
 
 
 def curve_data(figure: Figure) -> CurveData:
-    """Reduce a figure that is not empty to what a picture can show.
+    """Reduce a figure that is not empty to the points that a picture can show.
 
     10,000 steps are more than a screen has pixels: each of at most `BINS` bins keeps its least and largest step, so
     that no spike is lost, and the typical one, which the eye follows.

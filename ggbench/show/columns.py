@@ -63,7 +63,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def note(summary: QuantSummary, *, is_marked: bool = False) -> str:
-    """Return what to know before trusting the row: why it did not complete, else what it lacks; and what disturbed it.
+    """Return the caveats of a row: why it did not complete, or what it lacks if it did; and what disturbed it.
 
     `is_marked` leaves the disturbance out, which is named elsewhere.
     """

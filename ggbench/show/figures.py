@@ -1,4 +1,4 @@
-"""What plots and reports draw: curves with their bands and lines, bars with their limits, stacks, and points."""
+"""Data of plots and reports: curves with their bands and lines, bars with their limits, stacks, and points."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ class PlottedRun(msgspec.Struct, frozen=True):
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
     series: Sequence[str] = ()
-    """Name of the series of each step; empty while the run goes on."""
+    """Name of the series of each step; empty while the run is in progress."""
     settings: Settings | None = None
     result: Result | None = None
-    """None while the run goes on."""
+    """None while the run is in progress."""
     doing: object = None
-    """What a run in progress reports that it is doing."""
+    """Activity that a run in progress reports."""
     end: int | None = None
     """The last x to expect; None if unknown or the run has ended."""
     dimmed: bool = False
@@ -201,7 +201,7 @@ class Bar(msgspec.Struct, frozen=True):
     """Ends of the interval; None without one."""
     high: float | None = None
     limit: float | None = None
-    """What the machine's memory bandwidth allows; None if unknown."""
+    """Limit by the machine's memory bandwidth; None if unknown."""
 
 
 class StackPart(msgspec.Struct, frozen=True):
@@ -247,7 +247,7 @@ class PointChart(msgspec.Struct, frozen=True):
     points: tuple[ChartPoint, ...]
     has_labels: bool = False
     counts: bool = False
-    """Whether the x axis counts, so that it has only whole numbers."""
+    """Whether the x axis counts and has only whole numbers."""
 
 
 Chart = BarChart | StackChart | PointChart | Figure
@@ -262,7 +262,7 @@ def runs_of(chart: Chart) -> tuple[int, ...]:
 
 
 def series_of(chart: Chart) -> tuple[int, ...]:
-    """Return the indices that have a colour of their own, ascending: a figure's curves, else the runs."""
+    """Return the indices with their own colour, ascending: a figure's curves, or the runs without curves."""
     match chart:
         case Figure():
             return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))

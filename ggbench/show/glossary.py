@@ -1,4 +1,4 @@
-"""What the numbers and marks of every table mean: one text for `--help`, `ggbench help numbers` and the TUI's `?`."""
+"""Meaning of the numbers and marks of every table: one text for `--help`, `ggbench help numbers` and the TUI's `?`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     run: Run | None
     """None if this ggbench cannot read it."""
     problem: str = ""
-    """Why the run or its result cannot be read. Printable."""
+    """Reason that the run or its result cannot be read. Printable."""
     model: str = ""
     """A name that distinguishes the model in its list, set by `named_runs`. Printable."""
 
@@ -90,7 +90,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """Return its answer if no column has it, and what is wrong with it. Printable."""
+        """Return its answer if no column has it, and its problems. Printable."""
         run, summary = self.run, self.summary
         if run is None or summary is None or self.problem:
             return self.problem

@@ -1,4 +1,4 @@
-"""The machine, the server and the command of a run, and what the machine did meanwhile."""
+"""The machine, the server and the command of a run, and the machine's state meanwhile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_page(
     folded: bool = False,
     readings: Sequence[MachineReading] = (),
 ) -> RenderableType:
-    """Return one run under its heading, with these parts, what the machine did meanwhile, and the command."""
+    """Return one run under its heading, with these parts, the machine's state meanwhile, and the command."""
     if isinstance(heading, str):
         heading = Text(heading, style="bold")
         if run.reason:

@@ -28,7 +28,7 @@ NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
-"""What a limit of `ggbench compare` is on; empty if none is."""
+"""Quantity that a limit of `ggbench compare` is on; empty without one."""
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -41,13 +41,13 @@ class Metric(msgspec.Struct, frozen=True):
     interval: Callable[[QuantSummary], Interval | None] | None = None
     """None if runs give a value without an interval."""
     left_out: Callable[[QuantSummary], str] = lambda summary: NO_INTERVAL
-    """Why a run with a value and no interval is not compared."""
+    """Reason that a run with a value but no interval is not compared."""
     topic: str = ""
     """The word for it in sentences; empty if it follows from another metric."""
     difference: Callable[[float], str] | None = None
     """The text of a difference between exact values; None for an estimate, which has a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None
-    """What has to be the same in all runs for the values to mean the same."""
+    """Conditions that must be equal in all runs for the values to be comparable."""
     other_basis: str = ""
     """The verdict if the basis differs."""
     paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
@@ -71,7 +71,7 @@ class Property(msgspec.Struct, frozen=True):
     form: Callable[[Any], str] = str
     """Formats a value, which is never None."""
     of: Callable[[QuantSummary], object] = lambda summary: summary
-    """What the path starts from."""
+    """Object that the path starts from."""
 
     def text(self, summary: QuantSummary) -> str:
         value = reader(self.path, self.of)(summary)
@@ -261,7 +261,7 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return tokens/s at depths up to what any of these runs reached, and at the next one.
 
-    Depths that a decode was asked for are among them. Figures that a run did not measure follow from its line and have
+    They include the requested depths of a decode. Figures that a run did not measure follow from its line and have
     a tilde; without a line that says them there is none. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]

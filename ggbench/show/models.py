@@ -103,7 +103,7 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 
 def _model_text(model: LocalModel) -> str:
-    """Return what to type, after a name that is in no path, such as Ollama's, and before what is wrong."""
+    """Return the text to type, after a name that is in no path, such as Ollama's, and before any problem."""
     path = model.model
     quoted = f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)  # no shell expands a quoted ~
     typed = sanitize(quoted) if model.paths else ""

@@ -1,7 +1,7 @@
 """Short names for everything that shows a model: the shortest that distinguishes the files at hand.
 
 A table has a column for the model and one for the quant, and the two together name a row. A file opened by its path is
-called by its name without the quant, so that the quants of one model in a folder are one model.
+called by its name without the quant, so the quants of one model in a folder are one model.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return the shortest form that distinguishes all files: quant, model or both. Printable.
 
-    The quant alone only if the model is the same, so that no model goes without its name.
+    The quant alone only if the model is the same, so no model goes without its name.
     """
     subjects = [summary.subject for summary in summaries]
     models, names = model_names(subjects), quant_names(subjects)

@@ -406,7 +406,7 @@ PLAN = Document(
     field("moved_bytes", int | None, "Downloaded for this plan: headers alone.", lambda read: read and read[1]),
     of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
     field("rows", many(PLAN_ROW)),
-    field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
+    field("alternative", PLAN_ROW | None, "A smaller quant that was not requested, if none of the rows fits."),
 )
 """Made from what `repo_read` returns, with model, `machine` (a `Budget`) and rows."""
 CLUSTER_SERVE = Document(

@@ -45,7 +45,7 @@ _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
 _LETTER_SHIFT = 5
-"""Columns between the letters of neighbouring curves, so that they do not cover each other."""
+"""Columns between the letters of neighbouring curves, so they do not cover each other."""
 
 Cell = tuple[int, int, str]
 

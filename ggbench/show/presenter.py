@@ -1,4 +1,4 @@
-"""What a presenter is: it shows one kind of run as columns, JSON, details, one line, and a live view."""
+"""Presenters: each shows one kind of run as columns, JSON, details, one line, and a live view."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 LiveView = Literal["figures", "bracket"]
-"""What is drawn while a run goes on: the presenter's figures, or the bracket around the largest context."""
+"""Live view of a run: the presenter's figures, or the bracket around the largest context."""
 
 
 class Presenter(abc.ABC):
-    """One kind of run; `PRESENTER` of `presenter.py` or `show.py` in the experiment's folder."""
+    """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
     title: ClassVar[str] = ""
@@ -49,7 +49,7 @@ class Presenter(abc.ABC):
 
     columns: ClassVar[tuple[Column, ...]] = ()
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
-    """What its runs may differ in besides file, config and environment, by topic."""
+    """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Said of a run that completed without an answer."""
 
@@ -59,7 +59,7 @@ class Presenter(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, run: Run) -> str:
-        """Return what the run has found so far in one line; empty if nothing. Printable."""
+        """Return the run's results so far in one line; empty if there are none. Printable."""
 
     @abc.abstractmethod
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
@@ -82,7 +82,7 @@ class Presenter(abc.ABC):
         return ()
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        """Return what a report draws besides `figures`; runs may be of other kinds, and charts empty."""
+        """Return the charts of a report besides `figures`; runs may be of other kinds, and charts empty."""
         return (memory_stack(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
@@ -94,7 +94,7 @@ class Presenter(abc.ABC):
         return ()
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return what a run in progress has found, in lines of at most 28 characters. Printable."""
+        """Return the results of a run in progress, in lines of at most 28 characters. Printable."""
         return ()
 
     def short_answer(self, run: Run) -> str:
@@ -113,7 +113,7 @@ class Presenter(abc.ABC):
 
 
 class QuantPresenter(Presenter):
-    """Runs that a table of quants shows: a decode, or prompts of several lengths."""
+    """Presents runs that fit a table of quants: a decode, or prompts of several lengths."""
 
     def has_details(self, run: Run) -> bool:
         return run.is_complete or bool(self.answer(run))

@@ -1,4 +1,4 @@
-"""JSON of measured runs: what the documents of every kind share, measured quants, and lists of runs."""
+"""JSON of measured runs: common parts of all kinds, measured quants, and lists of runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ ORIGIN = (
     *of(Run, "run_id"),
 )
 _REPEAT = field(
-    "repeat", int | list[int] | None, "As asked for; with --samples a list: the repetition of every timed token."
+    "repeat",
+    int | list[int] | None,
+    "Requested repetitions; with --samples a list: the repetition of every timed token.",
 )
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
@@ -85,12 +87,12 @@ NO_STEPS = "the timed steps are not in the document, so there is no curve"
 
 
 class ReadRun(msgspec.Struct, frozen=True):
-    """What a document says of a run besides its file, its memory and its outcome."""
+    """Fields of a run in a document besides its file, its memory and its outcome."""
 
     settings: Settings
     result: Result
     lacks: tuple[str, ...] = ()
-    """What the run has and the document does not, for people."""
+    """Parts of the run that the document lacks, for display."""
 
 
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +100,10 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     one: Document
     stored: Document
     several: Document | None = None
-    """What the command prints of several quants; None if it takes only one."""
+    """Document that the command prints for several quants; None if it takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
-    """Returns what the shape is made from."""
+    """Returns the object that the shape is made from."""
     read: Callable[[Any], ReadRun | None] | None = None
     """Makes a run of an object of the shape; None for another kind. None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
@@ -184,7 +186,7 @@ QUANT = Shape(
     within(lambda summary: summary.run, ORIGIN),
     AGAINST,
 )
-_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as asked for."), *field("rows", many(QUANT)))
+_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as requested."), *field("rows", many(QUANT)))
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
 DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
@@ -213,7 +215,7 @@ _LISTED = Shape(
     field(
         "max_n_ctx_verified",
         bool | None,
-        "Whether tokens were decoded at its far end.",
+        "Whether tokens were decoded at its end.",
         lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),

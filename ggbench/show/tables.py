@@ -44,7 +44,7 @@ class CaptionedTable(Table):
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> CaptionedTable:
-    """Return a table with a line under the header as its only rule, so that it reads without colour.
+    """Return a table ruled only under the header, readable without colour.
 
     `columns` are headers, with the unit after a line break, and their alignment as in `add_column`.
     """
@@ -204,7 +204,7 @@ def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
 
 
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """Return what stays in the table, what goes below it, and what is left out, each in order."""
+    """Return the columns kept in the table, those shown below it, and those left out, each in order."""
     kept, below = list(cells), []
 
     def is_too_wide(*, wraps_names: bool = False) -> bool:

@@ -97,7 +97,7 @@ def on_off(is_on: bool | None) -> str:
 
 
 def projector_text(mmproj_bytes: int) -> str:
-    """Return what a projector takes besides the model; empty without one."""
+    """Return the memory of a projector; empty without one."""
     return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
 
 

@@ -90,7 +90,7 @@ class Drawing(msgspec.Struct, frozen=True):
     is_interactive: bool
     """Whether the page around it has the legend, title and tooltips."""
     colors: Sequence[int] = ()
-    """Index of each run's colour, so that runs of one quant share it; empty for a colour per run."""
+    """Index of each run's colour, so runs of one quant share it; empty for a colour per run."""
     source: str = ""
     """Subtitle of a picture: which runs, measured where and with what."""
 

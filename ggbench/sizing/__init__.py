@@ -1,1 +1,1 @@
-"""What fits: llama.cpp's allocator run dry, memory budgets, placement of weights and cache, and the plan of a quant."""
+"""Sizing: llama.cpp's allocator run dry, memory budgets, placement of weights and cache, and the plan of a quant."""

@@ -37,18 +37,18 @@ With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 
 CPU_RESERVE_SHARE = 4
 """Reserve a quarter of a small memory: 256 MiB of 1 GiB, where ggbench and its worker take 120 before any buffer."""
 BESIDE_BUFFERS_BYTES = 64 * MIB
-"""What a context takes besides its buffers: graphs, cell tables; some 50 MiB measured."""
+"""Bytes of a context outside its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
 class _Reserve(msgspec.Struct, frozen=True):
-    """What one kind of memory does not give to weights and context."""
+    """Parts of one kind of memory that weights and context cannot use."""
 
     default_bytes: int
     why: str
     process_bytes: int
     """The part of the default that the allocating process takes itself; the rest is kept free."""
     besides_bytes: int = 0
-    """What that process takes besides its buffers, if a limit counts it too."""
+    """Bytes of that process outside its buffers, if a limit counts them too."""
 
     def budget(
         self,
@@ -116,7 +116,7 @@ def given_budget(
     budget = _CARD.budget(name, True, memory_bytes, source, limit_bytes, reserve_bytes)
     if not budget.usable_bytes:
         kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
-        raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
+        raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "lower --reserve; 0 for none")
     return replace(budget, bandwidth=bandwidth, is_here=False)
 
 
@@ -130,7 +130,7 @@ def machine_budget(
     limit_bytes: int | None = None,
     measures: bool = True,
 ) -> Budget:
-    """Return what is free on this machine's GPU, or in its main memory without a GPU or offloaded layers.
+    """Return the free memory of this machine's GPU, or its main memory without a GPU or offloaded layers.
 
     `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
     two, unless `measures` is false. Raises UsageError for a GPU that is not here.
@@ -188,17 +188,17 @@ def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budge
 
 
 class SearchBudget(msgspec.Struct, frozen=True):
-    """The memory that a search may take: of all GPUs in use together, else main memory."""
+    """The memory that a search may take: of all GPUs in use together, or main memory if none is in use."""
 
     planned: Budget
     """The budget of a plan, summed over GPUs."""
     held_bytes: int
-    """What the worker can take in all; at least what is planned."""
+    """Bytes that the worker can take in total; at least the planned ones."""
     free_bytes: int
     worker_limit_bytes: int | None
     """Limit of the worker on each GPU, None for no limit. Main memory is always limited, since Linux overcommits."""
     worker_reserve_bytes: int = 0
-    """What the worker sets aside on each GPU in addition."""
+    """Additional bytes that the worker sets aside on each GPU."""
     gpus: tuple[Gpu, ...] = ()
     """GPUs in use as they were before anything was loaded; empty if NVML does not know them."""
     warning: str = ""
@@ -257,7 +257,7 @@ def search_budget(
 def gpu_budget(
     gpus: Sequence[Gpu], reported_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
 ) -> SearchBudget:
-    """Return the lesser of what is free on these GPUs and the limit of each, without the reserve.
+    """Return the smaller of the free memory of these GPUs and the limit of each, without the reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes`
     is what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit if nothing is left.
@@ -324,9 +324,9 @@ def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
     """
     planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
     if held <= 0:
-        taken, memory = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        needed, free = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"
-        raise DoesNotFit(f"a projector of {taken} leaves nothing of {memory}", hint)
+        raise DoesNotFit(f"the projector needs {needed}, but only {free} can be used", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
     share = -(-mmproj_bytes // max(1, len(budget.gpus)))
@@ -348,7 +348,7 @@ def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
 
 
 def _held_bytes(budget: Budget, limit_bytes: int | None) -> int:
-    """Return what is not kept free: a search may use what a plan sets aside for the process."""
+    """Return the memory not kept free: a search may use the part that a plan sets aside for the process."""
     held = max(0, budget.memory_bytes - budget.kept_bytes)
     return held if limit_bytes is None else min(held, limit_bytes)
 
@@ -359,7 +359,7 @@ def _check_any_left(held_bytes: int, budget: Budget, place: str) -> None:
     if not budget.memory_bytes or not budget.kept_bytes:
         raise DoesNotFit(f"no {place} is free", "close programs that use it")
     kept, memory = format_bytes(budget.kept_bytes), format_bytes(budget.memory_bytes)
-    hint = "give a smaller --reserve, or close programs that use the memory"
+    hint = "lower --reserve, or close programs that use the memory"
     raise DoesNotFit(f"a reserve of {kept} leaves nothing of {memory} of {place}", hint)
 
 

@@ -22,7 +22,7 @@ from ggbench.units import counted
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device takes of a step, measured with twins of a few layers on it alone."""
+    """One device's share of a step, measured with twins of a few layers on it alone."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
@@ -33,9 +33,9 @@ class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_ms: float
     """Time of an average layer's KV cache, per position."""
     output_ms: float
-    """Time of what is not in the layers if it is the last device: the output matrix, and the way to it and back."""
+    """Time outside the layers if it is the last device: the output matrix and the round trip."""
     link_ms: float = 0.0
-    """Time of the way to it and back if another device has the output; 0 for a device of this machine."""
+    """Round-trip time if another device has the output; 0 for a device of this machine."""
 
     @property
     def machine(self) -> str:
@@ -67,7 +67,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     best: ClusterSplit | None
     """None if the model does not fit on all of them together."""
     without: tuple[tuple[str, ClusterSplit | None], ...] = ()
-    """The best split without each machine, by its name; None if the rest is too small."""
+    """Best split with one machine left out, by that machine's name; None if the others are too small."""
     tensor_split: tuple[float, ...] = ()
     """Shares of the servers that the best split uses."""
     rpc_servers: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     if len(setup.tensor_split) > len(found):
         shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
         raise UsageError(
-            f"a split into {shares} shares for {counted(len(found), 'device')}", f"give a share for each of {names}"
+            f"a split into {shares} shares for {counted(len(found), 'device')}", f"pass a share for each of {names}"
         )
     return tuple(found)
 
@@ -131,7 +131,7 @@ class DeviceSplit:
         )
 
     def left_bytes(self, context: DryContext) -> int:
-        """Return what is left on the device with the least; negative if it lacks memory."""
+        """Return the smallest free memory of a device; negative if one lacks memory."""
         return min(device.left_bytes for device in self.planned(context))
 
     def _weights(self) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""Find the best split of a model over several machines: time each device, and count what it can hold.
+"""Find the best split of a model over several machines: time each device, and count the layers that it can hold.
 
-A step goes through the devices one after the other: t(n) is the time of each device's layers, of the way to every
-server but the last, and of the output with the way to the last device. A device is timed with two twins of a few
-layers: the slope between them is the cost of a layer, the rest that of the output and the way. Layers are taken as
-alike, so the fastest of the chosen devices is filled first. Every choice of the fastest devices is tried, with slower
-ones added if those do not hold the model.
+A step goes through the devices one after the other: t(n) sums each device's layers, the round trip to every server but
+the last, and the output plus the trip to the last device. A device is timed with two twins of a few layers: the slope
+between them is the cost of a layer, the intercept that of the output and the trip. Layers are assumed equal, so the
+fastest chosen device is filled first. The k fastest devices are tried for every k; slower ones are added if these
+cannot hold the model.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Cluster(msgspec.Struct, frozen=True):
     links: Mapping[str, Link]
     launch: Callable[[], Engine]
     on_step: Callable[[str], None]
-    """Called with a text of what is being done."""
+    """Called with a text that describes the current step."""
 
 
 def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
-    """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
+    """Time twins on each device and on the CPU alone, then find the split; `setup.threads` must be set.
 
     Nothing is timed if no split holds the model. Raises Unsupported for a model whose steps cannot be counted,
-    EngineFailed if a device does not compute.
+    EngineFailed if a device cannot compute.
     """
     if variant.file is None:
         raise Unsupported(variant.reason, "name another quant")
@@ -142,7 +142,7 @@ class _Room:
 
 
 def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryContext:
-    """Return what a context takes over all devices; its compute buffers hardly depend on the split."""
+    """Return the memory of a context over all devices; its compute buffers hardly depend on the split."""
     cluster.on_step("llama.cpp's allocator, run dry")
     with (
         tempfile.TemporaryDirectory(prefix="ggbench-") as folder,

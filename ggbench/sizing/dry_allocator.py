@@ -1,4 +1,4 @@
-"""Run llama.cpp's own allocator dry: what a context of any length would take, in milliseconds and without memory.
+"""Run llama.cpp's own allocator dry: size a context of any length in milliseconds, without allocating memory.
 
 The cache and the compute buffers depend on a model's graph, not on the types of its weights, so quants of one shape
 share the answers. Each header is still loaded, since llama.cpp may refuse one and accept another.
@@ -31,7 +31,7 @@ class DryContext(msgspec.Struct, frozen=True):
     host_compute_bytes: int
     output_bytes: int
     flash_attn: bool | None
-    """What `auto` became; None if the log does not say."""
+    """Value that `auto` resolved to; None if the log does not say."""
     device_compute: tuple[tuple[str, int], ...] = ()
     """The compute buffer of each device that is not main memory, by llama.cpp's name."""
     swa_cells: int | None = None
@@ -68,7 +68,7 @@ class DryAllocator:
         """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; those with an id if the
         load was refused."""
         self.free_bytes: int = 0
-        """What llama.cpp finds free on all of them, each counted as the fullest; 0 without GPUs."""
+        """Free bytes that llama.cpp reports for all of them, each counted as the fullest; 0 without GPUs."""
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +86,7 @@ class DryAllocator:
         return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return what a context of `n_ctx` tokens would take with the loaded model. Raises EngineEnded.
+        """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
 
         `setup` replaces the allocator's own but for the device, the split and the threads.
         """

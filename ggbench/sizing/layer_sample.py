@@ -61,7 +61,7 @@ def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, .
 
 
 def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type_v: str = "f16") -> StepCost:
-    """Return what a step of these layers reads. Raises Unsupported if the state of a sequence is not known."""
+    """Return the bytes that a step of these layers reads. Raises Unsupported if the state of a sequence is unknown."""
     model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
     full = windowed = 0
@@ -168,8 +168,8 @@ def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, li
         device = next((device for pattern, device in setup.tensor_overrides if re.search(pattern, tensor.name)), "CPU")
         if not device.startswith("CPU"):
             raise Unsupported(
-                f"an override puts {tensor.name} into {device}, which a forecast does not measure",
-                "omit --override-tensor, or override into CPU alone",
+                f"--override-tensor puts {tensor.name} on {device}, which forecast does not support",
+                "omit it, or override only to CPU",
             )
         if not any(re.search(pattern, tensor.name) for pattern, _ in setup.tensor_overrides):
             continue

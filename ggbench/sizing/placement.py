@@ -1,4 +1,4 @@
-"""Count what a model takes of the planned memory, how fast it could be at best, and the longest context that fits.
+"""Count a model's share of the planned memory, its speed limit, and the longest context that fits.
 
 A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
 llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
@@ -121,7 +121,7 @@ class Placement:
         return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit beside the weights by the theory's formula; None for none, or without formula."""
+        """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
         if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
             return None
         if not self._device_theory.bytes_per_token:
@@ -168,7 +168,7 @@ _VOCABULARY_ENTRY_BYTES = 170
 _MADE_CELL_BYTES = 50
 """Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
 _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""What the first decodes take in addition, and each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
+"""Additional bytes of the first decodes, and of each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
 """K and V together, in one layer."""
@@ -237,7 +237,7 @@ class Bracket:
 
     @property
     def middle(self) -> int:
-        """The middle of what is open; a quarter away if only one end is known."""
+        """The middle of the open range; a quarter away if only one end is known."""
         if self.passed is not None and self.failed is not None:
             return (self.passed + self.failed) // 2
         return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4

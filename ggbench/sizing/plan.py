@@ -32,7 +32,7 @@ DEFAULT_N_CTX = 8192
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """What the variants are planned for. Raises UsageError for an impossible context."""
+    """Setup and memory to plan for. Raises UsageError for an impossible context."""
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
@@ -45,7 +45,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
-                f"give --n-ctx up to {format_count(LONGEST)}",
+                f"use --n-ctx up to {format_count(LONGEST)}",
             )
 
 

@@ -29,7 +29,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
     @property
     def usable_bytes(self) -> int:
-        """What weights, cache and compute buffers may take; never negative."""
+        """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.free_bytes - self.reserve_bytes)
 
 
@@ -57,14 +57,14 @@ class Budget(msgspec.Struct, frozen=True):
 
     device: str
     on_gpu: bool
-    """Whether it is a GPU's, so that the input embedding is elsewhere."""
+    """Whether it is a GPU's; the input embedding is elsewhere then."""
     memory_bytes: int
     memory_source: str
     reserve_bytes: int
     """Memory for the driver, the runtime and all else that is not in llama.cpp's buffers."""
     reserve_source: str
     bandwidth: Bandwidth | None = None
-    """None if it is unknown, so that there are no limits."""
+    """None if it is unknown; there are no limits then."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
     mmproj: str = ""
@@ -72,18 +72,18 @@ class Budget(msgspec.Struct, frozen=True):
     mmproj_bytes: int = 0
     """A projector in this memory, without its compute buffer."""
     devices: tuple[DeviceMemory, ...] = ()
-    """Its devices in llama.cpp's order, if any is another machine's; else it is one memory."""
+    """Devices in llama.cpp's order if any is on another machine; empty for one memory."""
     is_here: bool = True
-    """Whether it is this machine's, so that measurements here apply."""
+    """Whether it is this machine's; measurements here apply then."""
 
     @property
     def kept_bytes(self) -> int:
-        """What a search leaves free, too."""
+        """Memory that a search leaves free, too."""
         return self.reserve_bytes - self.process_bytes
 
     @property
     def usable_bytes(self) -> int:
-        """What weights, cache and compute buffers may take; never negative."""
+        """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
 
 
@@ -121,7 +121,7 @@ class KvCacheTypes(msgspec.Struct, frozen=True):
 
 
 class PlanRow(msgspec.Struct, frozen=True):
-    """What one quant needs; None is unknown, never zero."""
+    """Needs of one quant; None is unknown, never zero."""
 
     model: str
     quant: str
@@ -163,10 +163,10 @@ class PlanRow(msgspec.Struct, frozen=True):
     needed_bytes: int | None = None
     """Weights, cache and compute buffers in the planned memory at `n_ctx`."""
     left_bytes: int | None = None
-    """What is left of the budget at `n_ctx`; negative if memory is missing."""
+    """Bytes left of the budget at `n_ctx`; negative if memory is missing."""
     fits: bool | None = None
     changes: tuple[Change, ...] = ()
-    """What would help if it does not fit, the best first."""
+    """Changes that would help if it does not fit, best first."""
     planned_n_ctx: int | None = None
     """The longest context within the budget; None if not even 256 tokens fit."""
     reached_ceiling: bool = False
@@ -179,7 +179,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     at_n_ctx: PlannedSpeed | None = None
     """Speed with the context filled to `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
-    """What each of several devices would hold at `n_ctx`; empty if the budget is one memory."""
+    """Memory taken on each of several devices at `n_ctx`; empty if the budget is one memory."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     flash_attn: bool | None = None
@@ -187,9 +187,9 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
-    """Why llama.cpp would not size it."""
+    """Reason that llama.cpp did not size it."""
     notes: tuple[str, ...] = ()
-    """What to know before trusting the row."""
+    """Caveats to know before trusting the row."""
     command: str = ""
 
     @property
@@ -229,7 +229,7 @@ class Change(msgspec.Struct, frozen=True):
     needed_bytes: int
     """Bytes in the planned memory, at the setup's n_ctx."""
     left_bytes: int
-    """What is left of the budget; negative if memory is still missing."""
+    """Bytes left of the budget; negative if memory is still missing."""
     planned_n_ctx: int | None
     """The longest context with the change; None if none fits, or if it is unknown."""
     tok_s: float | None
@@ -245,7 +245,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """What an engine's own `plan_model` returns, in the module `plan` of its folder."""
+    """Result of an engine's own `plan_model`, in the module `plan` of its folder."""
 
     budget: Budget
     rows: tuple[PlanRow, ...]

@@ -1,6 +1,7 @@
 """Find what would help if a quant does not fit: single changes to the load, sized by the dry allocator like the plan.
 
-Each is the least of its kind that is enough, else the one that saves most. What saves nothing is left out.
+Each is the smallest change of its kind that is enough or, if none is, the one that saves most. Changes that save
+nothing are left out.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -
 
 
 def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
-    """Return the rows; those that do not fit with the fewest programs whose memory is enough, given largest first."""
+    """Return the rows, adding to each that does not fit the fewest programs to close; `programs` are largest first."""
 
     def changed(row: PlanRow) -> PlanRow:
         missing = -(row.left_bytes or 0)
@@ -172,7 +173,7 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
 
 
 def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
-    """Return the first of setups that save ever more with which the same context fits, else the last."""
+    """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
     assert sizes.setup.n_ctx is not None
     context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
 
@@ -186,7 +187,7 @@ def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], Llama
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
-    """Sort those that are enough first, by cost; then the others by what is still missing."""
+    """Sort those that are enough first, by cost; then the others by the missing memory."""
 
     def cost(change: Change) -> int:
         is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
@@ -214,7 +215,7 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Return the bytes of the weights of every available quant of the source, else of the same folder."""
+    """Return the bytes of the weights of every available quant of the source or, without one, of the folder."""
     source = target.own or target.source
     if source is not None:
         return source.sizes()
@@ -240,13 +241,13 @@ class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""
-    """Why it cannot be tried; empty if it fits as far as is known."""
+    """Reason that it cannot be tried; empty if it fits as far as is known."""
     context: DryContext | None = None
-    """What it would take; None if llama.cpp does not size it."""
+    """Memory that it would take; None if llama.cpp does not size it."""
 
 
 class SetupSizes:
-    """Sizes setups of one file within what was free at first, with a dry worker for each call.
+    """Sizes setups of one file within the memory that was free at first, with a dry worker for each call.
 
     Linux overcommits, so a real context would not show that it does not fit.
     """

@@ -28,7 +28,7 @@ class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
-    """None if what a token reads does not grow with the context."""
+    """None if the bytes read for a token do not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
@@ -81,7 +81,7 @@ class LatencySummary(msgspec.Struct, frozen=True):
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None if it was not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
-    """95 % interval, unbounded where the upper end is None. None: below 64 samples, or an earlier ggbench's run."""
+    """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
 
 class PrefillSpeed(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class DepthSpeed(msgspec.Struct, frozen=True):
     """How fast tokens are decoded with a number of tokens in the cache."""
 
     n_depth: int
-    """Tokens in the cache before the first that was timed, as asked for."""
+    """Requested tokens in the cache before the first that was timed."""
     n_gen: int
     """Tokens that each repetition decoded."""
     tok_s: float
@@ -156,7 +156,7 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
 
 
 Clock = Literal["engine", "server", "client"]
-"""Whose clock timed a step: the engine's on this machine, a server's own, or the client's, which sees tokens arrive."""
+"""Clock that timed a step: the engine's on this machine, a server's own, or the client's, which sees tokens arrive."""
 
 
 class ServerFound(msgspec.Struct, frozen=True):
@@ -197,10 +197,10 @@ class RequestTiming(msgspec.Struct, frozen=True):
     n_prompt: int
     """Tokens that were sent."""
     n_gen: int
-    """Tokens that were asked for."""
+    """Requested tokens."""
     sent_ns: int
     clock: Clock = "client"
-    """Whose clock timed its steps."""
+    """Clock that timed the steps."""
     series: str = ""
     """Name of the series of its steps; empty if only the prompt was timed."""
     first_byte_ns: int | None = None
@@ -226,7 +226,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
     is_exact: bool = True
     """Whether the tokens were counted by the server, and not by the chunks that they came in."""
     remarks: tuple[str, ...] = ()
-    """What the server did not do as asked, in a line each."""
+    """Deviations of the server from the request, one line each."""
 
     @property
     def as_one_chunk(self) -> tuple[TokenChunks, ...]:
@@ -243,7 +243,7 @@ class ServingFigures(msgspec.Struct, frozen=True):
     server: str
     """Program and version."""
     clock: Clock
-    """Whose clock timed the steps: the client's if it timed any."""
+    """Clock that timed the steps: the client's if it timed any."""
     n_requests: int
     n_tokens: int
     """Tokens received, excluding prompt-only requests."""
@@ -254,11 +254,11 @@ class ServingFigures(msgspec.Struct, frozen=True):
     round_trip_ms: float | None = None
     """Median time to the first byte of a request that needs no model."""
     jitter_ms: float | None = None
-    """What the arrival of a token adds to the server's own time for it, as a standard deviation."""
+    """Standard deviation that a token's arrival adds to the server's own time for it."""
     n_drafted: int | None = None
     n_accepted: int | None = None
     remarks: tuple[str, ...] = ()
-    """What the server did not do as asked, each once."""
+    """Deviations of the server from the request, each once."""
 
 
 RARE = 0.05
@@ -280,7 +280,7 @@ class TimedSeries(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class TokenTimes:
-    """Times for a fit, and what they were made of."""
+    """Times for a fit, and their sources."""
 
     position: list[float] = field(default_factory=list)
     """The mean position of the tokens of each time. A series ends where it does not rise."""

@@ -97,7 +97,7 @@ class Moments(msgspec.Struct, frozen=True):
 class RunningFit:
     """The fit of samples as they arrive, for a live view; equal to the one that a table will show.
 
-    It is recomputed at every eighth more samples, so that all fits of a run together cost as much as nine of the last.
+    It is recomputed at every eighth more samples, so all fits of a run together cost as much as nine of the last.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Score logits against the true next token and against another model's logits, one row of the vocabulary at a time.
 
-The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so that its figures and these can
+The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so its figures and these can
 be compared. Rows are float32, as llama.cpp computes them; sums are float64.
 """
 
@@ -38,7 +38,7 @@ class TokenScore(msgspec.Struct, frozen=True):
 
 
 class RowScorer:
-    """Scores rows of a vocabulary one after the other in arrays of its own, one scorer for each thread.
+    """Scores rows of a vocabulary one after the other in its own arrays; each thread has its own scorer.
 
     Fresh arrays for every row would come from the kernel as new pages, which costs more than the arithmetic.
     """

@@ -102,7 +102,7 @@ def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
 
 
 FREEDOM = 4
-"""Low-frequency directions that estimate the noise: few, so that the interval holds under long correlation; its width
+"""Low-frequency directions that estimate the noise: few, so the interval holds under long correlation; its width
 is a third more than with known noise."""
 
 

@@ -133,7 +133,7 @@ def _basis(columns: Floats) -> Floats:
 
 
 def _noise_energy(repetition: Repetition) -> tuple[float, int]:
-    """Return the energy of the residuals along the slowest cosines that the climb leaves, and their number."""
+    """Return the residual energy in the slowest cosines after projecting out the climb, and its degrees of freedom."""
     n = len(repetition.step_ms)
     waves = slow_waves(n, FREEDOM + 2) * math.sqrt(2 / n)
     climb = _basis(_climb(repetition.position))

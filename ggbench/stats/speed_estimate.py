@@ -221,7 +221,7 @@ def measured_speed(
     is_steady: bool = True,
     rates: tuple[float, float] | None = None,
 ) -> RunSpeed | None:
-    """Return what a run measured, up to the position `reach`; None if its steps show neither a line nor a rate."""
+    """Return the measurements of a run, up to `reach`; None if its steps show neither a line nor a rate."""
     if len(step_ms) > 1:
         return RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
     return RunSpeed("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

@@ -1,6 +1,6 @@
 """The TUI's app: four screens over a queue of runs and a queue of downloads, which continue whatever screen is shown.
 
-A screen and its dependencies are imported when it is first shown, so that the first frame appears quickly.
+A screen and its dependencies are imported when it is first shown, so the first frame appears quickly.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class GgbenchApp(App[None]):
         self._store_path: Path | None = None
         self._store_files: object = None
         self._counted: tuple[int, int, int] | None = None
-        """Of the store as it was last looked at: its path, sizes and times of its files, and its runs."""
+        """The store when last read: its path, sizes and times of its files, and its runs."""
         self._is_looking = False
         self._n_announced = 0
         """Ended runs that the screens know of."""
@@ -239,7 +239,7 @@ class GgbenchApp(App[None]):
         return [queue for queue in made if queue is not None]
 
     def _screen_of(self, mode: str) -> Screen[Any]:
-        """Make the screen when it is first shown: importing them all would delay the first frame."""
+        """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
         screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)

@@ -1,4 +1,4 @@
-"""What screens use of the app, which they never import, and of the rest of ggbench; and the base of those that wait."""
+"""The interface that screens use instead of importing the app; and the base class of screens that wait for tasks."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
+
 
 Result = TypeVar("Result")
 
@@ -86,7 +87,7 @@ def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
 
 
 class Services(msgspec.Struct, frozen=True):
-    """What tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
+    """Functions that tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
 
     hub: HubAccess
     api_key_env: str = ""
@@ -159,7 +160,7 @@ class TaskScreen(Screen[None]):
         super().__init__()
         self._latest: dict[str, Worker[None]] = {}
         self.problems: dict[str, GgbenchError] = {}
-        """Why the latest task of a name failed."""
+        """Reason that the latest task of each name failed."""
 
     def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
         """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""

@@ -60,11 +60,11 @@ class QuantRow(msgspec.Struct, frozen=True):
     searched: QuantSummary | None = None
     """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
-    """Its name in the table if several quants share one; printable."""
+    """Name in the table if several quants share one; printable."""
 
     @property
     def title(self) -> str:
-        """Its name in the table; printable."""
+        """Name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
 
     @property
@@ -73,17 +73,17 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> LatencyLine | None:
-        """The measured line; None if W or B is unknown, so that the bounds are shown."""
+        """The measured line; None if W or B is unknown, so the bounds are shown."""
         return fitted_line(self.fit)
 
     @property
     def max_n_ctx(self) -> int | None:
-        """The largest n_ctx that was proven here, else the planned one."""
+        """The largest n_ctx proven here; the planned one if none was."""
         return self.plan.planned_n_ctx if self.searched is None else self.searched.max_n_ctx
 
     @property
     def tok_s(self) -> float | None:
-        """Speed with the context filled to the planned n_ctx: from the measured W and B, else the bandwidth's bound."""
+        """Speed with the context filled to the planned n_ctx: from the measured W and B, or from the bandwidth."""
         n, line = self.plan.n_ctx, self.speed_line
         return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
 
@@ -105,7 +105,7 @@ class QuantRow(msgspec.Struct, frozen=True):
     def decode_s(self, settings: DecodeSettings) -> tuple[float | None, str]:
         """Return the seconds that a decode takes, prompts left out, and what that is from.
 
-        From the measured W and B, else the bound's line, raised to the speed expected at n_ctx if there is one; the
+        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx if there is one; the
         bandwidth's bound alone is the least. None without any of them.
         """
         limit, expected = self.plan.limit, self.plan.expected
@@ -127,7 +127,7 @@ class QuantRow(msgspec.Struct, frozen=True):
         return plan.needed_bytes + (n_ctx - plan.n_ctx) * plan.kv_bytes_per_token
 
     def either(self, name: str) -> float | None:
-        """Return a field of the measured line, else of the bound."""
+        """Return a field of the measured line, or of the bound if nothing was measured."""
         found: float | None = getattr(self.line or self.plan.limit, name, None)
         return found
 
@@ -266,7 +266,7 @@ class LatestResults:
     def find(
         self, model: str, quant: str, file: str, setup: LlamaConfig
     ) -> tuple[QuantSummary | None, QuantSummary | None]:
-        """Return the latest decode and the latest search without a ceiling, by the file, else by model and quant."""
+        """Return the latest decode and the latest search without a ceiling, by file, or by model and quant."""
         names, speed, memory = _names(model, quant, file), _of_speed(setup), _of_memory(replace(setup, n_ctx=None))
         decodes = (self._decodes.get((name, speed)) for name in names)
         searches = (self._searches.get((name, memory)) for name in names)
@@ -330,7 +330,7 @@ class Library:
     def update(
         self, *, on_disk: Collection[tuple[str, str]] | None = None, results: LatestResults | None = None
     ) -> None:
-        """Take in which quants are on this disk and what was measured, each if given."""
+        """Update the quants on this disk and the measurements, each if given."""
         self._on_disk = self._on_disk if on_disk is None else on_disk
         self._results = results or self._results
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
@@ -342,7 +342,7 @@ class Library:
             self.marks[name] = None
 
     def selection(self, cursor: QuantRow | None) -> Selection:
-        """Return the marked quants, else the one at the cursor."""
+        """Return the marked quants, or the one at the cursor if none is marked."""
         marked = [(model, tuple(names)) for model, names in self.all_marks.items() if names]
         if marked or cursor is None or self.entry is None:
             return marked
@@ -389,7 +389,7 @@ class Library:
         return " · ".join(filter(None, parts))
 
     def legend(self, *, has_bandwidth: bool = True) -> str:
-        """Return what the marks of the rows mean, and why there are no speeds, in one line; empty without either."""
+        """Return the meaning of the marks, and the reason for missing speeds, in one line; empty without either."""
         rows = self.rows.values()
         texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
         trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
@@ -421,7 +421,7 @@ class Library:
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        """Return the row with whether its file is on this disk, and what was measured of it."""
+        """Return the row with its measurements, and whether its file is on this disk."""
         if (entry := self.entry) is None:
             return row
         is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
@@ -466,7 +466,7 @@ def decode_estimate(
 
 
 def describe_config(config: LlamaConfig) -> str:
-    """Return what is not the default, such as `KV q8_0, limit 12.0 GiB`."""
+    """Return the settings that are not the default, such as `KV q8_0, limit 12.0 GiB`."""
     default = LlamaConfig()
     same = config.type_k == config.type_v
     parts = {

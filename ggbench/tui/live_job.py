@@ -1,4 +1,4 @@
-"""What is known of one job so far: written by the queue's thread, read by the screen whenever it draws.
+"""The state of one running job: written by the queue's thread, read by the screen whenever it draws.
 
 A decode that is watched has to run as fast as one that is not. So a batch of samples costs the writer a copy into an
 array; everything else is computed by the reader, for what it draws and no more often.
@@ -30,7 +30,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class LiveNumbers(msgspec.Struct, frozen=True):
-    """What the samples so far show. None is unknown."""
+    """Numbers from the samples so far. None is unknown."""
 
     n_done: int
     n_for_line: int
@@ -61,9 +61,9 @@ class LiveJob:
         self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
         """A search's probes, each with the bracket that it leaves."""
         self.observations: tuple[object, ...] = ()
-        """What was observed other than samples and probes."""
+        """Observations other than samples and probes."""
         self.question: Question | None = None
-        """What a search is trying; None while nothing is."""
+        """The question that a search is trying; None while it tries nothing."""
         self._doing: object = None
         self._asked_at_s = self._counted_at_s = 0.0
         self._counted_from: tuple[float, float] | None = None

@@ -44,9 +44,9 @@ class ModelEntry(msgspec.Struct, frozen=True):
     quants: tuple[str, ...] = ()
     """The quants to plan; empty means all."""
     reason: str = ""
-    """Why it cannot be measured, printable; empty if it can."""
+    """Reason that it cannot be measured, printable; empty if it can."""
     files: tuple[Path, ...] = ()
-    """Its files on this disk, including shards; empty for a repo of the Hub and for twins."""
+    """Files on this disk, including shards; empty for a Hub repo and for twins."""
     place: Path | None = None
     """The added folder or file that has it."""
 
@@ -61,7 +61,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def heading(self) -> str:
-        """The line above it and its neighbours: the added place, else the section."""
+        """The line above it and its neighbours: the added place, or the section for other models."""
         return self.section.value if self.place is None else sanitize(path_argument(self.place))
 
     @property
@@ -130,7 +130,7 @@ def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:
-    """Return what the quants of one model share: the repo, or the folder and the name without the quant."""
+    """Return the key that the quants of one model share: the repo, or the folder and the name without the quant."""
     if not model.is_named_by_path:
         return (model.model or model.name,)
     return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()

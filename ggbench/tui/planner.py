@@ -39,7 +39,7 @@ _MODELS_KEPT = 16
 
 class PlannedQuant(msgspec.Struct, frozen=True):
     name: str
-    """The QUANT argument that selects it alone among the quants of its model."""
+    """QUANT argument that selects only this quant of the model."""
     row: PlanRow
 
 

@@ -41,7 +41,7 @@ _STATES: dict[Stage, WorkState] = {
 
 class QueueItem(WorkItem, frozen=True):
     subject: Subject
-    """What is known before its file is read."""
+    """Details known before the file is read."""
     kind: str
     run: Run | None = None
     run_id: int | None = None
@@ -73,7 +73,7 @@ class RunQueue(WorkQueue[QueueItem]):
         self.plotted: tuple[LiveJob, ...] = ()
         """Every job that has something to plot, in the order in which they ran, the running one included."""
         self.store_error: StoreError | None = None
-        """Why the last run is not stored, or only in part; None if it is."""
+        """Reason that the last run is not stored, or only in part; None if it is stored."""
         self.revision = 0
         """Grows with each change."""
 

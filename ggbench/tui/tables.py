@@ -1,4 +1,4 @@
-"""What the tables share: columns, the order of rows, which columns are shown whole, and a filter by words."""
+"""Common parts of the tables: columns, row order, columns shown at full width, and a filter by words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue that a thread of its own works off item by item, whatever screen is shown; and the queue of downloads.
+"""A queue whose own thread processes it item by item, whatever screen is shown; and the queue of downloads.
 
 It does not use Textual: it notifies of a change, and whoever draws looks at the items.
 """
@@ -71,14 +71,14 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     state: WorkState = WorkState.WAITING
     reason: str = ""
-    """Why it failed or was ended, in one line; untrusted text."""
+    """Reason that it failed or was ended, in one line; untrusted text."""
 
 
 Item = TypeVar("Item", bound=WorkItem)
 
 
 class WorkQueue(Generic[Item]):
-    """Its methods may be called from any thread; all but `close` return at once."""
+    """Methods may be called from any thread; all but `close` return at once."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         """`notify` is called, from the queue's thread or the caller's, when something changed."""
@@ -115,7 +115,7 @@ class WorkQueue(Generic[Item]):
         """Return the item in its first state of work; None to start nothing. Called with the lock."""
 
     def _stop_work(self) -> None:
-        """Stop what is in progress, as the queue closes. Called with the lock."""
+        """Stop the item in progress, as the queue closes. Called with the lock."""
 
     def _report(self) -> None:
         self._notify()

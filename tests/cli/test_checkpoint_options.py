@@ -43,7 +43,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads",
         ),
         (["--tuned"], "--tuned is for a GGUF"),
-        (["--clock", "client"], "--clock is for a server"),
+        (["--clock", "client"], "--clock is only for a server"),
         (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
         (["-c", "10"], "n_ctx 10 does not hold the 525 tokens of this run"),
     ],
@@ -59,7 +59,7 @@ def test_options_that_do_not_go_with_a_checkpoint_are_named(
 def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
     ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
     assert ran.code == ExitCode.USAGE
-    assert "--cache, --trust-remote-code are for a checkpoint, and twin:qwen1.5-0.5b is not one" in ran.err
+    assert "--cache, --trust-remote-code are only for a checkpoint, but twin:qwen1.5-0.5b is not one" in ran.err
 
 
 @pytest.mark.parametrize("command", ["quality", "tune"])
@@ -99,4 +99,4 @@ def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path)
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     ran = ggbench("decode", f"transformers:{folder}", "bf16", "-n", "500")
     assert ran.code == ExitCode.USAGE
-    assert "is stored as gptq-int4, and bf16 was asked for" in ran.err
+    assert "is stored as gptq-int4, but bf16 was requested" in ran.err

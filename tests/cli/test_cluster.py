@@ -82,7 +82,7 @@ def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
     [
         (("cluster", "probe", "a:b"), "'a:b' is not the address of an RPC server"),
         (("decode", "m", "--rpc", "a,A:50052"), "the RPC server a:50052 is named twice"),
-        (("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))), "17 RPC servers, and llama.cpp takes 16"),
+        (("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))), "17 RPC servers, but llama.cpp takes 16"),
         (("cluster", "plan", "m"), "no servers were given"),
         (("cluster", "plan", "m", "--rpc", "a", "-ts", "1,2"), "this command finds the split itself"),
     ],

@@ -266,11 +266,11 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "2", "--fail-if-slower", "-3%"), 2, "--fail-if-slower: '-3%' is not a percentage", "such as 5%"),
         (("1", "2", "--fail-if-worse", "abc"), 2, "--fail-if-worse: 'abc' is not a percentage", "such as 5%"),
         (("1", "2", "--fail-if-larger", "5000%"), 2, "'5000%' is out of range", "write 0% to 1000%"),
-        (("1", "2", "--fail-if-worse", "1%"), 2, "nothing decides --fail-if-worse: ", "ggbench quality"),
+        (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs two runs", "ggbench results"),
         ((), 2, "comparing needs two runs or more", "ggbench results"),
         (("1", "gone.json"), 5, "there is no file gone.json", "spelling"),
-        (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
+        (("1", "--against", "1"), 2, "run 1 is given 2 times", "name each run once"),
     ],
 )
 def test_what_a_limit_cannot_be_is_said_in_two_lines(

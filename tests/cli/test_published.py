@@ -32,7 +32,7 @@ def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
     ("args", "what"),
     [
         (("--model", "qwen2.5-8b"), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"), (("--sort", "tok"), "tok_s"),
-        (("--csv", "--json"), "give one of them"),
+        (("--csv", "--json"), "use one of them"),
     ],
 )  # fmt: skip
 def test_an_error_on_an_unknown_published_name_lists_the_known_ones(

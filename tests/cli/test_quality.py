@@ -134,7 +134,7 @@ def test_published_quality_stands_under_ones_own(
     ran = ggbench("quality", folder, *asked, "--against", "published")
     assert "q4_0 against published rows" in ran.out
     assert "llama-3-8b" in ran.out
-    assert "Perplexities of different texts, n_ctx or tokenizers do not compare." in ran.out
+    assert "Perplexities of different texts, n_ctx or tokenizers are not comparable." in ran.out
     shown = ggbench("results", "show", "1", "--against", "published", "--json").json
     machine.answers |= {2: scores(2.0), 3: scores(1.5)}
     rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
@@ -154,7 +154,7 @@ def test_published_quality_stands_under_ones_own(
         (("--type-k", "q9_0"), 2, "'q9_0' is not a KV cache type"),
         (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
         (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is the base already"),
-        (("--save-base-logits", "x.dat"), 2, "--save-base-logits saves the logits of one quant"),
+        (("--save-base-logits", "x.dat"), 2, "--save-base-logits takes exactly one quant"),
         (("--base", "q5_k_m"), 2, "q5_k_m"),
         (("--base-logits", "missing.dat"), 2, "missing.dat cannot be read: No such file"),
         (("--base-logits", "."), 2, "cannot be read: not a regular file"),
@@ -178,20 +178,20 @@ def test_a_quant_that_fails_is_a_row_and_alone_a_line(
 ) -> None:
     def broken(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, Score) and request.targets[0]:
-            yield Failed("score", "the model's logits are not numbers; its file may be broken")
+            yield Failed("score", "the model's logits contain NaN or Inf")
         else:
             yield from scores()(request)
 
     machine.answers |= {0: broken, 1: scores()}
     ran = ggbench("quality", folder, *asked, "--base", "none")
     assert ran.code == 0
-    assert "score failed: the model's logits are not numbers" in ran.out
+    assert "score failed: the model's logits contain NaN or Inf" in ran.out
     assert "PPL 7.389 over 10 chunks" in ran.err
     machine.answers |= {0: broken}
     ran = ggbench("quality", folder, "q8_0", *asked, "--base", "none")
     assert (ran.code, ran.out) == (6, "")
-    assert "score failed: the model's logits are not numbers; its file may be broken" in ran.err
-    assert "Hint: get the file that may be broken again" in ran.err
+    assert "score failed: the model's logits contain NaN or Inf" in ran.err
+    assert "Hint: the file may be damaged: download it again" in ran.err
 
 
 def test_scores_of_two_cpus_are_said_to_differ_a_little(

@@ -38,7 +38,7 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
         (["--batch", "0"], "a batch size is 0"),
         (["--batch", "1000"], "a batch of 1,000 sequences is more than llama.cpp takes"),
         (["--within", "soon"], "'soon' is not a time"),
-        (["-c", "512"], "each case makes a context of its own length"),
+        (["-c", "512"], "speed sizes the context for each case"),
     ],
 )
 def test_bad_input_is_one_line(

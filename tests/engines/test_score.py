@@ -103,4 +103,4 @@ def test_a_broken_models_logits_are_not_numbers(
         _scored(process, read)
         ending = list(process.call(msgspec.structs.replace(scored, rows=rows)))[-1]
     assert isinstance(ending, Failed)
-    assert f"the {'base' if writes else 'model'}'s logits are not numbers" in ending.reason
+    assert f"the {'base' if writes else 'model'}'s logits contain NaN or Inf" in ending.reason

@@ -111,7 +111,7 @@ def test_what_it_cannot_do_is_said_with_its_reason() -> None:
     code, _, err = ggbench("quality", "planted:tiny:p1")
     assert code == 2 and "quality needs a GGUF" in err
     code, _, err = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--slots", 2)
-    assert code == 2 and "--slots is for a model, and twin:qwen1.5-0.5b is not one" in err
+    assert code == 2 and "--slots is only for a model, but twin:qwen1.5-0.5b is not one" in err
 
 
 def test_its_name_is_taken_from_no_list(installed: None) -> None:

@@ -187,7 +187,7 @@ def test_the_time_is_shared_out_among_quants(target: Target) -> None:
         ((1,), (257,), {}, "a batch of 257 sequences is more than llama.cpp takes"),
         ((), (1,), {}, "there is nothing to measure"),
         ((1,), (1, 8), {"n_batch": 4}, "a step of 8 sequences does not fit into an n_batch of 4"),
-        ((1,), (1,), {"n_ctx": 512}, "each case makes a context of its own length"),
+        ((1,), (1,), {"n_ctx": 512}, "speed sizes the context for each case"),
     ],
 )
 def test_numbers_that_make_no_case(

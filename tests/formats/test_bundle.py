@@ -146,7 +146,7 @@ def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
         (lambda run: run["setup"].update(n_batch="many"), "Expected `int`, got `str` - at `$.n_batch`"),
         (lambda run: run["settings"].update(n_gen=-1), "the number of tokens to decode is below 1"),
         (lambda run: run["subject"].pop("model"), "Object missing required field `model` - at `$.subject`"),
-        (lambda run: run["samples"].append(run["samples"][0]), "are there twice"),
+        (lambda run: run["samples"].append(run["samples"][0]), "are duplicates"),
         (lambda run: run["samples"][0]["step_ns"].append(1), "3001 steps but 3000 sampler timings"),
         (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "an invalid time"),
         (
@@ -182,7 +182,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(run_document, "MOST_BYTES", 1 << 20)
     path = zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": " " * (50 << 20)})
 
-    with pytest.raises(BadFile, match=r"holds more than 1\.00 MiB"):
+    with pytest.raises(BadFile, match=r"has more than 1\.00 MiB"):
         list(read_bundle(path))
     assert imported_run.MOST_BYTES == 64 << 20
 

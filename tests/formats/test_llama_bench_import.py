@@ -160,7 +160,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": NaN}]', "avg_ts is nan"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0}]', "there is no time"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": 1e30}]', "less than a nanosecond"),
-        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns has -2"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns contains -2"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": "fast"}]', "samples_ns is 'fast'"),
         ("x.json", "[1]", "x.json, entry 1: this is not a JSON object"),
         ("x.json", '[{"n_prompt": 1,\n"n_gen" 0}]', "x.json, line 2, column"),
@@ -172,7 +172,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | xx9 | 1 |\n", "x.md, line 3: 'xx9' is not a test"),
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
-        ("x.txt", "hello", "no results that ggbench knows"),
+        ("x.txt", "hello", "no results in a known format"),
         ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which holds no measured runs"),
     ],
 )  # fmt: skip

@@ -156,7 +156,7 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
         ({"schema": "ggbench.decode/9"}, "holds no measured runs"),
         ({"fit": {"n_samples": "many"}}, "int`, got `str` - at `\\$.fit.n_samples`"),
         ({"outcome": "splendid"}, "'splendid' - at `\\$.outcome`"),
-        ({"config": {"url": "http://server"}}, "was not measured by llama.cpp in ggbench"),
+        ({"config": {"url": "http://server"}}, "is not a llama.cpp run"),
         ({"n_gen": -3}, "below 1"),
         ({"model": None}, "model"),
         ({"rows": []}, "has no rows"),

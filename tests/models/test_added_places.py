@@ -79,8 +79,8 @@ def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, m
     for name, reason in {
         "nowhere": "no such file or folder",
         "notes.txt/below": "no such file or folder",
-        "empty": "no GGUF model",
-        "projector": "no GGUF model",
+        "empty": "no GGUF file",
+        "projector": "no GGUF file",
         "notes.txt": "notes.txt",
         "broken": "broken: ",
         "pipe": "neither a file nor a folder",

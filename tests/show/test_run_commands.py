@@ -103,7 +103,7 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
         (LlamaConfig(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
         (LlamaConfig(n_cpu_moe=2), None, "experts or single tensors in main memory"),
         (LlamaConfig(rpc_servers=("a:1",)), None, "devices of other machines"),
-        (LlamaConfig(), Path("/models/mmproj.gguf"), "a projector in a file of its own"),
+        (LlamaConfig(), Path("/models/mmproj.gguf"), "a separate projector file"),
     ],
 )
 def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, mmproj: Path | None, obstacle: str) -> None:

@@ -94,7 +94,7 @@ def test_a_projector_takes_of_what_is_held() -> None:
     after = beside_projector(two, GIB + 1)
     assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
     assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
-    with pytest.raises(DoesNotFit, match=r"a projector of 3\.00 GiB leaves nothing of 3\.00 GiB of main memory"):
+    with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory can be used"):
         beside_projector(before, 3 * GIB)
 
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, driv
         field = app.screen.query_one(ModelsPane).input
         for name, reason in {
             "nowhere": "no such file or folder",
-            "empty": "no GGUF model",
+            "empty": "no GGUF file",
             "notes.gguf": "notes.gguf",
         }.items():
             await press(app, pilot, "slash")

@@ -37,7 +37,7 @@ class Better(msgspec.Struct, frozen=True):
     """The next best."""
     n_compared: int
     ratio: float | None
-    """Its value over that of the next best; None if that is zero."""
+    """Ratio of its value to the next best; None if that is zero."""
     ratio_ci95: Interval | None
     """None if the values are exact or there is no ratio."""
     gain: str
@@ -70,7 +70,7 @@ class Tied(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """The best of several values without intervals, so that its lead may be nothing but noise."""
+    """The best of several values without intervals: its lead may be nothing but noise."""
 
     run: int
     share: float
@@ -87,7 +87,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class NotCompared(msgspec.Struct, frozen=True):
-    """Why runs that show a value are not compared; `runs` is empty if it is true of all of them."""
+    """A reason why runs with a value are not compared; empty `runs` means all of them."""
 
     reason: str
     runs: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     unit: str
     """Empty if the texts contain their own."""
     topic: str
-    """What a sentence calls it; empty for what follows from another metric."""
+    """Name of it in a sentence; empty if it follows from another metric."""
     texts: tuple[str, ...]
     """One for each run, an em dash if it is unknown."""
     values: tuple[float | None, ...]
@@ -120,7 +120,7 @@ class ComparedLine(msgspec.Struct, frozen=True):
     more_is_better: bool
     concern: Concern
     reasons: tuple[Reason, ...]
-    """What was decided, then why runs are left out; empty if fewer than two are known."""
+    """Verdict, then the reasons that runs are left out; empty if fewer than two are known."""
     versus: tuple[Versus | None, ...]
     """Each run against the first; None for the first itself, and if either is not compared."""
     spreads: tuple[LoadSpread | None, ...]
@@ -146,7 +146,7 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: Mapping[str, tuple[str, ...]]
     """Lines by topic, one for each property that differs."""
     warnings: tuple[str, ...]
-    """Why a number should not be trusted or compared."""
+    """Reasons not to trust or compare a number."""
     unsteady: tuple[int, ...]
     """The runs whose machine was not steady."""
 
@@ -156,7 +156,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def stated(self) -> tuple[ComparedLine, ...]:
-        """What the sentences are about; speed by depth replaces a speed that does not compare."""
+        """Lines that the conclusion covers; speed by depth replaces a speed that cannot be compared."""
         lines = tuple(line for line in self.lines if line.topic)
         if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
             return lines
@@ -345,8 +345,8 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
         found = [check for line in lines for check in _checked(option, share, line)]
         if not found:
             verdicts = dict.fromkeys(f"{line.topic}: {line.verdict}" for line in lines if line.verdict)
-            why = in_words(list(verdicts)) if verdicts else f"the runs have no {concern} to compare"
-            raise UsageError(f"nothing decides {option}: {why}", hint)
+            why = in_words(list(verdicts)) if verdicts else f"the runs have no comparable {concern}"
+            raise UsageError(f"{option} cannot be checked: {why}", hint)
         checks += found
     return tuple(checks)
 

@@ -54,7 +54,7 @@ def letters(indices: Sequence[int]) -> str:
 
 
 def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return what else their engines were asked for that differs, as far as all of them have it."""
+    """Return the differences in other settings of the engines, as far as all of them have the setting."""
     described = [summary.setup.described for summary in summaries]
     shared = [name for name in described[0] if all(name in each for each in described)]
     return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))

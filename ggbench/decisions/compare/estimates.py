@@ -42,9 +42,9 @@ class Estimated(msgspec.Struct, frozen=True):
     ci95: Interval | None
     """None if it is not compared."""
     left_out: str
-    """Why it is not compared; empty if it is, and if it is unknown."""
+    """Reason that it is not compared; empty if it is, and if it is unknown."""
     spread: LoadSpread | None = None
-    """What the interval includes; None for a metric that does not depend on the load."""
+    """Spread that the interval includes; None for a metric that does not depend on the load."""
 
 
 def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:

@@ -1,4 +1,4 @@
-"""What a comparison says, for every output: a sentence for each quantity that differs, and its JSON."""
+"""Output of a comparison: a sentence for each quantity that differs, and its JSON."""
 
 from __future__ import annotations
 

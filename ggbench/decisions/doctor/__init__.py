@@ -1,1 +1,1 @@
-"""What `ggbench doctor` sees of the machine and of ggbench itself, what it finds wrong, and how it shows both."""
+"""State of the machine and of ggbench itself, the problems found in it, and the output of both by `ggbench doctor`."""

@@ -18,7 +18,7 @@ import msgspec
 
 import ggbench
 from ggbench import paths
-from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
+from ggbench.engines.llama.build import LlamaBuild, build_command, describe_llama_build
 from ggbench.errors import GgbenchError
 from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
@@ -44,14 +44,14 @@ from ggbench.units import GIB, MIB, counted, format_bytes, format_number, format
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What was measured of this machine once, for forecasts and limits."""
+    """Measurements taken of this machine once, for forecasts and limits."""
 
     bandwidth: Bandwidth | None
     """Bandwidth of main memory; None before the first run."""
     is_busy: bool = False
     """Whether it was measured on a busy machine, and so is too low."""
     shares: str | None = None
-    """What models reach of the bandwidth here; None before two of them ran."""
+    """Share of the bandwidth that models reach here; None before two of them ran."""
 
 
 class Checkup(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ AMX, AMX_INSTRUCTION = "AMX_INT8", "amx_int8"
 
 _NATIVE = "-DGGML_NATIVE=on"
 _SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
-"""Their governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
+"""Drivers whose governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
 _SLOW_GOVERNORS, _SLOW_PREFERENCES = ("powersave", "conservative"), ("power", "balance_power")
 _HELD_DOWN = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs")
@@ -167,7 +167,7 @@ _LITTLE_MEMORY_SHARE = 0.25
 
 
 def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
-    """Return what was found, problems first; `paths` decides which folders are named."""
+    """Return the findings, problems first; `paths` shortens folder names."""
     found = [
         *_of_llama(checkup.llama, checkup.cpu),
         *_of_driver(checkup.driver, checkup.llama),
@@ -201,21 +201,13 @@ def _advice(code: str, message: str, hint: str) -> Finding:
     return Finding(code, "advice", message, hint)
 
 
-def _build_with(arguments: str) -> str:
-    build = f'CMAKE_ARGS="{arguments}"'
-    return (
-        f"{build} ./scripts/setup in a checkout; where pip installed it: "
-        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
-    )
-
-
 def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
     if not llama.is_installed:
         yield _problem("llama.missing", llama.problem, "run ./scripts/setup, or pip install llama-cpp-python")
         return
     if llama.problem:
         hint = "install NVIDIA's driver; for the CPU alone: " if "libcuda.so" in llama.problem else "build it again: "
-        yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + _build_with(_NATIVE))
+        yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + build_command(_NATIVE))
         return
     version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())
     if version < LEAST_VERSION:
@@ -224,7 +216,7 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
         yield _problem("llama.old", f"llama-cpp-python {llama.llama_cpp_python} is older than {least}", hint)
     if missing := missing_instructions(llama, cpu):
         message = f"llama.cpp was compiled without {', '.join(missing)}, which this CPU has"
-        yield _advice("llama.instructions", message, f"compile it here: {_build_with(_NATIVE)}")
+        yield _advice("llama.instructions", message, f"compile it here: {build_command(_NATIVE)}")
     if AMX in llama.features_of("CPU"):
         yield _advice(
             "llama.amx",
@@ -250,7 +242,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     names = name if len(driver.gpus) == 1 else f"{name} and {len(driver.gpus) - 1} more"
     if "CUDA" not in llama.backends and not sees_gpu:
         message = f"llama.cpp was compiled without CUDA, so {names} is not used"
-        yield _advice("llama.cuda", message, f"compile it for CUDA: {_build_with('-DGGML_CUDA=on')}")
+        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on')}")
     if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
         built, runs = dotted(llama.cuda_version), dotted(driver.cuda_version)
         yield _problem(
@@ -280,7 +272,7 @@ def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
                 "gpu.architecture",
                 "problem" if is_newer else "advice",
                 f"llama.cpp was compiled for compute capability {built}; it {effect} {gpu.name} ({dotted(capability)})",
-                f"compile it here: {_build_with(f'-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES={number // 10}')}",
+                f"compile it here: {build_command(f'-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES={number // 10}')}",
             )
     used = (gpu.total_bytes or 0) - (gpu.free_bytes or 0)
     if gpu.free_bytes is not None and used > max(_MUCH_GPU_BYTES, _MUCH_GPU_SHARE * (gpu.total_bytes or 0)):

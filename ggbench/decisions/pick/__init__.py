@@ -1,1 +1,1 @@
-"""What to run: candidates from what is known, the recommendation by stated rules with its reasons, and the commands."""
+"""Pick a quant to run: the candidates, the recommendation by stated rules with its reasons, and the commands."""

@@ -1,4 +1,4 @@
-"""Pick what to run: find the models, plan every quant with every KV cache, and add what is measured and published."""
+"""Find the candidates of a pick: plan every quant of every model with every KV cache, and add speeds and losses."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what o
 
 
 class PickRequest(msgspec.Struct, frozen=True):
-    """What to find candidates for."""
+    """Task to find candidates for."""
 
     needs: Needs
     budget: Budget
     setup: LlamaConfig
-    """Its n_ctx and cache types are ignored."""
+    """Setup to run with; n_ctx and cache types are ignored."""
     caches: tuple[KvCacheTypes, ...]
     options: tuple[tuple[str, str], ...] = ()
     """Other options of the command line, for the command that reproduces a row."""
@@ -99,7 +99,7 @@ def _what_would_help(
 
 
 class _Finder:
-    """What all candidates share: stored runs are read once."""
+    """Data that all candidates share: stored runs are read once."""
 
     def __init__(
         self, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
@@ -196,7 +196,7 @@ class _Finder:
 
 
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick by what is known in the store, if any. Raises like `find_candidates`."""
+    """Return the pick from the results in the store, if there is one. Raises like `find_candidates`."""
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
     if found.nearest_miss is None:
         return found

@@ -1,4 +1,4 @@
-"""What a pick has to meet: the workload that speed is judged by, and limits."""
+"""Requirements of a pick: the workload that speed is judged by, and limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
     n_ctx_least: int = 0
     """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
-    """Least speed of the answer unless --min-speed is given."""
+    """Minimum speed of the answer unless --min-speed is given."""
     prefer: Preference = "quality"
 
     @property
@@ -77,14 +77,14 @@ class Needs(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
+            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"use 1 to {LARGEST_N_CTX:,}")
         if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
             raise UsageError(
-                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
+                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "use tokens/s above 0, e.g. 15"
             )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
             raise UsageError(
-                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
+                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "use 0 or more, e.g. 0.05"
             )
 
     @property
@@ -95,7 +95,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> float | None:
-        """Least speed of the answer; None for any."""
+        """Minimum speed of the answer; None for any."""
         return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
 
     @property
@@ -105,7 +105,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def prefer(self) -> Preference:
-        """What decides among candidates that meet the requirements."""
+        """Criterion among candidates that meet the requirements."""
         return self.given_prefer or self.workload.prefer
 
 

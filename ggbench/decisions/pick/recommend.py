@@ -1,4 +1,4 @@
-"""Choose the quant and the KV cache to run from what is known of all of them, by `RULES`, and say why.
+"""Choose the quant and the KV cache to run from the facts known about all, by `RULES`, and say why.
 
 "At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
 overlap. So overlapping figures never decide alone, a bound on speed does not beat a measurement, and dominance is
@@ -63,7 +63,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
 
 
 def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn] | None:
-    """Return the best candidate among the best of each model, and what it is the best in; None for no candidates."""
+    """Return the best candidate among the best of each model, and its advantage; None without candidates."""
     by_model: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
@@ -200,7 +200,7 @@ def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
 
 
 def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """Return the one whose worst miss is the smallest share of what is wanted."""
+    """Return the one whose worst miss is the smallest share of the need."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
@@ -305,7 +305,7 @@ def _by_context(one: Candidate, other: Candidate) -> _Order:
 
 
 def _less(one: Expected, other: Expected) -> _Order:
-    """Compare two values of which less is better."""
+    """Compare two values; less is better."""
     if one.high < other.low:
         return "better"
     is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high

@@ -22,17 +22,17 @@ Label = Literal["better", "faster", "more context"]
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
-    """What a quant of a published model loses."""
+    """Loss of a quant of a published model."""
 
     of: str
-    """The model and the importance matrix; two losses with the same ones compare."""
+    """The model and the importance matrix; losses with the same ones are comparable."""
     nats: float
     error: float
     """Standard error; 0 if none is published."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """What is lost in quality: the mean KL divergence in nats per token."""
+    """Loss of quality: the mean KL divergence in nats per token."""
 
     nats: Expected
     """Measured: mean and 95 % interval. Typical: median and range over models."""
@@ -40,7 +40,7 @@ class Loss(msgspec.Struct, frozen=True):
     source: str
     """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
     published: tuple[PublishedLoss, ...] = ()
-    """What a typical loss is taken from."""
+    """Published losses that a typical loss is taken from."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """One quant with one KV cache. None is unknown: neither good nor bad."""
 
     row: PlanRow
-    """Its plan for the context needed."""
+    """Plan for the required context."""
     model_key: str
     selector: str
     """QUANT argument that selects it; empty if MODEL alone does."""
@@ -81,7 +81,7 @@ class Candidate(msgspec.Struct, frozen=True):
     joint_loss: Loss | None = None
     """Loss of both together, if that was measured at once."""
     to_run: FileToRun | None = None
-    """Its file; None if the header cannot be read."""
+    """File to run; None if its header cannot be read."""
 
     @property
     def cache(self) -> tuple[str, str]:
@@ -128,18 +128,18 @@ class NeedCheck(msgspec.Struct, frozen=True):
     wanted: float
     """Tokens of context, tok/s or nats."""
     value: float | None
-    """What it has; None if that is unknown."""
+    """Value that it reaches; None if unknown."""
     is_met: bool | None
     """Null if it is unknown, or if a bound on speed does not rule it out."""
     is_close: bool = False
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
-    """If the need is missed, the missing share of what is wanted; for memory, of the budget."""
+    """If the need is missed, the missing share of it; for memory, of the budget."""
     is_bound: bool = False
     missing_bytes: int = 0
     """If the context does not fit."""
     refusal: str = ""
-    """Why llama.cpp refused to size the context; empty if it did not."""
+    """Reason that llama.cpp refused to size the context; empty if it did not."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -170,20 +170,20 @@ BestIn = Literal[
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """What to run instead, and what it is better in."""
+    """A candidate to run instead, and its advantage."""
 
     label: Label
     checked: Checked
 
 
 class Pick(msgspec.Struct, frozen=True):
-    """The recommendation, and what it was chosen from."""
+    """The recommendation, and the candidates."""
 
     needs: Needs
     checked: tuple[Checked, ...]
     """All candidates, in the order of models, caches and quants."""
     front: tuple[Candidate, ...]
-    """Those that no other dominates."""
+    """Candidates that no other dominates."""
     recommended: Checked | None
     """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()
@@ -192,11 +192,11 @@ class Pick(msgspec.Struct, frozen=True):
     without_needs: Checked | None = None
     """The recommendation if nothing was needed."""
     nearest_miss: Checked | None = None
-    """If nothing is recommended, what misses the needs by least."""
+    """If nothing is recommended, the candidate that comes closest."""
     best_in: BestIn | None = None
-    """What the recommendation is the best in."""
+    """Quantity in which the recommendation is the best."""
     changes: tuple[Change, ...] = ()
-    """What would make the nearest miss fit, the best first; empty if it fits."""
+    """Changes that would make the nearest miss fit, best first; empty if it fits."""
 
     @property
     def n_models(self) -> int:
@@ -205,7 +205,7 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """What a short table shows, each once: the pick, alternatives, the next larger quant, the nearest miss."""
+        """Candidates of a short table, each once: the pick, alternatives, the next larger quant, the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             *((each.label, each.checked) for each in self.alternatives),

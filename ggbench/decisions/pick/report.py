@@ -1,4 +1,4 @@
-"""Draw a pick: what was asked, the recommendation and why, and the candidates as a table and a plot."""
+"""Draw a pick: the requirements, the recommendation with its reasons, and the candidates as a table and a plot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ggbench.units import format_bandwidth, format_bytes, format_count, format_n
 def pick_report(
     pick: Pick, budget: Budget, commands: RunCommands | None, *, width: int, show_all: bool = False
 ) -> RenderableType:
-    """Return what was asked, the recommendation and why, a table no wider than `width`, and the commands.
+    """Return the requirements, the recommendation with its reasons, a table no wider than `width`, and the commands.
 
     `show_all` shows every candidate instead of the pick, its alternatives and the nearest others.
     """
@@ -133,7 +133,7 @@ def _longest(candidate: Candidate) -> str:
 
 
 def _note(checked: Checked) -> str:
-    """Return what it misses besides memory, and the runs that its figures are from."""
+    """Return the needs it misses besides memory, and the runs that its numbers are from."""
     candidate = checked.candidate
     if candidate.row.outcome is not Outcome.COMPLETED:
         return candidate.row.reason

@@ -36,7 +36,7 @@ def run_commands(
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
 
-    `on_gpu` says whether the load was planned for a GPU, so that "all layers" has to be stated.
+    `on_gpu` says whether the load was planned for a GPU, so "all layers" has to be stated.
     """
     model = _model_words(file, mmproj)
     load = _load_words(setup, on_gpu=on_gpu)
@@ -117,7 +117,7 @@ def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) 
     if setup.rpc_servers:
         obstacles.append("devices of other machines")
     if mmproj is not None:
-        obstacles.append("a projector in a file of its own")
+        obstacles.append("a separate projector file")
     if any(not str(path).isprintable() for path in file.paths):
         obstacles.append("a file name with control characters")
     return obstacles
@@ -214,4 +214,4 @@ class RunCommands(msgspec.Struct, frozen=True):
     ollama: tuple[str, ...] = ()
     """Lines that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment."""
     notes: tuple[str, ...] = ()
-    """What the lines cannot express, a sentence each."""
+    """Settings that the lines cannot express, one sentence each."""

@@ -94,7 +94,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
     if pick.n_models > 1:
-        sentences.append("Which model answers better is not known: quality does not compare between models.")
+        sentences.append("Which model answers better is not known: quality is not comparable across models.")
     return tuple(sentences)
 
 
@@ -160,7 +160,7 @@ def _miss_text(check: NeedCheck) -> str:
 
 
 def _changes(own: Candidate, larger: Checked) -> str:
-    """Return what the next larger quant misses, else what it would change."""
+    """Describe what the next larger quant misses or, if nothing, what it would change."""
     if larger.missed:
         return f"misses {_misses(larger)}"
     changes, other = [], larger.candidate

@@ -17,6 +17,15 @@ from pathlib import Path
 import msgspec
 
 
+def build_command(cmake_args: str) -> str:
+    """Return the words that tell a user how to compile llama.cpp with these arguments."""
+    build = f'CMAKE_ARGS="{cmake_args}"'
+    return (
+        f"{build} ./scripts/setup in a checkout; where pip installed it: "
+        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+    )
+
+
 class LlamaDevice(msgspec.Struct, frozen=True):
     name: str
     description: str
@@ -34,7 +43,7 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     llama_cpp: str = ""
     commit: str = ""
     features: dict[str, dict[str, str]] = {}
-    """What each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
+    """Features that each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None

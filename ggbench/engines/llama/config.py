@@ -47,15 +47,17 @@ _PLACEMENT = (
 )  # fmt: skip
 """Fields that decide what of a model goes to a GPU."""
 _FAILURE_HINTS = {
-    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "quantized V cache": "use --flash-attn on, or --type-v f16, which works without flash attention",
     "requires flash_attn": "--flash-attn on",
-    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
+    "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 suits heads of every width",
     "V cache type": "--type-v f16 suits heads of every width",
-    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "base logits contain NaN": "write them again with --save-base-logits",
+    "logits contain NaN": "the file may be damaged: download it again, or measure another quant",
+    "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
     "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
-    "shares": "give --tensor-split at most one share for each device",
-    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+    "shares": "pass at most one --tensor-split share per device",
+    "unknown model architecture": "a newer llama-cpp-python may support it; ggbench inspect shows the header",
     "": "the message is llama.cpp's own; another quant or other options may work",
 }
 """Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
@@ -67,7 +69,7 @@ def _shares(text: str) -> tuple[float, ...]:
     except ValueError:
         raise UsageError(f"{text!r} is not a split", "write a share for each GPU, e.g. 3,1") from None
     if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
-        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
+        raise UsageError(f"{text!r} is not a split", "each share must be zero or more, and one above zero")
     return shares
 
 
@@ -103,7 +105,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
     if twice is not None:
         raise UsageError(f"the RPC server {twice} is named twice", "name each once; it may have several devices")
     if len(servers) > MAX_SERVERS:
-        raise UsageError(f"{len(servers)} RPC servers, and llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
+        raise UsageError(f"{len(servers)} RPC servers, but llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
     return servers
 
 
@@ -274,7 +276,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
             raise UsageError(
                 f"a V cache of {self.type_v} needs flash attention, which is off",
-                "give --flash-attn on, or --type-v f16",
+                "use --flash-attn on, or --type-v f16",
             )
 
     def check_holds(self, n_tokens: int) -> None:
@@ -283,7 +285,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         if n_ctx > LARGEST_N_CTX:
             raise UsageError(
                 f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
-                "measure fewer tokens" if self.n_ctx is None else "give a smaller --n-ctx",
+                "measure fewer tokens" if self.n_ctx is None else "lower --n-ctx",
             )
 
     def holding(self, n_tokens: int) -> Self:
@@ -326,7 +328,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
 
     path: str
     setup: LlamaConfig
-    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; if a GPU is in
+    """The memory limit covers model and contexts, beyond the worker's own memory before the load; if a GPU is in
     use, on each of them."""
     reserve_bytes: int = 0
     """Memory of each GPU in use to leave free."""

@@ -23,7 +23,7 @@ _STEPS_TOGETHER = 64
 _MMAP_SLACK = 1 << 16
 """malloc's own part of a block, and a page at its end."""
 _NO_CELL_LEFT = 1
-"""What llama_decode returns where it finds no free cell for a batch."""
+"""Result of llama_decode if it finds no free cell for a batch."""
 
 
 _TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2

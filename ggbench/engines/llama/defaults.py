@@ -1,4 +1,4 @@
-"""What llama-server passes to llama.cpp, field by field, and where ggbench passes something else and why.
+"""Settings that llama-server passes to llama.cpp, field by field, and the ones that ggbench changes, with reasons.
 
 Its defaults are ggbench's, since they are what people run; those of the C API differ. The reference is
 `llama-server -m FILE -c N -np 1`. Source: llama.cpp's `common_params` in common.h, its functions
@@ -45,7 +45,7 @@ DIFFERENCES: Mapping[str, str] = {
     "--cache-ram": "no prompt cache; llama-server's grows up to 8 GiB of main memory",
     "--ctx-checkpoints": "off; llama-server keeps up to 32 copies of a sliding-window cache",
 }
-"""What ggbench does otherwise where nobody asked for it, by the field above or by llama-server's option."""
+"""Defaults in which ggbench differs from llama-server, by the field above or by llama-server's option."""
 
 
 def set_defaults(params: Any, defaults: Mapping[str, Value]) -> None:  # noqa: ANN401 - a structure of llama_cpp's

@@ -1,4 +1,4 @@
-"""llama.cpp as an engine: a child process that is started when it is needed, and again after it has died."""
+"""llama.cpp as an engine: a child process, started on demand and again after it dies."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class LlamaEngine(WorkerEngine):
         super().__init__(start)
         self._worker = start()
         self._loaded: LoadModel | None = None
-        """What the worker has in memory."""
+        """Contents of the worker's memory."""
         self._asked: LoadModel | None = None
-        """The last load that this worker was asked for."""
+        """The last load requested from this worker."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
         self._log: list[str] = []
@@ -122,7 +122,7 @@ class LlamaEngine(WorkerEngine):
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """Return what a worker takes once, before its first load: the servers of its devices, and its limit if any."""
+    """Return the parts of a load that a worker takes only once: the servers of its devices, and any limit."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return setup.rpc_servers

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.events import MemoryKind
+from ggbench.engines.llama.build import build_command
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
@@ -32,7 +33,7 @@ class GgmlDevices:
 
     @property
     def offloading(self) -> list[int]:
-        """The devices that llama.cpp puts layers on, in its order: RPC devices, then GPUs, else integrated ones.
+        """The devices that llama.cpp puts layers on, in its order: RPC, then GPUs, or without any, integrated ones.
 
         Source: `llama_prepare_model_devices` in llama.cpp.
         """
@@ -96,9 +97,9 @@ class GgmlDevices:
 
 
 def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
-    """Return where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
+    """Return where a buffer of llama.cpp's log lies: as ggml reports, or on the device that its name begins with.
 
-    Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
+    Names without their own buffer type are those of mapped files (`CPU_Mapped`), of repacked weights
     (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
     """
     if name in places:
@@ -141,7 +142,7 @@ def _open(library: Path) -> ctypes.CDLL:
     return ggml
 
 
-BUILD_HINT = 'build llama.cpp with RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
+BUILD_HINT = f"build llama.cpp with RPC: {build_command('-DGGML_RPC=on')}"
 
 
 class NoRpc(Exception):

@@ -36,7 +36,7 @@ _OUT_OF_MEMORY = re.compile(
     re.I,
 )
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
-"""Failures after which llama.cpp goes on: with memory that can be paged out, or by reserving again."""
+"""Failures after which llama.cpp continues: with memory that can be paged out, or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
 _RETRIES = "retrying without pipeline parallelism"
@@ -45,7 +45,7 @@ _FIELD_OF_KIND = {
     "model": "weight_bytes",
     "KV": "kv_bytes",
     "RS": "kv_bytes",  # the state of recurrent layers takes the place of their KV
-    "state": "kv_bytes",  # of DeepSeek V4's compressors, beside its caches
+    "state": "kv_bytes",  # of DeepSeek V4's compressors, in addition to its caches
     "compute": "compute_bytes",
     "output": "output_bytes",
 }
@@ -113,7 +113,7 @@ def out_of_memory_line(lines: Iterable[str]) -> str:
 
 
 def is_out_of_memory(line: str) -> bool:
-    """Return whether the line reports too little memory, and llama.cpp does not go on without."""
+    """Return whether the line reports too little memory, and llama.cpp cannot continue."""
     return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
 
 
@@ -126,7 +126,7 @@ def wanted_bytes(line: str) -> int | None:
 
 
 def crash_cause(last_lines: Sequence[str]) -> str:
-    """Return the line that gives the cause of a crash, else the last; empty without any.
+    """Return the line that gives the cause of a crash, or the last line; empty without lines.
 
     After the cause llama.cpp prints the place in its source, and often a backtrace.
     """

@@ -21,11 +21,11 @@ from ggbench.units import format_bytes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """glibc's malloc.h."""
 _KEPT_BYTES = 4 << 20
-"""What malloc may keep of freed blocks: more than the sampler takes for each token, little compared to a context."""
+"""Bytes of freed blocks that malloc may keep: more than the sampler takes for a token, little against a context."""
 
 
 def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
-    """Start the threads that ggml computes with, so that a limit set later counts none of their stacks.
+    """Start the threads that ggml computes with, so a limit set later counts none of their stacks.
 
     They are OpenMP's, found through `library`, which links ggml's CPU backend. They belong to the calling thread and
     stay for each of its computations with as many threads. Without OpenMP nothing happens.
@@ -37,9 +37,9 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
+    """Limit further allocations to `limit_bytes` of main memory. Raises LimitFailed."""
     if not address_space.CAN_LIMIT:
-        raise LimitFailed("main memory can be limited on Linux only")
+        raise LimitFailed("main memory can be limited only on Linux", out_of_memory=False)
     # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
     # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
     # every token, which takes four times as long.
@@ -50,7 +50,7 @@ def limit_memory(limit_bytes: int) -> None:
 
 
 def left_bytes() -> int | None:
-    """Return what is left of the limit; None without a limit."""
+    """Return the bytes left of the limit; None without a limit."""
     limit = address_space.limit_bytes()
     return None if limit is None else max(0, limit - address_space.used_bytes())
 
@@ -70,7 +70,11 @@ def beside_the_limit(n_bytes: int) -> Iterator[None]:
 
 
 class LimitFailed(Exception):
-    """The limit could not be set."""
+    """The limit could not be set: for want of memory, or because the system cannot limit it."""
+
+    def __init__(self, message: str, *, out_of_memory: bool = True) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
 
 
 class GpuMemory:
@@ -88,17 +92,17 @@ class GpuMemory:
 
     @property
     def left_bytes(self) -> int:
-        """What is left if all are filled alike: the least that one has free, times their number."""
+        """Free bytes if all are filled alike: the smallest free memory of one, times their number."""
         return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
-        """Allocate what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        """Allocate memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
         every_free = [_free_bytes(self._ggml, device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
             free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
-            raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
+            raise LimitFailed(f"a reserve of {reserve} on each GPU leaves nothing of {free} of free GPU memory")
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes:
                 buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)

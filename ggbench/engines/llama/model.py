@@ -239,7 +239,7 @@ class LlamaModel:
         return tokens
 
     def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
-        """Take in a line, which may come in pieces; a piece that continues the last one has a level of its own."""
+        """Take in a line, which may come in pieces; a piece that continues the last one has its own level."""
         if level != _GGML_LOG_LEVEL_CONT:
             self._pending_level = level
         if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines for each context

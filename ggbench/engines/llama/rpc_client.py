@@ -91,7 +91,7 @@ class RpcConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; reset it if an answer is due, so that a busy server survives.
+        """Close the connection; reset it if an answer is due, so a busy server survives.
 
         It reads our greeting when its client has gone, and writes the answer in two parts without MSG_NOSIGNAL: on a
         connection that was closed in good order the second write ends its process.
@@ -284,7 +284,7 @@ class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """`HOST:PORT`."""
     reason: str = ""
-    """Why it cannot be used: `refuses connections`; empty if it can."""
+    """Reason that it cannot be used, such as `refuses connections`; empty if it can."""
     protocol: tuple[int, int, int] | None = None
     """Version of the RPC protocol; None if it did not say."""
     devices: tuple[RemoteDevice, ...] = ()
@@ -297,7 +297,7 @@ class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProbe:
-    """Ask one server what it is, and measure the link; one that cannot be used is a result with its reason."""
+    """Query one server and measure the link; an unusable server is a result with the reason."""
     protocol = None
     try:
         with RpcConnection(server, timeout_s) as connection:

@@ -1,6 +1,6 @@
 """Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which only ends with its process.
 
-A thread waits on stdin, so that the process ends with its parent. The last line on stderr says what is wrong.
+A thread waits on stdin, so the process ends with its parent. The last line on stderr says what is wrong.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LINE_BUFFERED = 1
 
 
 class ServeRequest(msgspec.Struct, frozen=True):
-    """What to expose, and where; as JSON the argument of the process."""
+    """Devices to expose and the address; as JSON, the argument of the process."""
 
     host: str
     """An IPv4 address."""
     port: int
     threads: int
     devices: tuple[str, ...] = ()
-    """ggml's names; empty exposes all GPUs, else the CPU, as llama.cpp's own server does."""
+    """ggml's names; empty exposes all GPUs, or the CPU without any, like llama.cpp's own server."""
     memory_bytes: int | None = None
     """Limit of each device; None exposes all that is free."""
     main_memory_bytes: int | None = None
@@ -135,7 +135,7 @@ class RpcServerProcess:
         return self._process.pid
 
     def wait_until_ready(self) -> RpcServerReady:
-        """Return what it serves, once it answers. Raises UsageError and EngineFailed if it ends instead."""
+        """Wait until the server answers; return its devices. Raises UsageError or EngineFailed if it exits first."""
         host, _, port = self.server.rpartition(":")
         near = f"127.0.0.1:{port}" if host == "0.0.0.0" else self.server
         ends_at = time.monotonic() + _STARTS_WITHIN_S
@@ -214,7 +214,7 @@ def check_port(host: str, port: int) -> None:
             probe.listen(1)
         except OSError as error:
             why = error.strerror or str(error)
-            raise NetworkError(f"cannot listen at {host}:{port}: {why}", "give another --port or --host") from None
+            raise NetworkError(f"cannot listen on {host}:{port}: {why}", "try another --port or --host") from None
 
 
 def ipv4_address(host: str) -> str:
@@ -223,7 +223,7 @@ def ipv4_address(host: str) -> str:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError):
         raise NetworkError(
-            f"no IPv4 address is known for {host!r}", "give an address of this machine, e.g. 192.168.1.7"
+            f"no IPv4 address is known for {host!r}", "use an address of this machine, e.g. 192.168.1.7"
         ) from None
 
 

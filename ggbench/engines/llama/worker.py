@@ -8,7 +8,7 @@ import os
 import time
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Stage, Workload
+from ggbench.engines.contract import Request, Workload
 from ggbench.engines.events import Loaded, Opened, Opening, Ready
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
@@ -39,11 +39,13 @@ class Worker:
         try:
             self._dispatch(request)
         except (LlamaRefused, LimitFailed) as refusal:
-            stage: Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
-            blame = str(refusal) if isinstance(refusal, LimitFailed) else out_of_memory_line(self._warnings)
+            if isinstance(refusal, LimitFailed):
+                self._send(protocol.Refused("load", out_of_memory=refusal.out_of_memory, message=str(refusal)))
+                return
+            blame = out_of_memory_line(self._warnings)
             message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
             missing = self._missing_bytes if blame else None
-            self._send(protocol.Refused(stage, out_of_memory=bool(blame), message=message, missing_bytes=missing))
+            self._send(protocol.Refused(refusal.stage, bool(blame), message, missing))
         except MemoryError:
             message = "the worker itself ran out of memory"
             self._send(protocol.Refused(request.stage, out_of_memory=True, message=message))

@@ -181,10 +181,10 @@ def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
             found[first :: request.threads] = scores
     if not all(np.isfinite(each.nll) for each in found):
         whose = "base" if base is not None and base.writes else "model"
-        raise LlamaRefused("score", f"the {whose}'s logits are not numbers; its file may be broken")
+        raise LlamaRefused("score", f"the {whose}'s logits contain NaN or Inf")
     is_compared = base is not None and not base.writes
     if is_compared and not all(np.isfinite(each.base_nll + each.kld + each.p_diff) for each in found):
-        raise LlamaRefused("score", "the base's log-probabilities are not numbers; its file may be broken")
+        raise LlamaRefused("score", "the base logits contain NaN or Inf")
     emit(
         Scored(
             [each.nll for each in found],

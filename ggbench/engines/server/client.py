@@ -62,7 +62,7 @@ class StreamLine(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Trace:
-    """What httpcore reports of one request: its socket, and when it was sent."""
+    """Facts that httpcore reports about one request: its socket, and when it was sent."""
 
     connection: socket.socket | None = None
     sent_ns: int = 0
@@ -137,7 +137,7 @@ class Client:
         with self._errors():
             self._documents = client(self._document_timeout_s, 1)
             self.streams = client(timeout_s, 0)
-            """Opens a connection for each request, so that each can be closed alone."""
+            """Opens a connection for each request, so each can be closed alone."""
 
     def get(self, path: str) -> HttpResponse:
         """Return the response to a GET request, whatever its status; `path` begins with a slash."""
@@ -189,14 +189,14 @@ class Client:
                     target = f" to {shorten(f'{to.scheme}://{to.hostname}{to.path}', 80)}" if to.hostname else ""
                 raise NetworkError(
                     f"{url} redirects{target}, which ggbench does not follow",
-                    "give the server's own URL, if you trust it",
+                    "use the server's own URL, if you trust it",
                 )
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                 raise ServerFailed(f"{url} sends compressed data", "turn compression off in its proxy")
             yield response
 
     def fail(self, status: int, body: bytes, what: str = "") -> None:
-        """Raise the error of a response with that status; `what` was asked for."""
+        """Raise the error of a response with that status; `what` names the requested thing."""
         url, said = self.address.base_url, _message(self.without_key(body[:_MAX_ERROR_BYTES].decode(errors="replace")))
         suffix = f": {said}" if said else ""
         asked = f" for {what}" if what else ""

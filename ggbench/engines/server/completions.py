@@ -1,7 +1,7 @@
 """OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each with what it adds.
 
-Tokens of a chunk are counted by its ids, else by the difference of two usages, else not at all: a chunk may bring
-several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
+Tokens of a chunk are counted by its ids or, without ids, by the difference of two usages; otherwise not at all: a
+chunk may bring several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _CompletionReader(StreamReader):
     """Reads the chunks of one completion."""
 
     def __init__(self, asked: Generate, *, ends_exactly: bool = False) -> None:
-        """`ends_exactly`: the server counts nothing, but `length` means that all tokens asked for were generated."""
+        """`ends_exactly`: the server counts nothing, but `length` means that all requested tokens were generated."""
         super().__init__(asked)
         self._ends_exactly = ends_exactly
         self._n_gen: int | None = None

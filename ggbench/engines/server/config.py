@@ -21,7 +21,7 @@ ClockChoice = Literal["auto", "server", "client"]
 _FAILURE_HINTS = {
     "server's context": "measure fewer tokens, or start the server with a larger context",
     "no output from the server": "--timeout gives the server longer",
-    "the server ended after": "what came is kept; some servers do not go on past an end of text, whatever is asked",
+    "the server ended after": "the received tokens are kept; some servers always stop at an end of text",
     "": "what was measured before is kept; the server's own log may say more",
 }
 

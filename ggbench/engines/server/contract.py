@@ -1,4 +1,4 @@
-"""What a server is asked for and what comes back, and what every kind of server offers and shares.
+"""Requests to a server and its answers, and the base class of every kind of server.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 ServerClock = Literal["each token", "totals", "none"]
-"""What a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
+"""Parts that a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
 LOG_HINT = "look at the server's log"
 
 
@@ -47,7 +47,7 @@ class OfferedModel(msgspec.Struct, frozen=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server said of itself."""
+    """Facts that a server reports about itself."""
 
     kind: str
     """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
@@ -59,7 +59,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """In the server's order, each name once."""
     clock: ServerClock
     takes_tokens: bool
-    """Whether a prompt may be token ids, so that its length is exact."""
+    """Whether a prompt may be token ids, which makes its length exact."""
     version: str | None = None
     n_parallel: int | None = None
     """Most requests that it computes at once; None if it does not say."""
@@ -118,7 +118,7 @@ class Tokens(msgspec.Struct, frozen=True):
     decode_ns: int | None = None
     """The server's clock at the last of them, counted from the first token; None if it does not time each token.
 
-    Tokens of one speculative step have the same clock, even if each comes in a chunk of its own."""
+    Tokens of one speculative step have the same clock, even if each comes in a separate chunk."""
     text: str = ""
     """The generated text, not yet safe for a terminal."""
 
@@ -140,7 +140,7 @@ class Ended(msgspec.Struct, frozen=True):
     """Tokens that speculative decoding drafted."""
     n_accepted: int | None = None
     request_mismatches: tuple[str, ...] = ()
-    """What was asked and not done, one line each."""
+    """Deviations from the request, one line each."""
 
 
 class GenerationFailed(msgspec.Struct, frozen=True):
@@ -171,7 +171,7 @@ class StreamReader:
         self._asked = asked
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        """Return what a line, without its ending, says; nothing for an empty one."""
+        """Parse a line without its ending; return nothing for an empty one."""
         raise NotImplementedError
 
     def finish(self, at_ns: int) -> Ended | None:
@@ -185,9 +185,9 @@ class StreamReader:
         asked, reason, found = self._asked, shorten(finish_reason, 20), []
         if n_gen is not None and n_gen != asked.n_gen:
             why = f" (it ended with {reason!r})" if reason else ""
-            found.append(f"generated {n_gen} tokens where {asked.n_gen} were asked for{why}")
+            found.append(f"generated {n_gen} tokens, requested {asked.n_gen}{why}")
         if n_prompt is not None and n_prompt != asked.prompt.n_tokens:
-            found.append(f"read a prompt of {n_prompt} tokens where {asked.prompt.n_tokens} were meant")
+            found.append(f"read a prompt of {n_prompt} tokens, requested {asked.prompt.n_tokens}")
         if n_cached:
             found.append(f"took {n_cached} of the prompt's tokens from a cache")
         return Ended(at_ns, n_prompt, n_cached, n_gen, reason, request_mismatches=tuple(found))
@@ -206,7 +206,7 @@ class ServerKind(msgspec.Struct, frozen=True):
     empty_path: str
     """Path of a GET request that costs the server nothing."""
     recognize: Callable[[Client], ServerInfo | None]
-    """Returns what the server offers; None if it is of another kind. Raises NetworkError and ServerFailed."""
+    """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
     prompt: MakePrompt
     request: Callable[[Generate], Post]
     reader: Callable[[Generate], StreamReader]
@@ -249,7 +249,7 @@ DONE = b"[DONE]"
 def data_of(line: bytes) -> bytes | None:
     """Return the data of a line; None for an empty line, a comment and other fields. Raises InvalidStream.
 
-    llama-server before 2025 sent its errors as a field of their own: `error: {...}`.
+    llama-server before 2025 sent its errors in a separate field: `error: {...}`.
     """
     if line.startswith((b"data:", b"error:")):
         return line.partition(b":")[2].strip()
@@ -295,7 +295,7 @@ def repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
 
 
 def random_words(n_words: int) -> str:
-    """Return a text of that many words, different each time, so that no cache knows it."""
+    """Return a text of `n_words` words, different each time so that no cache has it."""
     return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
 
 

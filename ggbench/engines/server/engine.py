@@ -151,7 +151,7 @@ class EndpointEngine:
         return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.__name__}")
 
     def close(self) -> None:
-        """Close all connections, so that the server stops; may be called twice, and a later `open` makes new ones."""
+        """Close all connections, so the server stops; may be called twice, and a later `open` makes new ones."""
         if self._server is not None:
             self._server.close()
         self._server = None

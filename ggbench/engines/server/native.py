@@ -1,4 +1,4 @@
-"""Servers with an API of their own: llama-server, Ollama and Text Generation Inference."""
+"""Servers with their own API: llama-server, Ollama and Text Generation Inference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ggbench.text import shorten
 
 _T = TypeVar("_T")
 
-# llama-server: token ids as the prompt, and a clock of its own for every token. Source: tools/server/README.md,
+# llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
 # server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.
 # Its clock for the generation starts when the prompt is read, so the first token costs nothing and `predicted_ms` of n
 # tokens is the time of n - 1 decodes.
@@ -211,9 +211,9 @@ LLAMA_SERVER = ServerKind("/health", _recognize_llama_server, _llama_prompt, _ll
 # Which steps `eval_duration` covers differs by version, so only its rate is comparable.
 
 _LEAST_N_CTX = 4096
-"""Its default; another size than a loaded model's makes it load the model again."""
+"""Ollama's default; another size than a loaded model's makes it load the model again."""
 _MOST_SHOWN = 50
-"""Models that are asked for their details, which takes a request each."""
+"""Models whose details are queried, at one request each."""
 
 
 class Version(msgspec.Struct):
@@ -333,7 +333,7 @@ class _OllamaReader(StreamReader):
 
 OLLAMA = ServerKind("/api/version", _recognize_ollama, common_words, _ollama_request, _OllamaReader)
 
-# Text Generation Inference: one token a line, and no clock of its own in the stream. Source:
+# Text Generation Inference: one token a line, and no server clock in the stream. Source:
 # huggingface/text-generation-inference, router/src/lib.rs (`Info`, `StreamResponse`), server.rs and validation.rs,
 # where `ignore_eos_token` is always false: it ends a text where the model does. TGI is in maintenance.
 

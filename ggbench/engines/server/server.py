@@ -1,7 +1,7 @@
-"""A server that was recognized: what it offers, prompts of exact length, and several generations at once.
+"""A recognized server: its models, prompts of exact length, and several generations at once.
 
 One thread reads each stream: it only waits, notes the time of arrival and reads the line. One loop passes on what they
-read, at most every 50 ms, so that what is done with it does not disturb the next arrival.
+read, at most every 50 ms, so the work on it does not disturb the next arrival.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Server:
             raise
 
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
-        """Return a prompt of `n_tokens`; another for each index, so that concurrent requests share no prefix.
+        """Return a prompt of `n_tokens`; another for each index, so concurrent requests share no prefix.
 
         With token ids the length is exact. For a text the server's own count of a short text (one generation of one
         token) gives the length; `Ended.n_prompt` says what it became.
@@ -83,7 +83,7 @@ class Server:
                 if isinstance(item, Ended):
                     if item.n_prompt is None:
                         raise ServerFailed(
-                            f"{self.info.title} does not count the tokens of a prompt", "use another server"
+                            f"{self.info.title} does not report prompt token counts", "update it, or use another server"
                         )
                     self._added[model] = item.n_prompt - PROBE_WORDS
             if model not in self._added:
@@ -104,7 +104,7 @@ class Server:
 
 
 def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
-    """Return the kind of server and what it says of itself.
+    """Return the kind of server and its own description.
 
     Raises NetworkError if nothing answers, and ServerFailed for a server that is of no known kind or not ready.
     """
@@ -213,7 +213,7 @@ class _Stream:
             self._n_gen += 1 if item.n_tokens is None else item.n_tokens
             if self._n_gen > 2 * self._request.n_gen + 64:
                 raise ServerFailed(
-                    f"the server does not stop after the {self._request.n_gen} tokens asked for", LOG_HINT
+                    f"the server does not stop after the {self._request.n_gen} requested tokens", LOG_HINT
                 )
             if item.n_tokens == 0:
                 return

@@ -50,7 +50,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, dict=True):
-    """A config.json, with what is known of its safetensors."""
+    """A config.json, with the known facts of its safetensors."""
 
     config: Config
     config_bytes: bytes
@@ -72,7 +72,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_twin(self) -> bool:
-        """Whether ggbench wrote the config, so that its weights are random."""
+        """Whether ggbench wrote the config; the weights are random then."""
         return TWIN_KEY in self.config.values
 
     @property
@@ -84,16 +84,19 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return sum(shard.header.missing_bytes for shard in self.shards)
 
     def dtype(self, method: Method) -> str:
-        """Return the type of what a method does not convert, and of the cache: `bf16`."""
+        """Return the type of unconverted tensors and of the cache: `bf16`."""
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
-        """Return its own method, with its own groups, if it has this name, else the usual one. Raises UnknownName."""
+        """Return the checkpoint's own method, with its group size, if it has this name, or the standard one.
+
+        Raises UnknownName.
+        """
         own = self.method
         return own if own.name == name.lower() else method_by_name(name)
 
     def methods(self) -> tuple[Method, ...]:
-        """Return what it can be loaded as: its own method if it is quantized, else also those that convert at load."""
+        """Return its possible methods: only its own if it is quantized, otherwise also those that convert at load."""
         own = self.method
         if own.quant_method is not None:
             return (own,)
@@ -160,7 +163,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
 
     def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
-        """Return every tensor of its files under its own method, else those that the method would store."""
+        """Return every tensor of its files if the method is its own, otherwise those that the method would store."""
         dtype = self.dtype(method)
         if self.tensors and method.name == self.method.name:
             return self.tensors
@@ -171,8 +174,8 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         own = self.method
         if own.quant_method is not None and method.name != own.name:
             raise UsageError(
-                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
-                f"ask for {own.name}, or take the checkpoint that is not quantized",
+                f"{self.name} is stored as {own.name}, but {method.name} was requested",
+                f"use {own.name}, or the checkpoint that is not quantized",
             )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
@@ -244,7 +247,7 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
     if (folder / SINGLE).is_file():
         return (_read_shard(folder / SINGLE, SINGLE),)
     if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
-        raise BadFile(f"{name} has {sanitize(part)}, and no {INDEX}", _PARTIAL_HINT)
+        raise BadFile(f"{name} has {sanitize(part)}, but no {INDEX}", _PARTIAL_HINT)
     return ()
 
 
@@ -253,7 +256,9 @@ def _read_shard(path: Path, name: str) -> Shard:
         with path.open("rb") as file:
             return Shard(name, path, read_safetensors(file, path.stat().st_size, sanitize(name)))
     except OSError as error:
-        raise BadFile(f"{sanitize(name)} cannot be read: {error.strerror}", "check the folder") from None
+        raise BadFile(
+            f"{sanitize(name)} cannot be read: {error.strerror}", "check the file's permissions and the disk"
+        ) from None
 
 
 def _module(tensor: str) -> str:

@@ -18,10 +18,11 @@ TorchDevice = Literal["auto", "cpu", "cuda"]
 
 
 _FAILURE_HINTS = {
-    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
+    "does not recognize this architecture": "a newer transformers may support it: pip install -U transformers",
     "sees no CUDA": "--device cpu computes without a GPU, where the method can",
-    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
-    "flash_attn": "--attention sdpa needs no further package",
+    "sees none": "use bf16, f16 or f32, or run it where torch sees a GPU",
+    "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
+    "flash_attn": "use --attention sdpa, which needs no further package",
     "": "the message is Transformers' own; another QUANT or --attention may work",
 }
 
@@ -63,7 +64,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     threads: int | None = None
     """CPU threads; None means one for each physical core."""
     memory_limit_bytes: int | None = None
-    """What model and cache together may take; None means all there is."""
+    """Memory for model and cache together; None means all there is."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
     """Run the checkpoint's own Python code. Review it first."""
 
@@ -120,7 +121,7 @@ class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
     folder: str
     """With a config.json; without safetensors, random weights of its shape are made."""
     setup: TransformersConfig
-    """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
+    """The setup's memory limit is for model and caches together, beyond what the worker holds before the load."""
 
 
 class MakeCache(Request, frozen=True, tag="make_cache"):

@@ -47,7 +47,7 @@ class Config(msgspec.Struct, frozen=True):
         """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile if none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
-            raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
+            raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "name the folder of a language model")
         return sanitize(names[0])
 
     @property
@@ -68,7 +68,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def quantization(self) -> Config | None:
-        """`quantization_config` of a checkpoint that is stored quantized, else None."""
+        """`quantization_config` of a checkpoint that is stored quantized; None for others."""
         found = self.read("quantization_config", dict[str, Any] | None, None)
         return None if found is None else Config(self.name, found)
 
@@ -96,7 +96,7 @@ class Config(msgspec.Struct, frozen=True):
         """Raise Unsupported, naming the files, if only untrusted code of the checkpoint's own can load it."""
         if self.code_files and not trusted:
             raise Unsupported(
-                f"{self.name} is loaded by code of its own: {', '.join(self.code_files)}",
+                f"{self.name} is loaded by its own code: {', '.join(self.code_files)}",
                 "read that code first; --trust-remote-code lets it run",
             )
 
@@ -109,7 +109,7 @@ def read_json(path: Path, name: str) -> bytes:
     """Return the bytes of a JSON file of a checkpoint. Raises BadFile for one that is missing or far too large."""
     try:
         if not path.is_file():
-            hint = "give the folder of a checkpoint, with config.json and safetensors"
+            hint = "name the folder of a checkpoint, with config.json and safetensors"
             if path.is_symlink():
                 hint = "its link leads nowhere: the download did not finish; download the checkpoint again"
             elif any(path.parent.glob("*.gguf")):
@@ -133,7 +133,7 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise BadFile(f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT) from None
     except ValueError:  # a UnicodeDecodeError, or a number of more than 4300 digits
-        raise BadFile(f"{what} is not valid JSON: not UTF-8 text, or a number without end", DAMAGED_HINT) from None
+        raise BadFile(f"{what} is not valid JSON: not UTF-8, or a number has too many digits", DAMAGED_HINT) from None
     if not isinstance(found, dict):
         raise BadFile(f"{what} is not a JSON object", DAMAGED_HINT)
     return found
@@ -141,7 +141,7 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
 
 class Parameter(msgspec.Struct, frozen=True):
     name: str
-    """Its name in Transformers' state dict."""
+    """Name in Transformers' state dict."""
     gguf_name: str
     """The same tensor in a GGUF."""
     shape: tuple[int, ...]
@@ -154,7 +154,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class _Family(NamedTuple):
-    """What sets an architecture apart from `LlamaForCausalLM`."""
+    """Differences of an architecture from `LlamaForCausalLM`."""
 
     architecture: str
     """llama.cpp's name, `qwen2`."""
@@ -174,7 +174,7 @@ class _Family(NamedTuple):
     """Q, K and V in one matrix, and gate and up in another."""
     window: int | None = None
     period: int | None = None
-    """Layers of which the last has no window; None: all have it, or none."""
+    """Period of layers, the last of which has no window; None if all have one, or none."""
 
 
 _FAMILIES: Mapping[str, _Family] = {
@@ -220,7 +220,7 @@ def read_layout(config: Config) -> Layout:
         head_dim = n_embd // n_head
     if n_head % n_head_kv or not head_dim:
         raise BadFile(
-            f"{config.name}: {n_head} heads, {n_head_kv} KV heads and a width of {n_embd} do not go together",
+            f"{config.name}: {n_head} heads, {n_head_kv} KV heads and a width of {n_embd} are incompatible",
             DAMAGED_HINT,
         )
     n_ff, n_vocab = config.count("intermediate_size"), config.count("vocab_size")
@@ -255,7 +255,7 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     kinds = config.read("layer_types", list[str], None)
     if kinds is not None:
         if len(kinds) != n_layer:
-            raise BadFile(f"{config.name}: layer_types names {len(kinds)} of {n_layer} layers", DAMAGED_HINT)
+            raise BadFile(f"{config.name}: layer_types has {len(kinds)} entries for {n_layer} layers", DAMAGED_HINT)
         return [n_kept if kind == "sliding_attention" else None for kind in kinds]
     if family.period is not None:
         period = config.count("sliding_window_pattern", family.period)

@@ -99,13 +99,11 @@ def check_packages(method: str) -> None:
     faults = [fault for name, oldest in needed.items() if (fault := _fault(name, oldest))]
     if faults:
         where = (
-            "on a machine with a CUDA GPU"
-            if extra == "gptqmodel"
-            else "for a CPU alone install torch's CPU build first"
+            "on a machine with a CUDA GPU" if extra == "gptqmodel" else "without a GPU, install torch's CPU build first"
         )
         extras = ",".join(filter(None, ("transformers", extra)))
         raise EngineFailed(
-            f"{method} of a checkpoint needs packages that are not here: {', '.join(faults)}",
+            f"{method} needs packages that are missing or too old: {', '.join(faults)}",
             f"install them with pip install 'ggbench[{extras}]'; {where}",
         )
 

@@ -22,7 +22,7 @@ _PROMPT_SEED = 1
 _WARM_UP = 512
 """Side of the matrices whose product starts torch's threads before a limit of memory counts their stacks."""
 _COMPILING_STEPS = 3
-"""Steps until torch.compile has seen that positions differ; made with the cache, so that no decode times them."""
+"""Steps until torch.compile has seen that positions differ; made with the cache, so no decode times them."""
 _PIECES = 64
 """Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
 _LEAST_PIECE = 512
@@ -66,7 +66,7 @@ class TransformersModel:
 
     @property
     def left_bytes(self) -> int | None:
-        """What is left of a limit or of the GPU's memory; None if nothing is limited."""
+        """Free bytes of a limit or of the GPU's memory; None if nothing is limited."""
         torch = self._torch
         if self._device == "cpu":
             return memory_limits.left_bytes()
@@ -334,7 +334,7 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Messages of c10's `alloc_cpu.cpp`; torch has no class for them."""
 _UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
-"""What oneDNN says when its own buffers do not fit, and Transformers when bitsandbytes' do not; both may have other
+"""Errors of oneDNN when its own buffers do not fit, and of Transformers when bitsandbytes' do not; both may have other
 causes, so they count only under a limit.
 """
 

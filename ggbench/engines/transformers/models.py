@@ -112,12 +112,16 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
                 "take a checkpoint that has, or write one with Transformers' save_pretrained",
             )
         if read.missing_bytes:
-            raise BadFile(f"{checkpoint.name} is incomplete", "download the checkpoint again")
+            missing = format_bytes(read.missing_bytes)
+            raise BadFile(
+                f"{checkpoint.name} is incomplete: {missing} missing",
+                "run ggbench pull transformers:org/name, or copy it again",
+            )
         return read.model_file(self.method)
 
 
 def parse(scheme: str, rest: str) -> ModelRef:
-    """Parse what follows `transformers:` (a folder that exists or looks like a path, else a repo) or
+    """Parse what follows `transformers:` (a folder if it exists or looks like a path, otherwise a repo) or
     `transformers-twin:` (an id of the catalog). Raises UsageError.
     """
     if scheme == "transformers-twin":
@@ -154,13 +158,13 @@ def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef
 
 
 def in_folder(folder: Path) -> ModelRef | None:
-    """Return the checkpoint of a folder with a config.json and no GGUF, else None."""
+    """Return the checkpoint of a folder with a config.json and no GGUF; None for others."""
     is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
     return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
 
 
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
-    """Return a target for each method that is named, else for the one that the checkpoint is stored by."""
+    """Return a target for each named method, or for the one that the checkpoint is stored in if none is named."""
     found = find_checkpoint(ref, catalog, hub)
     folder, size = found.checkpoint.folder, found.file_bytes
     methods = wanted_methods(found, ref)
@@ -175,10 +179,10 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and as `list_checkpoint` does."""
     if ref.form == "folder":
-        raise UsageError(f"{ref.label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")
+        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
     if ref.form == "id":
         hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
-        raise UsageError(f"{ref.label} is a twin, and pull downloads what is published", hint)
+        raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
     if ref.quants:
         raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
     listing = list_checkpoint(access, ref.name, ref.revision)
@@ -208,7 +212,7 @@ def wanted_methods(found: FoundCheckpoint, ref: ModelRef) -> tuple[Method, ...]:
 
 
 def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
-    """Return what a plan shows without QUANTs: every method for a catalog model, else what the checkpoint can be."""
+    """Return the methods of a plan without QUANTs: all for a catalog model, otherwise those of the checkpoint."""
     return tuple(METHODS.values()) if found.checkpoint.is_twin else found.checkpoint.methods()
 
 

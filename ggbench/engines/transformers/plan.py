@@ -1,4 +1,4 @@
-"""What a checkpoint needs under each method: weights as stored, and a static cache.
+"""Memory that a checkpoint needs under each method: weights as stored, and a static cache.
 
 Transformers allocates as it runs, so only weights and cache are known beforehand; the reserve covers the rest. All
 weights lie in the one memory, the input embedding among them.
@@ -71,7 +71,7 @@ def plan_model(
 
 
 def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under the QUANTs that are named, else under each method of a plan."""
+    """Return the weights of a checkpoint under the named QUANTs, or under each method of a plan if none is named."""
     found = find_checkpoint(ref, catalog)
     bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
     first = found.header(found.checkpoint.method)

@@ -1,4 +1,4 @@
-"""What a checkpoint of Transformers holds, and what each method makes of it, for `ggbench inspect`."""
+"""Contents of a Transformers checkpoint, and its size under each method, for `ggbench inspect`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
 
 
 def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
-    """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
+    """Show it as the method in MODEL would load it, or as it is stored if MODEL names none. Raises GgbenchError."""
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:
@@ -87,7 +87,7 @@ def _facts(found: FoundCheckpoint) -> Facts:
         ("path", "" if checkpoint.folder is None else sanitize(str(checkpoint.folder))),
         ("class", checkpoint.config.architecture),
         ("files", held),
-        ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a matrix of its own"),
+        ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a separate matrix"),
         ("not loaded", checkpoint.unused_in_words()),
         ("own code", in_words(list(checkpoint.config.code_files)) if checkpoint.config.code_files else ""),
         ("KV cache", f"{format_bytes(file.kv_bytes_per_token())} for each token at two bytes"),

@@ -1,4 +1,4 @@
-"""What each method stores of a model's tensors: packed weights with their scales and zeros, in bytes.
+"""Storage of a model's tensors under each method: packed weights with their scales and zeros, in bytes.
 
 A method converts the linear layers of the decoder blocks. The embedding, the output and the norms keep a type of two
 bytes, or four, and so do biases.
@@ -65,12 +65,12 @@ class Method(msgspec.Struct, frozen=True):
     dtype: str | None
     """Type of what is not converted; None takes the config's own, of two bytes if it does not say."""
     convert: Callable[[Parameter], Iterator[Stored]] | None = None
-    """Yields what is stored of a converted matrix; None stores it like the rest."""
+    """Yields the stored parts of a converted matrix; None stores it like the rest."""
     quant_method: str | None = None
     """`quant_method` in the checkpoint's `quantization_config`; None if it is not quantized."""
 
     def stored(self, parameter: Parameter, dtype: str) -> tuple[Stored, ...]:
-        """Return what is stored of a parameter; `dtype` is a config's, `bf16`. Raises Unsupported."""
+        """Return the stored parts of a parameter; `dtype` is a config's, `bf16`. Raises Unsupported."""
         if parameter.is_converted and self.convert is not None:
             return tuple(self.convert(parameter))
         return (Stored(parameter.name, (self.dtype or dtype).upper(), parameter.shape),)
@@ -200,7 +200,7 @@ class SafetensorsHeader(msgspec.Struct, frozen=True):
     raw: bytes
     n_bytes: int
     missing_bytes: int
-    """Those that the file lacks, e.g. after a download that stopped."""
+    """Bytes that the file lacks, e.g. after a download that stopped."""
 
 
 def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:
@@ -241,7 +241,7 @@ class _Entry(msgspec.Struct):
 
 
 def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
-    """Return where a tensor begins, and what it is. Raises BadFile and Unsupported."""
+    """Return the offset of a tensor and its description. Raises BadFile and Unsupported."""
     what = f"{file}: tensor {shorten(name, 60)!r}"
     try:
         found = msgspec.convert(entry, _Entry)

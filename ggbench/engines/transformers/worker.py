@@ -78,7 +78,7 @@ class TransformersWorker:
         return None if wanted is None or left is None or wanted <= left else wanted - left
 
     def _recover(self) -> None:
-        """Give back what a failed request had taken, so that the next one starts as it did."""
+        """Free the memory of a failed request, so the next one starts as it did."""
         self._model.cache = None
         self._model.release()
 

@@ -41,7 +41,7 @@ def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureR
     from ggbench.experiments.decode.measure import EXPERIMENT
 
     if samples and not asked.output.as_json:
-        raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
+        raise UsageError("--samples requires --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)

@@ -54,7 +54,7 @@ class DecodeExperiment(Experiment):
             (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
             *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
         ]
-        if settings.depths:  # in turns, so that a drift of the machine meets all depths alike
+        if settings.depths:  # in turns, so a drift of the machine meets all depths alike
             rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
             steps = [
                 (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),

@@ -1,4 +1,4 @@
-"""A decode: its settings and what it found."""
+"""A decode: its settings and its result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.n_gen < 1 or self.n_warmup < 0:
-            raise UsageError("the number of tokens to decode is below 1", "give 1 or more")
+            raise UsageError("the number of tokens to decode is below 1", "use 1 or more")
         if self.n_prompt < 0:
             raise UsageError(f"a prompt length is {self.n_prompt}", "it has to be at least 0")
         require_positive("the repeat", self.repeat)
@@ -67,4 +67,4 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class DecodeResult(DecodeTiming, frozen=True):
-    """Latency of every token against its position, reduced."""
+    """Summary of token latency against position."""

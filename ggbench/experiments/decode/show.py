@@ -37,7 +37,7 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
         serving=found.serving,
         depths=tuple(found.depths or ()),
     )
-    searched = ["the search for max n_ctx of this row is a run of its own, which was left out"]
+    searched = ["the search for max n_ctx of this row is a separate run, which was left out"]
     return ReadRun(settings, result, (NO_STEPS, *(searched if found.max_n_ctx is not None else [])))
 
 

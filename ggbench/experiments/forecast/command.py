@@ -36,8 +36,8 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     twins are timed in each memory and weighted by the layers placed there. Intervals cover the spread of five rounds
     plus 8 % for unmodelled effects.
 
-    --no-measure shows only what is known: runs of this file with the same setup, else a forecast, else an estimate from
-    two or more other models, else the bandwidth limit. plan, pick and the TUI show the same.
+    --no-measure shows only what is known, in this order: runs of this file with the same setup, a forecast, an estimate
+    from two or more other models, the bandwidth limit. plan, pick and the TUI show the same.
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ForecastExperiment(Experiment):
-    """Measure twins of few layers by turns, then count."""
+    """Time twins of few layers alternately, then add up the model."""
 
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings

@@ -25,15 +25,15 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
     n_gen: int = 8
     """Tokens timed each time; fewer if they are slow."""
     rounds: int = 5
-    """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
+    """Times that each twin is measured, in turn, so a machine that slows down does so for all of them."""
     n_batch: int = 256
     """Tokens of the batches that show the cost of a prompt; they are timed in the first three rounds."""
 
     def __post_init__(self) -> None:
         if self.n_depth < 256:
-            raise UsageError(f"a depth of {self.n_depth} cells shows no cost of the KV cache", "give 256 or more")
+            raise UsageError(f"a depth of {self.n_depth} cells is too short to measure the KV cache", "use 256 or more")
         if self.rounds < 2:
-            raise UsageError("an interval needs at least 2 rounds", "give 2 or more")
+            raise UsageError("an interval needs at least 2 rounds", "use 2 or more")
 
     @property
     def n_ctx_needed(self) -> int:
@@ -75,7 +75,7 @@ class ForecastTwin(msgspec.Struct, frozen=True):
 
 
 class ForecastCost(msgspec.Struct, frozen=True):
-    """What a forecast takes before it is known, roughly."""
+    """Rough cost of a forecast, known in advance."""
 
     disk_bytes: int
     seconds: float
@@ -95,12 +95,12 @@ class TwinTiming(msgspec.Struct, frozen=True):
 
 
 class ForecastResult(Result, msgspec.Struct, frozen=True):
-    """What is expected of the model on this machine."""
+    """Expected speeds of the model on this machine."""
 
     no_one_memory: ClassVar[str] = "forecast from twins"
 
     basis: str
-    """What the figures come from: `twins of 2 and 6 of 32 layers`."""
+    """Source of the numbers: `twins of 2 and 6 of 32 layers`."""
     b_ms: Expected | None = None
     w_tokens_per_ms: Expected | None = None
     """None also for a model whose latency does not grow."""

@@ -1,9 +1,9 @@
 """Forecast the steps of a model from those of twins of a few of its layers.
 
-t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
-what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by
-their size. Where some layers are on a GPU and others in main memory, each kind is timed by itself and counted. Each
-round of measurements makes a forecast of its own, and their spread is the statistical error.
+t(n) = embedding and output + layers + KV cache. Two twins of different depth give the cost of a layer; a long context
+gives the cost of a KV byte. Both scale with the bytes read, so layers are weighted by size. Layers on a GPU and in main
+memory are timed separately, then multiplied by their numbers. Each round of measurements yields one forecast; their
+spread is the statistical error.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ scripts/forecast_residuals lie within."""
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Time of a step or of a batch by what it reads [ms, ms per byte]."""
+    """Time of a step or of a batch by the bytes it reads [ms, ms per byte]."""
 
     outside_ms: float
-    """Time of what is not in the layers; of everything if one twin has all layers."""
+    """Time outside the layers; of everything if one twin has all layers."""
     per_layer_byte: float
     per_kv_byte: float
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What one round says of the layers that are placed alike."""
+    """Result of one round for the layers in one memory."""
 
     cost: StepCost
     """Cost of the model's layers placed so."""
@@ -64,10 +64,10 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """What one round of measurements says of the model."""
+    """Result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
-    """One for each placement; the first has what is outside the layers."""
+    """One for each placement; the first includes the tensors outside the layers."""
     n_batch: int
 
     @property
@@ -76,7 +76,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """What a step gains with each position beyond any window."""
+        """Time that each position beyond any window adds to a step."""
         return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
 
     def latency_ms(self, n: int) -> float:
@@ -136,7 +136,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
-    """Return what the rounds say that have all timings of every twin in every placement."""
+    """Return the results of the rounds that have all timings of every twin in every placement."""
     by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
     rounds = []
     for number in sorted({each.round for each in timings}):
@@ -192,7 +192,7 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
-    """Return what is known of each target; a run with the reason if nothing is, or its header cannot be read.
+    """Return the known speeds of each target; a run with the reason if there are none, or its header cannot be read.
 
     Raises StoreError, and the header's error if there is only one target.
     """

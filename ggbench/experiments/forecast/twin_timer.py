@@ -1,4 +1,4 @@
-"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed by turns."""
+"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed alternately."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NEAR = 1
 
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
+    """Write the twins, time them alternately, remove them. Raises as `ForecastExperiment.measure`."""
     settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
@@ -106,7 +106,7 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
 def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
 ) -> PointMeasured:
-    """Return what it will take, said before anything is written. Raises DoesNotFit if the disk has no room."""
+    """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
     context, folder = session.context, forecasts_dir()
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
     in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
@@ -188,7 +188,7 @@ def _rounds(
 ) -> Generator[Progress, None, Ending]:
     """Time each twin near the beginning, and the largest far into a context, as often as asked.
 
-    The twins take turns, so that what changes meanwhile affects all, unless one worker has to load each.
+    The twins take turns, so changes of the machine affect all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
@@ -282,7 +282,7 @@ def forecast_cost(
 
 
 _STEADY = 0.25
-"""Half the interval of B, as a share of B, above which a forecast was disturbed, so that it is measured again."""
+"""Half the interval of B, as a share of B, above which a forecast was disturbed, so it is measured again."""
 
 
 def earlier_timings(
@@ -291,7 +291,7 @@ def earlier_timings(
     """Return the newest run that has timed such twins in each of these placements on this machine, and its timings.
 
     They may be those of another model of the same shape, which gives no limit, or of another number of layers. Timings
-    of several runs are not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
+    of several runs are not joined: twins are timed alternately, so a machine that slows down slows all of them.
     """
     store, own = session.context.store, session.recorder.recording.head
     if store is None:

@@ -36,18 +36,18 @@ class SearchCancelled(Exception):
 
 
 class LookAhead(msgspec.Struct, frozen=True):
-    """What is expected of one quant in one budget. None is unknown."""
+    """Expectations for one quant in one budget. None is unknown."""
 
     plan: SearchPlan
-    """Its `planned_n_ctx` is None if llama.cpp would not load dry."""
+    """`planned_n_ctx` is None if llama.cpp would not load dry."""
     budget: SearchBudget
     ceiling_n_ctx: int
     weight_bytes: int | None
-    """Those that lie in the budget's memory."""
+    """Bytes of the weights in the budget's memory."""
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
     bytes_per_token: float | None
-    """What one more token takes near the planned length, cache and compute buffers together."""
+    """Bytes of one more token near the planned length, cache and compute buffers together."""
     known_at: tuple[int, int] | None
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]

@@ -33,7 +33,7 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the end of the largest context.", FLAG)] = True
     """Decode at the end of the largest context."""
     mmproj: str = ""
-    """Path of a projector that will be loaded beside the model; empty for none."""
+    """Path of a projector that will be loaded with the model; empty for none."""
     mmproj_bytes: int = 0
     """Bytes of its tensors, which are kept free."""
 
@@ -50,11 +50,11 @@ class Probe(msgspec.Struct, frozen=True):
     """None if the probe ended before the engine reported it."""
     compute_bytes: int | None = None
     reason: str = ""
-    """Why it did not pass, in one line."""
+    """Reason that it did not pass, in one line."""
     missing_bytes: int | None = None
-    """What the first allocation that failed wanted beyond what was left; None if unknown."""
+    """Bytes that the first failed allocation lacked; None if unknown."""
     device: str = ""
-    """Which of several machines' devices ran out; empty if there is one memory."""
+    """Device that ran out, if several machines have one; empty if there is one memory."""
 
     @property
     def passed(self) -> bool:
@@ -77,14 +77,14 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class ProofForeseen(msgspec.Struct, frozen=True):
-    """How long the proof of one n_ctx should take, by what was timed at its beginning."""
+    """Expected time of the proof of one n_ctx, by the times at its beginning."""
 
     n_ctx: int
     seconds: float
 
 
 class BracketEnds(msgspec.Struct, frozen=True):
-    """What is known of the edge between what works and what does not."""
+    """Largest n_ctx known to work and smallest known to fail."""
 
     passed: int | None
     """The largest n_ctx known to work."""
@@ -107,25 +107,25 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search expects before anything is allocated."""
+    """Expectations of a search before anything is allocated."""
 
     planned_n_ctx: int | None = None
     """The max n_ctx of `plan`: what weights, cache and compute buffers leave room for, by the dry allocator."""
     is_planned_higher: bool = False
     """Whether longer ones than `planned_n_ctx` were not looked at."""
     theory_n_ctx: int | None = None
-    """What the weights alone leave room for, by the KV of one token; None if KV is not counted from the header."""
+    """Context that fits after the weights alone, by the KV of one token; None if the header does not give it."""
     ceiling_n_ctx: int | None = None
     """The search does not go above it."""
     budget_bytes: int | None = None
-    """What weights and context may take, as `plan` counts it."""
+    """Memory for weights and context, as `plan` counts it."""
     memory_bytes: int | None = None
-    """What the budget is a part of: the limit, or what was free; None in runs that did not keep it."""
+    """The limit or the free memory that the budget is a part of; None in runs that did not keep it."""
     memory_source: str = ""
     reserve_bytes: int = 0
-    """What of the memory the budget leaves out."""
+    """Memory that the budget leaves out."""
     reserve_source: str = ""
-    """Why it is left out, for people."""
+    """Reason that it is left out, for display."""
     mmproj_bytes: int = 0
     """Kept free for a projector, besides the reserve."""
     free_bytes: int | None = None
@@ -149,7 +149,7 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
 
     @property
     def budget_bytes(self) -> int | None:
-        """What weights and context could take."""
+        """Memory for weights and context."""
         return self.plan.budget_bytes
 
     @property

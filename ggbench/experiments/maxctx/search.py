@@ -1,6 +1,6 @@
 """The search behind `ggbench.experiments.maxctx.measure`: real contexts of one target, closed in on and proven.
 
-In a module of its own, since what it needs takes longer to import than a stored search to read.
+In a separate module, since its imports take longer than reading a stored search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (
     BracketEnds,
@@ -32,6 +32,7 @@ from ggbench.experiments.maxctx.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
+from ggbench.machine import address_space
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import name_processes
@@ -77,7 +78,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
 
 
 class _Search:
-    """The search for one target; what it finds is recorded as it goes."""
+    """The search for one target; its results are recorded as they come."""
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
@@ -93,6 +94,8 @@ class _Search:
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
             self._begin(seen.versions)
             raise self._does_not_fit(seen.weight_bytes)
+        if not (seen.budget.on_gpu or address_space.CAN_LIMIT):
+            raise UsageError("maxctx in main memory works only on Linux", "use ggbench plan, which allocates nothing")
         file = yield from session.prepare_file()
         if seen.versions is not None:
             self._begin(seen.versions)
@@ -164,7 +167,7 @@ class _Search:
         return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
-        """Return where the edge should be by what a context left, or by what was missing for it."""
+        """Return the expected edge by the memory that a context left free, or that it lacked."""
         if self._seen.is_by_theory:
             return self._bracket.middle  # what a cache that grows lacked in its last step says little
         if not self._seen.bytes_per_token:
@@ -273,9 +276,9 @@ class _Search:
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"
         elif short_bytes is not None:
-            what += f"; {format_bytes(short_bytes)} short with what else {program} takes"
+            what += f"; {format_bytes(short_bytes)} short including {program}'s other buffers"
         elif reason:
-            what += f"; {program} needs more besides ({reason})"
+            what += f"; {program} needs additional memory ({reason})"
         if seen.plan.gpu_processes:
             what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
         room_bytes = budget.planned.usable_bytes - least_bytes
@@ -326,13 +329,13 @@ class ContextProber:
         self.allocated = Allocated(())
         """Buffers of the model and the last context."""
         self.memory = Memory()
-        """What the last context took."""
+        """Memory of the last context."""
         self.left_bytes: int | None = None
-        """What the last load or context left to take; None if llama.cpp has no limit, or no worker reported it."""
+        """Free bytes after the last load or context; None if llama.cpp has no limit, or no worker reported it."""
 
     @property
     def was_full(self) -> bool:
-        """Whether the last proof left llama.cpp no cell, so that it really was at the far end."""
+        """Whether the last proof left llama.cpp no free cell, that is, reached the end."""
         return self._proof is not None and self._proof.full
 
     @property

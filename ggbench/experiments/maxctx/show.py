@@ -257,7 +257,7 @@ def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
 
 
 def _failure(found: MaxctxResult, program: str) -> str:
-    """What the smallest n_ctx that failed did, by its last probe."""
+    """Failure of the smallest n_ctx that failed, from its last probe."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
         did = f" {outcome_text(tried[-1], program)}" if tried else ""

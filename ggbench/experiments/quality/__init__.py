@@ -1,1 +1,1 @@
-"""Score what a quant or a KV cache type costs: perplexity and KL divergence."""
+"""Score the quality of a quant or a KV cache type: perplexity and KL divergence."""

@@ -130,7 +130,7 @@ class Rows:
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
-    """Open what the settings ask for: a file, a second engine, or nothing. The stack closes it.
+    """Open the base that the settings name: a file, a second engine, or nothing. The stack closes it.
 
     `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
     for a base that cannot be used, and EngineEnded.
@@ -193,7 +193,7 @@ def _kept_logits(
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
             "the model and its base do not fit into memory together, so the base has to be scored first",
-            "give --chunks N instead of --within",
+            "use --chunks N instead of --within",
         )
     with contextlib.suppress(OSError):  # a folder that cannot be made cannot be written either, and that has a message
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -372,7 +372,7 @@ def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> 
 
 
 def _fits_beside(scoring: Scoring, base: ModelFile, available_bytes: int) -> bool:
-    """Return whether main memory holds the base beside the open model; on a GPU, loading the base shows it.
+    """Return whether main memory holds the base and the open model; on a GPU, loading the base shows it.
 
     Linux grants more memory than there is, so loading alone would not show it in main memory.
     """

@@ -108,7 +108,7 @@ def command(
     asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
-        raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
+        raise UsageError("--save-base-logits takes exactly one quant", "name one QUANT")
     is_alone, is_named = base_logits or save_base_logits or base_quant == _NO_BASE, base_quant is not None
     targets = [job.target for job in jobs]
     base = None if is_alone else _base(asked, base_quant, targets)

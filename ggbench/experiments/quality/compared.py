@@ -1,7 +1,7 @@
 """How quality runs compare: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
 
-Perplexities of different texts, chunk lengths or tokenizers do not compare, nor do divergences from different bases.
-What a quant costs relative to the 16-bit model, ln PPL ratio and KL divergence, compares better, and is why published
+Perplexities of different texts, chunk lengths or tokenizers are not comparable, nor are divergences from different
+bases. The loss relative to the 16-bit model, ln PPL ratio and KL divergence, is more comparable, which is why published
 rows of other models are shown at all.
 """
 
@@ -77,11 +77,11 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return which of the runs' figures do not compare, or not to the last digit; empty if they do."""
+    """Return notes on results that cannot be compared, or not to the last digit; empty if all can."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
-        return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
-    lines = ["different bases: KLD and same top tokens do not compare"] if vary(scored_base, summaries) else []
+        return (f"different {in_words(other)}: perplexities and all that follows from them are not comparable",)
+    lines = ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
     return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 
@@ -186,7 +186,7 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
     losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
     if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
-        losses = []  # perplexities of different texts do not compare
+        losses = []  # perplexities of different texts are not comparable
     for key, found in bases.items() if losses else ():
         if key in speeds and found.divergence is not None and key not in {each for _, each, _ in losses}:
             losses.append((speeds[key][0], key, _NO_LOSS if has_kld else found.divergence.base_ppl))
@@ -230,8 +230,8 @@ def row_name(run: Run) -> str:
 
 _NEAREST = 3
 _COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
-    "perplexities, and KLD are relative to each model's own base and compare better."
+    "Perplexities of different texts, n_ctx or tokenizers are not comparable. ln PPL ratio, here computed from the "
+    "printed perplexities, and KLD are relative to each model's base and more comparable."
 )
 _KV = "f16"
 

@@ -1,4 +1,4 @@
-"""A base's logits as llama-perplexity keeps them, so that either tool goes on with the other's file.
+"""A base's logits in llama-perplexity's format, so either tool can use the other's file.
 
 Format, from llama.cpp's tools/perplexity/perplexity.cpp: `_logits_`, then n_ctx, n_vocab and n_chunk as int32, the
 tokens of all chunks as int32, and a row of 16-bit words for each scored position (`ggbench.stats.logits.pack`).
@@ -28,7 +28,7 @@ _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
 class LogitsFile(msgspec.Struct, frozen=True):
-    """What a file's header says."""
+    """Contents of a file's header."""
 
     path: Path
     n_ctx: int
@@ -52,7 +52,7 @@ class LogitsFile(msgspec.Struct, frozen=True):
 
 
 def read_logits_file(path: Path) -> LogitsFile:
-    """Read the header and the tokens. Raises BadFile for what is no such file, or not whole, and UsageError."""
+    """Read the header and the tokens. Raises BadFile for another kind of file or an incomplete one, and UsageError."""
     name = sanitize(str(path))
     try:
         with path.open("rb") as stream:
@@ -73,7 +73,7 @@ def read_logits_file(path: Path) -> LogitsFile:
 
 
 def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-    """Write the header and the tokens, and reserve the whole file, so that a full disk is noticed before any scoring.
+    """Write the header and the tokens, and reserve the whole file, so a full disk is noticed before any scoring.
 
     Raises DoesNotFit if the disk has no room, and UsageError if the folder cannot be written.
     """

@@ -116,7 +116,7 @@ def quality_jobs(
     """Return a job for each quant and pair of KV cache types.
 
     The base is a job only if nothing else is, as the others have its figures. Unless a base was named, a quantized
-    cache is compared with the f16 cache of its own quant, so that its cost is not mixed with the quant's.
+    cache is compared with the f16 cache of its own quant, so its cost is not mixed with the quant's.
     """
     rows = []
     for target in targets:

@@ -1,4 +1,4 @@
-"""What a quant costs in quality: perplexity, and the divergence from a base, of one text."""
+"""Quality of a quant: perplexity, and the divergence from a base, of one text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N_CTX = 512
 
 
 class TextSource(msgspec.Struct, frozen=True):
-    """The text that is scored. Figures of different texts do not compare."""
+    """The scored text. Results for different texts are not comparable."""
 
     name: str
     """`pydoc_data.topics`, `wikitext-2`, or the name of a file."""
@@ -54,9 +54,9 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.n_ctx < 4:
-            raise UsageError(f"a chunk of {self.n_ctx} tokens is too short to score", "give --n-ctx 4 or more")
+            raise UsageError(f"a chunk of {self.n_ctx} tokens is too short to score", "use --n-ctx 4 or more")
         if self.n_chunks is not None and self.n_chunks < 1:
-            raise UsageError("the number of chunks is below 1", "give 1 or more")
+            raise UsageError("the number of chunks is below 1", "use 1 or more")
 
     @property
     def n_ctx_needed(self) -> int:
@@ -81,7 +81,7 @@ class ScoredText(msgspec.Struct, frozen=True):
 
 
 class ScoredBase(msgspec.Struct, frozen=True):
-    """What the model is compared with."""
+    """Base that the model is compared with."""
 
     subject: Subject
     type_k: str = "f16"
@@ -136,7 +136,7 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Positions scored in them."""
     ppl: Estimate | None = None
     chunk_nll: tuple[float, ...] = ()
-    """Mean nll of each chunk, so that two runs over the same chunks can be paired."""
+    """Mean nll of each chunk, so two runs over the same chunks can be paired."""
     base: ScoredBase | None = None
     base_chunk_nll: tuple[float, ...] = ()
     """The same for the base; empty without one."""

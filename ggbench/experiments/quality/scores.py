@@ -19,7 +19,7 @@ from ggbench.stats.intervals import Z_95, Estimate
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
-"""Those that llama-perplexity prints."""
+"""The percentiles that llama-perplexity prints."""
 
 _MIN_PAIRS = 4
 
@@ -31,7 +31,7 @@ class PairedDifference(msgspec.Struct, frozen=True):
     """ln of the ratio of their perplexities."""
     low: float
     high: float
-    """Its 95 % interval."""
+    """95 % interval."""
     n_chunks: int
     n_chunks_needed: int | None
     """Chunks that would tell them apart if the difference stayed as it is; None if they do not differ."""
@@ -56,7 +56,7 @@ def mean_and_error(values: Floats) -> Estimate:
 
 
 def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_same_top: int) -> Divergence:
-    """Reduce what was found at each position; all arrays have one length, above zero."""
+    """Reduce the results of each position; all arrays have one length, above zero."""
     count = len(kld)
     squares = mean_and_error(np.square(p_diff, dtype=np.float64))
     rms = math.sqrt(squares.mean)

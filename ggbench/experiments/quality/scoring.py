@@ -103,7 +103,7 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
         raise UsageError(
             f"{settings.text.name} has {counted(len(tokenized.tokens), 'token')}, and two chunks of "
             f"{format_count(settings.n_ctx)} are needed",
-            "give a longer text or a smaller --n-ctx",
+            "use a longer text, or lower --n-ctx",
         )
     sha256 = hashlib.sha256(np.asarray(tokenized.tokens, "<i4").tobytes()).hexdigest()
     return ScoredText(len(tokenized.tokens), n_chunks, tokenized.n_vocab, sha256)

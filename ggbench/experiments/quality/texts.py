@@ -54,7 +54,8 @@ def read_text(source: TextSource) -> str:
     found, text = find_text(Path(source.path) if source.path else text_argument(source))
     if found.sha256 != source.sha256:
         raise UsageError(
-            f"{sanitize(source.name)} has changed", "start a new run; figures of different texts do not compare"
+            f"the text {sanitize(source.name)} has changed since the run began",
+            "start a new run: results for different texts are not comparable",
         )
     return text
 
@@ -71,7 +72,7 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
         if status.st_size > _LARGEST_BYTES:
-            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "give a part of it; 1 MB is plenty")
+            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use a part of it; 1 MB is plenty")
         return path.read_bytes()
     except OSError as error:
         raise UsageError(

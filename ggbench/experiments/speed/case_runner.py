@@ -1,8 +1,7 @@
 """The measurement behind `speed.measure`: calibrate, then one case after the other until time is up.
 
-Each case has a context of its own, so that its memory is what a person would need for it alone, and what it costs does
-not depend on the room of others; on a server, all run in the contexts that it made when it started. The model is loaded
-once.
+Each case has its own context, so its memory is what a person would need for it alone, and its cost does not depend on
+the room of others; on a server, all run in the contexts that it made when it started. The model is loaded once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SERVER_BATCH = 512
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
+    """Measure the cases in the settings. Raises like `SpeedExperiment.measure`."""
     runner = _Runner(session)
     ending = yield from runner.open()
     return (yield from runner.run()) if isinstance(ending, Completed) else ending
@@ -62,7 +61,7 @@ class _Runner:
         self._session, self._settings = session, session.settings(SpeedSettings)
         self._makes_contexts = session.setup.loads_file
         self._sizes: dict[Case, CaseSize] = {}
-        """Size of each case before it runs; empty for a server, which does not say what it takes."""
+        """Size of each case before it runs; empty for a server, which does not report its memory."""
 
     def open(self) -> Generator[Progress, None, Ending]:
         """Size all cases and load the model alone, or find the server. Raises DoesNotFit if no memory is free."""
@@ -237,7 +236,7 @@ _TRUSTED_SHARE = 0.5
 
 @dataclass(slots=True)
 class CaseForecast:
-    """What ran so far, and what follows from it for other cases.
+    """Results so far, and their consequences for other cases.
 
     A prefill of B prompts of n tokens takes a + b B n + c B n², c for attention, with no coefficient below zero. A step
     of a decode follows W and B of its batch size; W is inversely proportional to the batch size if that was not seen
@@ -246,7 +245,7 @@ class CaseForecast:
     """
 
     least_slope_s: float = 0.0
-    """What a position adds to a step of one sequence at least, as the memory's bandwidth allows no less."""
+    """Minimum time that a position adds to a step of one sequence, by the memory's bandwidth."""
     _prompts: list[tuple[int, int, float]] = field(default_factory=list)
     """Tokens of a sequence, sequences, seconds."""
     _steps: dict[int, tuple[list[float], list[float]]] = field(default_factory=dict)
@@ -271,7 +270,7 @@ class CaseForecast:
             return None
         rows = np.array([_terms(n, seqs) for n, seqs, _ in self._prompts])
         seconds = np.array([each for *_, each in self._prompts])
-        # Relative errors, so that short prompts decide the coefficient of what they cost and long ones the square's.
+        # Relative errors, so short prompts decide the coefficient of what they cost and long ones the square's.
         coefficients = least_squares_above_zero(rows / seconds[:, None], np.ones_like(seconds))
         return float(_terms(n_input, n_seqs) @ coefficients)
 
@@ -310,7 +309,7 @@ class CaseSize(msgspec.Struct, frozen=True):
     memory: CaseMemory | None = None
     """None if llama.cpp would not size it."""
     obstacle: str = ""
-    """Why it does not fit, in one line; empty if it does as far as is known."""
+    """Reason that it does not fit, in one line; empty if it does as far as is known."""
 
 
 def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:

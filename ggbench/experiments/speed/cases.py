@@ -44,7 +44,7 @@ def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimi
     """Return the line of each batch size through the steps of all its cases, with the limit for as many sequences."""
     lines = []
     for n_seqs in sorted({case.n_seqs for case in steps}):
-        # By rising position, so that cases are one repetition with gaps and few steps of each define a line together.
+        # By rising position, so cases are one repetition with gaps and few steps of each define a line together.
         of_batch = [steps[case] for case in sorted(steps) if case.n_seqs == n_seqs]
         position = [n for each in of_batch for n in each.position]
         step_ns = [ns for each in of_batch for ns in each.step_ns]
@@ -85,7 +85,7 @@ def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
 
 
 class ServedRequest(msgspec.Struct, frozen=True):
-    """One request of a case with what was timed of it."""
+    """One request of a case with its times."""
 
     timing: RequestTiming
     steps: TimedSeries

@@ -1,4 +1,4 @@
-"""What a run by input length and batch size says, for every output: its JSON, its names and its one line."""
+"""Output of a run by input length and batch size: its JSON, its names and its one line."""
 
 from __future__ import annotations
 

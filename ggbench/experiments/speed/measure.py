@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SpeedExperiment(Experiment):
-    """Load once, then measure one case after the other, each in a context of its own."""
+    """Load once, then measure one case after the other, each in its own context."""
 
     kind: ClassVar[str] = "speed"
     settings_type = SpeedSettings
@@ -41,13 +41,13 @@ class SpeedExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
         if setup.n_ctx is not None:
-            raise UsageError("each case makes a context of its own length", "omit --n-ctx")
+            raise UsageError("speed sizes the context for each case", "omit --n-ctx")
         if setup.n_batch is not None and isinstance(settings, SpeedSettings):
             largest = max(settings.batches)
             if setup.n_batch < largest:
                 raise UsageError(
                     f"a step of {largest} sequences does not fit into an n_batch of {setup.n_batch}",
-                    f"give --n-batch {largest} or more",
+                    f"use --n-batch {largest} or more",
                 )
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

@@ -25,7 +25,7 @@ MOST_SEQS = 256
 
 
 class Case(msgspec.Struct, frozen=True, order=True):
-    """Several sequences decoded at once, each after a prompt of its own."""
+    """Several sequences decoded at once, each after its own prompt."""
 
     n_seqs: int
     """Sequences that are generated at once."""
@@ -88,11 +88,11 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
             shown="",
         ),
     ] = WITHIN_S
-    """For all cases together: one that would take longer than what is left is skipped; None sets no limit."""
+    """Time for all cases together: one that would take longer than the rest is skipped; None sets no limit."""
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.batches:
-            raise UsageError("there is nothing to measure", "give at least one input length and one batch size")
+            raise UsageError("there is nothing to measure", "use at least one input length and one batch size")
         counts = [("the number of tokens to generate", self.n_gen)]
         counts += [("an input length", each) for each in self.inputs]
         counts += [("a batch size", each) for each in self.batches]
@@ -101,12 +101,12 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         largest = max(self.batches)
         if largest > MOST_SEQS:
             raise UsageError(
-                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"give {MOST_SEQS} at most"
+                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"use at most {MOST_SEQS}"
             )
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Those that take fewer tokens first, and so less memory and mostly less time; each once."""
+        """Cases with fewer tokens first, which take less memory and mostly less time; each once."""
         pairs = {Case(n_seqs, n_input, self.n_gen) for n_input in self.inputs for n_seqs in self.batches}
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 
@@ -136,7 +136,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.COMPLETED
     """`OUT_OF_MEMORY` also for a case not tried as it would not fit, `SKIPPED` for one that would take too long."""
     reason: str = ""
-    """Why it did not run to its end, in one line; empty if it did."""
+    """Reason that it did not finish, in one line; empty if it did."""
     expected_s: float | None = None
     """Forecast of prefill and decode before it ran, from what had run until then; None if nothing had run."""
     prefill_ns: int | None = None
@@ -210,7 +210,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
 
     @property
     def case(self) -> Case:
-        """What was measured."""
+        """The measured case."""
         return self.ended.case
 
     @property
@@ -246,7 +246,7 @@ class SpeedResult(Result, msgspec.Struct, frozen=True):
     cases: tuple[SpeedCase, ...] = ()
     """Ordered by batch size, then by input length."""
     lines: tuple[BatchLine, ...] = field(default=())
-    """One for each batch size of which a step was timed."""
+    """One for each batch size with a timed step."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
 

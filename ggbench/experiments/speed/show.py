@@ -53,7 +53,7 @@ _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 """Make a grid of 28 characters; more batch sizes follow below."""
 
 _SLOW = 0.1
-"""Tokens/s below which a forecast has one digit, so that its cell holds it."""
+"""Tokens/s below which a forecast has one digit, so its cell holds it."""
 
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
@@ -74,9 +74,9 @@ class SpeedPresenter(Presenter):
     no_answer: ClassVar[str] = "no case was measured"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size.
+        """Plot tokens/s (Qwen2.5's definition) against input length, then step latency, one figure per batch size.
 
-        The series of runs still going on are unknown, so these have one figure of all their steps.
+        The series of a live run are unknown, so its steps share one figure.
         """
         measured = [
             {found.case: found.tok_s_qwen2_5 for found in _ended(run) if found.tok_s_qwen2_5 is not None}
@@ -205,7 +205,7 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun], measured: Sequence[Mapping[
 
 
 def _ended(run: PlottedRun) -> Sequence[SpeedCase]:
-    """Return the cases that ended; those of a run that goes on as they were reported."""
+    """Return the cases that ended; for a run in progress, as they were reported."""
     if isinstance(run.result, SpeedResult):
         return run.result.cases
     return [each for each in run.observations if isinstance(each, SpeedCase)]

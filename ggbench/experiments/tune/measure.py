@@ -71,7 +71,7 @@ class TuneExperiment(Experiment):
 
 EXPERIMENT = TuneExperiment()
 _MEASUREMENTS = 60
-"""What a search of about five candidates and a proof of five blocks takes."""
+"""Time of a search of about five candidates and a proof of five blocks."""
 
 
 def tune_result(
@@ -181,7 +181,7 @@ def _measured_in(segment: TuneSegment) -> int:
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     """Return the newest search for this file that decided something, one that still holds before a stale one.
 
-    A search counts if it has the same header, or was asked for by the same name. Raises StoreError.
+    A search counts if it has the same header, or was requested by the same name. Raises StoreError.
     """
     header, path = "", str(target.path.absolute()) if target.path is not None else ""
     with contextlib.suppress(GgbenchError):

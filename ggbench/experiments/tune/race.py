@@ -1,11 +1,11 @@
-"""What a search of settings may change, and the race of the candidates against a baseline.
+"""Settings that a search may change, and the race of the candidates against a baseline.
 
 All are measured a little; one is dropped when its interval lies wholly below the leader's; the rest are measured again.
 The intervals of the race hold for all candidates and all looks together. The best of several is better by chance, so
 its gain is estimated afterwards from measurements that had no part in choosing it, a number fixed before the first.
 
 The logarithm of every time is compared with that of the baseline, interpolated between the measurements of it before
-and after, so that a machine that slows down slows all of them.
+and after, so a machine that slows down slows all of them.
 
 Source: O. Maron and A. Moore, Hoeffding Races, NIPS 6 (1994), with Student's intervals in place of Hoeffding's, which
 need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain;
@@ -34,7 +34,7 @@ Vector = tuple[float, ...]
 
 BASELINE = 0
 LARGEST_DRIFT = 1.1
-"""What the baseline may take longer, or less, than before; as llama.cpp's tools/tuning has it."""
+"""Ratio between two timings of the baseline up to which it has not drifted; as in llama.cpp's tools/tuning."""
 BETWEEN_BASELINES = 3
 """Candidates that are measured from one baseline to the next."""
 LEAST_GAIN = 1.001
@@ -42,7 +42,7 @@ LEAST_GAIN = 1.001
 _EQUAL = math.log(1.01)
 """A race is over once nothing can be faster than the leader by more."""
 _AS_FAST = math.log(1.005)
-"""What a simpler setup may be slower."""
+"""A simpler setup may be slower by this ratio."""
 _ERROR = 0.05
 """Probability with which a race drops any candidate that is better than its leader."""
 _OF_SCORE = 0.8
@@ -278,13 +278,13 @@ _MOST_COMBINED = 5
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What decides which settings are worth a try."""
+    """Facts that decide which settings are worth a try."""
 
     n_logical: int
     """Threads that the machine runs at once."""
     n_cores: int
     flash_attn: bool | None
-    """What the baseline's became; None if unknown."""
+    """Value that the baseline's resolved to; None if unknown."""
     placements: Sequence[Choice] = ()
     """Other ways to split a model that does not fit on the GPU."""
     n_gpus: int = 0
@@ -330,11 +330,11 @@ def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> li
 def combined(
     baseline: LlamaConfig, good: Sequence[LlamaConfig], open_: Sequence[LlamaConfig], tried: Sequence[LlamaConfig]
 ) -> list[LlamaConfig]:
-    """Return combinations of setups that were better alone, and of the best with those that may be; none that was
-    tried.
+    """Return untried combinations of the setups that won alone (`good`) and of those that may be better (`open_`).
 
-    First all that go together; then these, and each that does not go with them, with each that may be better; then the
-    other pairs. The best of `good` and of `open_` come first; each has at most one value of a setting.
+    The first joins all compatible setups of `good`. Then that one, and each of `good` left out of it, is joined with
+    each of `open_`; then come the other pairs. `good` and `open_` are sorted, best first, and each of their setups
+    changes at most one setting.
     """
     changed, perhaps = ([changes(baseline, each) for each in setups] for setups in (good, open_))
     if not changed:
@@ -355,7 +355,7 @@ def combined(
 
 
 def merged(baseline: LlamaConfig, together: Iterable[Choice]) -> LlamaConfig | None:
-    """Return the baseline with these changes; None if two disagree, or llama.cpp refuses what they make."""
+    """Return the baseline with these changes; None if two disagree, or if llama.cpp refuses the result."""
     fields: dict[str, Any] = {}
     for choice in together:
         if any(name in fields and fields[name] != value for name, value in choice.items()):

@@ -1,4 +1,4 @@
-"""A search for the settings that beat the defaults: what was tried, what was timed, and the gain of the best."""
+"""A search for settings that beat the defaults: the candidates, their times, and the gain of the best."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
             fields.DEPTH_LIST,
         ),
     ] = DEPTHS
-    """Tokens in the KV cache before what is timed."""
+    """Tokens in the KV cache before the timed part."""
     objective: Annotated[
         Objective,
         Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),
@@ -59,11 +59,11 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.depths or min(self.depths) < 0:
-            raise UsageError("a search needs depths of 0 or more", "give --depth 0,8192")
+            raise UsageError("a search needs depths of 0 or more", "use e.g. --depth 0,8192")
         if self.within_s <= 0:
-            raise UsageError("no time to search", "give --within 10m")
+            raise UsageError("no time to search", "use e.g. --within 10m")
         if self.n_prompt < 2:
-            raise UsageError("a prompt of less than 2 tokens is no prompt", "give 2 or more")
+            raise UsageError("a prompt needs at least 2 tokens", "use 2 or more")
 
     @property
     def n_ctx_needed(self) -> int:
@@ -78,19 +78,19 @@ class TuneCandidate(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     """With the n_ctx of the measurements."""
     obstacle: str = ""
-    """Why it is not tried, in one line; empty if it is."""
+    """Reason that it is not tried, in one line; empty if it is."""
     kv_loss: Loss | None = None
-    """What its KV cache costs in quality, where a quality run measured that."""
+    """Quality loss of its KV cache, if a quality run measured it."""
 
 
 class DepthTiming(msgspec.Struct, frozen=True):
-    """What one measurement took at one depth."""
+    """Times of one measurement at one depth."""
 
     n_depth: int
     step_ns: float | None = None
-    """Median of the decoded tokens; None if none was timed."""
+    """Median latency of the decoded tokens; None if no token was timed."""
     batch_ns: int | None = None
-    """Time of the prompt; None if none was timed."""
+    """Time of the prompt; None if no prompt was timed."""
 
     @property
     def times_ns(self) -> tuple[float, ...]:
@@ -127,7 +127,7 @@ class TuneDropped(msgspec.Struct, frozen=True):
     round: int
     leader: int
     ratio: Expected
-    """Its speed over the leader's, with the interval that decided."""
+    """Speed relative to the leader's, with the interval that decided."""
 
 
 class TuneFailed(msgspec.Struct, frozen=True):
@@ -162,9 +162,9 @@ class Gain(msgspec.Struct, frozen=True):
     prefill: Expected | None = None
     """The same for the prompt."""
     step_ms: float | None = None
-    """Median of a token; None if none was timed."""
+    """Median latency of a token; None if no token was timed."""
     batch_ms: float | None = None
-    """Median of the prompt; None if none was timed."""
+    """Median time of the prompt; None if no prompt was timed."""
 
 
 class TunedCandidate(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ class TunedCandidate(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     state: State
     reason: str = ""
-    """Why it was dropped, failed or left out; empty otherwise."""
+    """Reason that it was dropped, failed or left out; empty otherwise."""
     n_timed: int = 0
     """Measurements that count."""
     ratio: Expected | None = None
@@ -206,9 +206,9 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     noise: float | None = None
     """Standard deviation of one measurement, as a share of it; None if unknown."""
     unsteady: str = ""
-    """Why the machine was too noisy to decide; empty if it was not."""
+    """Reason that the machine was too noisy to decide; empty if it was not."""
     cut_short: str = ""
-    """What the time was too short for, and how much is enough; empty if anything was proven."""
+    """Steps that the time was too short for, and the time needed; empty if anything was proven."""
 
     @property
     def has_gain(self) -> bool:
@@ -224,7 +224,7 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
         return next((each for each in self.candidates if each.number == number), None)
 
     def changes(self, candidate: TunedCandidate) -> dict[str, object]:
-        """What a candidate changes of the baseline, by llama.cpp's names."""
+        """Settings in which a candidate differs from the baseline, by llama.cpp's names."""
         return changes(self.candidates[0].setup, candidate.setup)
 
 

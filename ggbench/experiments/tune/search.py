@@ -1,4 +1,4 @@
-"""The search behind `tune.measure`: candidates, a race, combinations of what was better, and a proof."""
+"""The search behind `tune.measure`: candidates, a race, combinations of the better ones, and a proof."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     (size,) = sizes.of([given])
     placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
     if size.obstacle and not placements:
-        raise DoesNotFit(size.obstacle, "give a smaller --depth or another quant; ggbench plan shows what fits")
+        raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
     baseline = TuneCandidate(BASELINE, replace(given, **placements[0]) if placements else given)
     session.recorder.observe(baseline)
     ending = yield from session.open(baseline.setup)
@@ -128,7 +128,7 @@ class _Search:
         self._wasted_s = 0.0
         """In measurements that were discarded for drift."""
         self._is_fresh = False
-        """Whether each measurement has a worker of its own."""
+        """Whether each measurement has its own worker."""
         self._seconds: dict[int, float] = {}
         """Duration of each candidate's last measurement."""
 
@@ -284,7 +284,7 @@ class _Search:
                 return
 
     def _blocks(self, finalist: int) -> int:
-        """Return how many blocks to measure, each measurement in a worker of its own if the time allows enough of them.
+        """Return how many blocks to measure, each measurement in its own worker if the time allows enough of them.
 
         Where a process's memory happens to lie changes its speed by some percent, and differs between two starts of
         llama.cpp.
@@ -370,7 +370,7 @@ class TuneTimer(msgspec.Struct, frozen=True):
         return replace(self, n_gen=tuple(min(MOST_GEN, max(_FEWEST_GEN, each)) for each in wanted))
 
     def time(self, candidate: TuneCandidate, *, is_fresh: bool = False) -> TuneTiming | Ending:
-        """Return what it took, or how it ended where it did not complete; with `is_fresh` in a new worker."""
+        """Return its times, or its ending if it did not complete; with `is_fresh` in a new worker."""
         if is_fresh:
             self.engine.close()
         ending: object = None

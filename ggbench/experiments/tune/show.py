@@ -49,7 +49,7 @@ _NAME_WIDTH = 20
 
 _CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
 
-_PROVEN = "; the gain above is from measurements of its own"
+_PROVEN = "; the gain above was measured separately"
 
 _LITTLE = 0.05
 """If the interval reaches further above 1, a gain may exist that was not proven."""
@@ -58,7 +58,7 @@ _LITTLE = 0.05
 def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
     """Return a `ggbench decode` with the settings found, and the same load for other programs; None without any.
 
-    The settings are those of the baseline if nothing beats it, with the n_ctx asked for.
+    The settings are those of the baseline if nothing beats it, with the requested n_ctx.
     """
     found, subject = result_of(run), run.subject
     if not found.n_measured:
@@ -80,7 +80,7 @@ _GAIN = Shape(
     "Speed over that of the defaults, above 1 is faster; null if unknown.",
     expected(
         "ratio",
-        "Of the decode, or of the prompt where no decode was asked for.",
+        "Ratio for the decode, or for the prompt if no decode was requested.",
         lambda gain: gain.decode or gain.prefill,
         "ci95",
     ),

@@ -194,7 +194,7 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     rows: int
     versions: Mapping[str, str]
-    """Version of each software, in the document's order; empty if not stated."""
+    """Version of each program, in document order; empty if not stated."""
     remark: str
     """ggbench's remark on the table; may be empty."""
 
@@ -261,7 +261,7 @@ def _tables() -> dict[tuple[str, str], Table]:
 def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
     """Return a row's ln(PPL / PPL of the 16-bit model) and its standard error; None if unknown.
 
-    Computed from the printed ratio, else from the difference, else from the 16-bit model in the same table.
+    Computed from the first of these that is printed: the ratio, the difference, the 16-bit model in the same table.
     """
     ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
     if ppl is None or ppl.value is None:

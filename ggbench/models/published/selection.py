@@ -126,7 +126,7 @@ class OwnScore(msgspec.Struct, frozen=True):
     model: str | None
     """The model's name in the rows; None if no row has it."""
     own_model: str
-    """Its name in the run."""
+    """Name in the run."""
     n_params: int | None
     quant: str
     kv_types: str

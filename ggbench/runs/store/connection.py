@@ -55,7 +55,7 @@ _TABLES = (
 """`subject` to `environment`, `memory` to `result` and `body` are JSON of records. Times of day are UTC in ISO 8601,
 `owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
 are int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was
-not timed. `n_samples` counts the steps without warm-up, so that a list need not read them."""
+not timed. `n_samples` counts the steps without warm-up, so a list need not read them."""
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -112,7 +112,7 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
 
 @contextlib.contextmanager
 def as_store_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into a StoreError that says what to do; misuse by a caller stays what it is."""
+    """Turn SQLite's errors into a StoreError that says what to do; errors of misuse pass unchanged."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -210,8 +210,8 @@ def _can_lock(folder: Path) -> bool:
 def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     """Open a file that cannot be written, as in a read-only home.
 
-    SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
-    without a log. Source: https://sqlite.org/wal.html#read_only_databases.
+    SQLite reads a file with a write-ahead log only if it may create files next to it; `immutable` needs no such files,
+    and is correct without a log. Source: https://sqlite.org/wal.html#read_only_databases.
     """
     has_log = Path(f"{path}-wal").exists()
     mode = "mode=ro" if has_log else "immutable=1"
@@ -277,7 +277,7 @@ def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 def _move_aside(path: Path) -> Path:
-    """Rename the file and its siblings to a name that is free; the database last, so that a kill halfway repeats it."""
+    """Rename the file and its siblings to a name that is free; the database last, so a kill halfway repeats it."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
     while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):
@@ -320,7 +320,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
     n_running: int = 0
     """Runs that still say so."""
     problem: str = ""
-    """What SQLite's integrity check found, or why the file cannot be read; empty if it is sound."""
+    """Errors of SQLite's integrity check, or the reason that the file cannot be read; empty if it is sound."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -330,7 +330,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 _READING_TIMEOUT_S = 2.0
 _MOST_FAULTS = 3
 _LOG = "-wal"
-"""What the name of the write-ahead log ends in, which may hold the newest runs."""
+"""Suffix of the write-ahead log, which may hold the newest runs."""
 
 
 def inspect_store(path: Path | None = None) -> StoreHealth:

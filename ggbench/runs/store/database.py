@@ -119,7 +119,7 @@ class Store:
             self._append_chunk(run_id, chunk)
 
     def append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
-        """Store what was observed of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
+        """Store an observation of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
         with writing(self._connection, self.path):
             self._require(run_id)
             self._append_observations(run_id, observations)
@@ -198,7 +198,7 @@ class Store:
         return stored_run_of(self._require(run_id))
 
     def load_samples(self, run_id: int, *, warmup: bool = False) -> StoredSamples:
-        """Raw samples of a run, of no length where it has none; warm-up only where asked for. Raises UnknownName."""
+        """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
         chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
@@ -228,7 +228,7 @@ class Store:
         )
 
     def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
-        """What was observed of a run, in the order in which it came. Raises UnknownName."""
+        """Observations of a run, in the order in which they came. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
             "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
@@ -369,7 +369,7 @@ def _int64s(blob: object) -> tuple[int, ...]:
 
 
 _START_TOLERANCE_S = 1.5
-"""psutil adds the boot time, which Linux rounds to a second each time that it is asked for."""
+"""psutil adds the boot time, which Linux rounds to a second at each query."""
 
 
 def this_process() -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""What the store gives: a run with the records that every kind shares, and those of its kind as JSON still to be read.
+"""Runs as stored: the records that every kind shares, and those of its kind as JSON still to be read.
 
 The types of a setup, of settings and of a result belong to an engine and an experiment, which the store does not know;
 `ggbench.runs.stored` reads them.

@@ -34,7 +34,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class KvCache(msgspec.Struct, frozen=True):
-    """What is kept of one sequence."""
+    """Cache of one sequence."""
 
     type_k: str
     type_v: str
@@ -46,7 +46,7 @@ class KvCache(msgspec.Struct, frozen=True):
     state_bytes: int = 0
     """Recurrent states, of one size at every length."""
     remark: str = ""
-    """What is assumed of a window in the header; empty if nothing."""
+    """Assumption about a window in the header; empty if there is none."""
 
     @property
     def params_per_token(self) -> int:
@@ -113,7 +113,7 @@ class KvCache(msgspec.Struct, frozen=True):
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16", first_layer: int = 0) -> KvCache:
-    """Return what the layers from `first_layer` on keep of one sequence, with a KV cache of the given types.
+    """Return the cache of one sequence for the layers from `first_layer` on, with a KV cache of the given types.
 
     Source: the article, sections 3.2 and 5.2.2, for each layer. Raises Unsupported if the layers keep more than that or
     a hyperparameter is missing, and UnknownName for an unknown type.

@@ -1,7 +1,7 @@
-"""Compute what the bandwidth, compute rate and memory of a machine allow at best: decode, prompts, context.
+"""Compute the limits by bandwidth, compute rate and memory of a machine: decode, prompts, context.
 
 Decode reads the active weights once and the KV cache once for each token. A short prompt is bound by reading the
-weights, a longer one by compute; as in the article each token reads all KV before it, so that very long prompts are
+weights, a longer one by compute; as in the article each token reads all KV before it, so very long prompts are
 bound by KV. `Prefill.floor_ms` reads it once, as flash attention does at best.
 """
 
@@ -32,7 +32,7 @@ _STEP = 1.01
 
 
 class Bound(enum.IntEnum):
-    """What limits the speed at some prompt length."""
+    """The limits of the speed at one prompt length."""
 
     WEIGHTS = 0
     COMPUTE = 1
@@ -218,7 +218,7 @@ def decode_line(
 
     Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it includes one position of KV,
     which the article's text omits but its figures include. If some layers have a window, latency is piecewise linear
-    and W is that of the part beyond the window; None if every layer has one, so that latency does not grow. Raises
+    and W is that of the part beyond the window; None if every layer has one, so latency does not grow. Raises
     UsageError for a bandwidth that is not above zero.
     """
     if not bandwidth_bytes_per_s > 0:

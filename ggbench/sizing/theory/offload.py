@@ -35,7 +35,7 @@ class Offload(msgspec.Struct, frozen=True):
     device_weight_bytes: int
     host_weight_bytes: int
     overridden_host_bytes: int = 0
-    """Tensors that an override keeps on the host."""
+    """Bytes of the tensors that an override keeps on the host."""
 
     @property
     def is_partial(self) -> bool:
@@ -78,7 +78,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
     """Return the device of each layer by its index, the output's as the last; None is main memory.
 
-    Shares are those of `tensor_split`, else the free memory of each device, in 32-bit floats; layer i of those that are
+    Shares are `tensor_split` or the free memory of each device, in 32-bit floats; layer i of those that are
     offloaded lies on the first device whose summed share exceeds i / their number.
     """
     given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]

@@ -1,6 +1,6 @@
 """Parameters of a model, and their size at a uniform number of bits per weight or as a file stores them.
 
-Counted from the tensor table, so that GQA, experts, biases and tied embeddings need no formula of their own. Norms are
+Counted from the tensor table, so GQA, experts, biases and tied embeddings need no special formula. Norms are
 not counted as parameters, as in the article: they are fewer than one in ten thousand.
 
 A token reads one row of the embedding table, which is not counted, and only the experts that it is routed to.
@@ -44,7 +44,7 @@ class Parameters(msgspec.Struct, frozen=True):
     lm_head: int
     """Output matrix; the embedding table if it is tied."""
     embedding: int
-    """Tables of which a token reads one row; 0 if the only one is tied to the output."""
+    """Tables from which a token reads one row; 0 if the only one is tied to the output."""
     n_expert: int = 0
     n_expert_used: int = 0
 
@@ -82,7 +82,7 @@ class Weights(msgspec.Struct, frozen=True):
     """Bytes of all routed experts."""
     lm_head_bytes: float
     embedding_bytes: float = 0.0
-    """Bytes of tables of which a token reads one row, where they lie in the same memory; llama.cpp keeps them on the
+    """Bytes of tables from which a token reads one row, if they lie in the same memory; llama.cpp keeps them on the
     CPU."""
 
     @property
@@ -108,10 +108,12 @@ def count_parameters(file: ModelFile) -> Parameters:
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
     counts = _sums(file.tensors, _decoding_layers(file))[0].copy()
-    needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
+    needed: dict[Role, str] = {"lm_head": "output.weight and token_embd.weight", "layers": "blk.0.*"}
     for role, tensors in needed.items():
         if not counts[role]:
-            raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
+            raise Unsupported(
+                f"{file.name} lacks {tensors}, which ggbench limits needs", "use a complete model with all its shards"
+            )
     del counts["norms"]
     return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
 

@@ -199,7 +199,7 @@ class HelpScreen(Dialog[None]):
 
 
 def _two_columns(rows: Mapping[str, str]) -> Table:
-    """Return names and what they mean; a long meaning wraps within its column."""
+    """Return names and their meanings; a long meaning wraps within its column."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for name, meaning in rows.items():
@@ -238,7 +238,7 @@ class CardChoice(msgspec.Struct, frozen=True):
 
 
 class CardPicker(Dialog[CardChoice | None]):
-    """Asks which memory to plan for; ends with a choice, or with None if it was closed."""
+    """Asks which memory to plan for; returns the choice, or None if closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),

@@ -37,11 +37,11 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 LARGEST, NO_BASE = "largest", "none"
-"""What to compare a quant with if no quant is named."""
+"""Base of a quant if no quant is named."""
 
 
 class QualityAsked(msgspec.Struct, frozen=True):
-    """What the dialog of a quality run asks."""
+    """Answers to the dialog of a quality run."""
 
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
@@ -62,9 +62,9 @@ class FormField(msgspec.Struct, frozen=True):
     """Name of the record's field; empty for a line that only shows its choice."""
     label: str
     unset: str
-    """What the default does, or an example."""
+    """Effect of the default, or an example."""
     parse: Callable[[str], object] = str
-    """Read what was typed. Raises UsageError."""
+    """Read the typed text. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: Mapping[str, object] = {}
     """All accepted texts with their values; empty if anything that parses is accepted."""
@@ -98,7 +98,7 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     marks_changes: bool = False
     """Whether to mark lines that are not default."""
     estimate: Callable[[Record], str] | None = None
-    """What the record as it is filled in will take, shown before `about`."""
+    """Cost of the record as filled in so far, shown before `about`."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -208,7 +208,7 @@ PICK = Form(
 
 
 def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
-    """Return the form of a decode; `estimate` says what it takes as it is filled in."""
+    """Return the form of a decode; `estimate` gives its time as it is filled in."""
     n_gen = format_count(DecodeSettings().n_gen)
     return Form(
         "Decode",
@@ -223,7 +223,7 @@ def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSetting
 
 
 def search_form(budget: Budget) -> Form[LlamaConfig]:
-    """Return the form of a search for the maximum n_ctx; `budget` is this machine's memory."""
+    """Return the form for a max-n_ctx search; `budget` is this machine's memory."""
     place = "GPU" if budget.on_gpu else "main"
     time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
     return Form(

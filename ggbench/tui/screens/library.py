@@ -53,7 +53,7 @@ _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
     "P picks what to run of a model; twin: models need no file. ? lists all keys.",
 )
-"""What a new user does next, in lines of at most 80 columns."""
+"""First steps for a new user, in lines of at most 80 columns."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """If several have failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
@@ -212,13 +212,13 @@ class LibraryScreen(StartScreen):
         self.perform("results", read, take)
 
     def _show_results(self) -> None:
-        """Show what was measured here, unless another card is planned for."""
+        """Show measurements of this machine, unless another card is planned for."""
         self.library.update(results=self._results if self.card.is_here else LatestResults())
         self.show_rows()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
-        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
+        """Put text pasted or dropped anywhere on the screen into the filter of the models."""
         if lines := event.text.strip().splitlines():
             self._left.input.value = lines[0]
             self._left.input.focus()

@@ -41,7 +41,7 @@ _MAX_CHANGES = 3
 
 
 class PickTask(msgspec.Struct, frozen=True):
-    """What to choose from, for which memory, and what to do with the choice."""
+    """Model to pick a quant of, memory to pick for, and the callbacks."""
 
     title: str
     """Name of the model; printable."""

@@ -168,7 +168,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
         self._deleted: list[list[DeletedRun]] = []
-        """What each deletion of this session took from the store, the latest last."""
+        """Runs that each deletion of this session removed from the store, latest last."""
 
     def compose(self) -> ComposeResult:
         yield Input(
@@ -275,7 +275,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self.app.push_screen(DeleteChoice(question, cursor, named, note=note), take)
 
     def action_undo(self) -> None:
-        """Bring back what was deleted last.
+        """Bring back the runs deleted last.
 
         A run is deleted from the store as soon as it is confirmed and kept here in memory, so a crash of ggbench
         leaves it deleted, as its user said; a crash while it is brought back leaves it whole or deleted, never in part.
@@ -357,7 +357,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
 
     @property
     def _selected(self) -> Sequence[ListedRun]:
-        """The marked runs, else the one at the cursor."""
+        """The marked runs, or the one at the cursor if none is marked."""
         run = self._table.cursor_run
         return self._table.marked or (() if run is None else (run,))
 

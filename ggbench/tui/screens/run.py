@@ -124,7 +124,7 @@ class RunScreen(Screen[None]):
         return host_of(self).run_queue
 
     def _look(self) -> None:
-        """Draw what is new: another state at once, more tokens when they are due."""
+        """Draw changes: another state at once, more tokens when they are due."""
         queue = self._queue
         asked_s = None if queue.live is None else queue.live.asked_s
         if not self.is_current or (queue.revision == self._drawn_revision and asked_s == self._drawn_asked_s):
@@ -195,7 +195,7 @@ class RunScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Show why the run is not stored, else the chosen job's whole reason, which its line may have cut."""
+        """Show why the run is not stored or, if it is, the chosen job's whole reason, which its line may have cut."""
         reason, items = self.query_one("#reason", Static), self._queue.items
         error = self._queue.store_error
         chosen = self.query_one(QueueList).highlighted

@@ -1,4 +1,4 @@
-"""The keys of the Library that start runs and downloads, and what is asked before.
+"""The keys of the Library that start runs and downloads, and their dialogs.
 
 A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline. A search that may fill the memory asks.
 """
@@ -139,7 +139,7 @@ class MachineToPlan(msgspec.Struct, frozen=True):
 class StartScreen(TaskScreen):
     """Each key takes the marked quants of all models, or without marks the one at the cursor.
 
-    The app goes on with what is started, whatever screen is shown.
+    Started jobs continue whatever screen is shown.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class StartScreen(TaskScreen):
             self._ask_to_decode(self.library.planned_setup(selection), selection, rows, self._what())
 
     def _ask_to_decode(self, setup: LlamaConfig, selection: Selection, rows: Sequence[QuantRow], what: str) -> None:
-        """Ask how many tokens to decode, saying what that takes; `rows` are the quants of which a plan is known."""
+        """Ask how many tokens to decode, showing the time; `rows` are the quants with a plan."""
         host, budget = host_of(self), self.budget if self.card.is_here else None
         n_unknown = sum(len(names) for _, names in selection) - len(rows)
 
@@ -192,7 +192,7 @@ class StartScreen(TaskScreen):
             return decode_request(setup, settings)
 
         def settle(settings: DecodeSettings) -> DecodeSettings:
-            """Take the 128 tokens of `decode -d` at each depth unless another number was asked for."""
+            """Take the 128 tokens of `decode -d` at each depth unless another number was requested."""
             is_default = settings.n_gen == DecodeSettings().n_gen
             return replace(settings, n_gen=N_GEN_AT_DEPTH) if settings.depths and is_default else settings
 
@@ -234,14 +234,14 @@ class StartScreen(TaskScreen):
             self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
 
     def action_ask(self, kind: str) -> None:
-        """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
+        """Ask, and measure with the options; each case makes its own context, whatever n_ctx is planned."""
         form: forms.Form[Any] = forms.SPEED if kind == "speed" else forms.TUNE
         setup = replace(host_of(self).setup, n_ctx=None)
         if self.selection:
             self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
 
     def action_apply_tuned(self) -> None:
-        """Set the options to what was found for the first selected quant."""
+        """Set the options to those found for the first selected quant."""
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
@@ -266,7 +266,7 @@ class StartScreen(TaskScreen):
         self._start(None)
 
     def action_pick(self) -> None:
-        """Ask what is needed, and pick one of the quants of the chosen model."""
+        """Ask for the requirements, and pick one of the quants of the chosen model."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         entry, budget, machine = self.library.entry, self.budget, self.machine

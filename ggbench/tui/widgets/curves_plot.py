@@ -25,7 +25,7 @@ _ROOM_AT_THE_END = 0.03
 """Share of the x axis left for a curve's letter and half the last tick's number."""
 _X_TICKS = 6
 _LINES = 4
-"""Maximum number of names with a line each; more follow each other, so that the legend fits the plot."""
+"""Maximum number of names with a line each; more follow each other, so the legend fits the plot."""
 _ZOOM, _ZOOM_BY_MOUSE, _PAN = 0.85, 0.95, 0.05
 """The share of an axis that a step leaves, and by which a key moves the view."""
 _NOTHING = Figure("", "", "", "", "", ())
@@ -130,7 +130,7 @@ class CurvesPlot(Widget, can_focus=True):
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
     def _ends(self) -> View:
-        """Return the ends of the zoomed view, else round ones, which seldom move during a run."""
+        """Return the ends of the zoomed view; without zoom, round ones, which seldom move during a run."""
         if self.view is not None:
             return self.view
         figure = self.figure

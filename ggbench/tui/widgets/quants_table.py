@@ -1,4 +1,4 @@
-"""Tables that scroll by whole columns, so that no number is ever shown in part; and the one of the Library's quants."""
+"""Tables that scroll by whole columns, so no number is ever shown in part; and the one of the Library's quants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Run screen shows around its plot: the queue, the job's numbers, the machine, the decoded text."""
+"""Panels around the plot of the Run screen: the queue, the job's numbers, the machine, the decoded text."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Lines(Widget):
 
 
 def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
-    """Return what is known, in lines of at most 28 characters: progress, speed, W and B, and buffers by device."""
+    """Return the state of the job, in lines of up to 28 characters: progress, speed, W and B, and buffers by device."""
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = live.share

@@ -1,6 +1,6 @@
 """The list of stored runs: a cursor, marks, a filter, and columns that sort.
 
-Only visible lines are drawn, so that filtering stays fast with many runs.
+Only visible lines are drawn, so filtering stays fast with many runs.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
-        """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
+        """Format new runs; column widths cover all runs seen, so a filter does not move columns."""
         for run in self.runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:

@@ -113,7 +113,7 @@ def test_packages_that_are_missing_or_too_old_are_named(
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(EngineFailed) as error:
         check_packages(method)
-    assert error.value.message.endswith(f"are not here: {fault}")
+    assert error.value.message.endswith(f"are missing or too old: {fault}")
     assert extra in error.value.hint
     found |= good | {"bitsandbytes": "0.50.2", "gptqmodel": "7.0"}
     check_packages(method)
