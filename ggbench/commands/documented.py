@@ -120,7 +120,8 @@ class DocumentedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts}
-        for word in args[: args.index("--")] if "--" in args else args:
+        words = [] if isinstance(self, click.Group) else args  # which are those of the command within it
+        for word in words[: words.index("--")] if "--" in words else words:
             if word in _LLAMA_OPTIONS and word not in own:
                 raise UsageError(
                     f"{ctx.command_path} has no {word} (llama.cpp's {_LLAMA_OPTIONS[word]})",
