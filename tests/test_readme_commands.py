@@ -72,6 +72,7 @@ def _key(text: str) -> str:
 def _sentence(text: str) -> str:
     """Return a line with `#` in place of each number, its unit of bytes and a plural's s, which a machine decides."""
     plain = re.sub(r" [KMG]iB", "", _NUMBER.sub("#", re.sub(r"\([^)]*–[^)]*\)", "", text)))
+    plain = plain.replace("out of memory, # short", "out of memory")  # known of some failures alone
     return re.sub(r"(?<=# )(\w+)s\b", r"\1", plain)
 
 

@@ -73,9 +73,8 @@ class Worker:
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():
-                from ggbench.engines.llama.workloads import (
-                    carry_out,  # imports numpy, which sizing contexts does not need
-                )
+                # Imports numpy, which sizing contexts does not need.
+                from ggbench.engines.llama.workloads import carry_out
 
                 self._model.check_outputs(request)
                 carry_out(self._model, request, self._send_event)
