@@ -41,11 +41,14 @@ def what_helps(
 ) -> tuple[Change, ...]:
     """Return changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
 
+    The longest context is closed in on for those that are enough, or for all if none is, as its sizes take a while.
     Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
     changes = [*_of_context(sizes, row), *_of_placement(sizes)]
-    return _in_order((change for change in changes if change.needed_bytes < (row.needed_bytes or 0)), row)
+    changes = [change for change in changes if change.needed_bytes < (row.needed_bytes or 0)]
+    is_enough = any(change.fits for change in changes)
+    return _in_order((sizes.with_longest(each) if each.fits or not is_enough else each for each in changes), row)
 
 
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
@@ -129,17 +132,25 @@ class _Sizes(msgspec.Struct, frozen=True):
         if context is None:
             return None
         assert setup.n_ctx is not None
-        usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
-        longest = longest_n_ctx(placement, usable, lambda n: self.allocator.context(n, setup), context, ceiling)
-        _, bounds = speed_bounds(self.file, setup, self.budget, placement, longest, setup.n_ctx)
+        _, bounds = speed_bounds(self.file, setup, self.budget, placement, None, setup.n_ctx)
         return Change(
             kind=kind,
             setup=setup,
             needed_bytes=(placement.weight_bytes or 0) + placement.context_bytes(context),
             left_bytes=self.left_bytes(placement, context),
-            planned_n_ctx=longest or None,
+            planned_n_ctx=None,
             tok_s=bounds[-1].tok_s if bounds else None,
         )
+
+    def with_longest(self, change: Change) -> Change:
+        """Return the change with the longest context that fits with it."""
+        setup = change.setup
+        assert setup is not None and setup.n_ctx is not None
+        placement, context = self.placement(setup), self.context(setup)
+        assert context is not None
+        usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
+        longest = longest_n_ctx(placement, usable, lambda n: self.allocator.context(n, setup), context, ceiling)
+        return replace(change, planned_n_ctx=longest or None)
 
 
 def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
