@@ -14,15 +14,14 @@ pytestmark = pytest.mark.llama
 
 COLUMNS, LINES = 100, 30
 MEASURED = {
-    "decode": ("-n", "300"),
-    "decode --plot": ("-n", "300", "--plot"),
-    "decode --repeat": ("-n", "50", "--repeat", "2"),
+    "decode": ("-n", "100", "--repeat", "2"),
+    "decode --plot": ("-n", "200", "--plot"),
     "prefill": ("--lengths", "64,512"),
     "speed": ("--inputs", "1", "-n", "8", "--batch", "1", "--within", "5s"),
     "maxctx": ("--memory-limit", "200MiB", "--no-prove"),
-    "bench": ("-n", "100", "--plot"),
+    "bench": ("-n", "50", "--plot"),
     "forecast": (),
-    "tune": ("--within", "4s"),
+    "tune": ("--within", "2s"),
 }
 """Options by command, with what tells it from another use of it."""
 
