@@ -43,9 +43,9 @@ def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return how the files differ; a path or header that differs wherever the quant does says nothing new."""
     subjects = [summary.subject for summary in summaries]
     quants = {subject.quant for subject in subjects}
-    is_told = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
-    told = {"path", "header SHA-256"} if is_told else set()
-    return _differing([each for each in _FILE if each.name not in told], summaries)
+    is_implied = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
+    implied = {"path", "header SHA-256"} if is_implied else set()
+    return _differing([each for each in _FILE if each.name not in implied], summaries)
 
 
 def letters(indices: Sequence[int]) -> str:

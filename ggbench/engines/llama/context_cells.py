@@ -94,7 +94,7 @@ class _Nodes:
     def report(self, n_nodes: int, n_layer: int, emit: Callable[[Event], None]) -> None:
         """Report the progress of the next graph, which has as many nodes, and how long the rest should take.
 
-        Almost all of a layer's time is in its few nodes of attention, so only whole layers are counted.
+        The nodes of a layer take very different times, so only whole layers are counted.
         """
         started, self.n_done = time.perf_counter(), 0
         n_layers_done, layers_s = 0, 0.0
