@@ -133,10 +133,10 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:
         raise UsageError(
-            "llama-bench's formats have no place for any of these runs",
+            "none of these runs contains a llama-bench test",
             "export decode, prefill or speed runs, or use --bundle",
         )
-    output.notice(*(f"run {each.run_id} ({each.kind}) has no place in llama-bench's formats" for each in empty))
+    output.notice(*(f"run {each.run_id} ({each.kind}) contains no llama-bench test" for each in empty))
     unknown: dict[tuple[str, ...], list[str]] = {}
     for each in exported:
         if each.unknown:

@@ -202,7 +202,10 @@ def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
     )
 
 
-_CAPTION = "file: in GB of 10^9; off by: published file size / yours - 1; beyond weights: published memory (GB taken as 2^30) minus your weights: cache, buffers and the program itself"
+_CAPTION = (
+    "file: in GB of 10^9; off by: published file size / yours - 1; beyond weights: published memory (GB taken as 2^30)"
+    " minus your weights: cache, buffers and the program itself"
+)
 
 
 def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:

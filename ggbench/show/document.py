@@ -84,7 +84,7 @@ class Nested(msgspec.Struct, frozen=True):
 
 class Document(Shape):
     def __init__(self, schema: str, printed_by: str, about: str, *parts: Iterable[Field]) -> None:
-        """`schema` is the name, e.g. `plan` or `models.repo`; `printed_by` lists its command lines without `ggbench`."""
+        """`schema` is the name, e.g. `plan` or `models.repo`; `printed_by` its command lines without `ggbench`."""
         super().__init__("Document", about, *parts)
         self.schema, self.printed_by = schema, printed_by
 

@@ -47,7 +47,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredRun, store: Store | None = None) -> ListedRun:
-        """Return the run, or why it cannot be read; with the store, an unfinished run is summarized from its samples."""
+        """Return the run, or why it cannot be read; with the store, an unfinished run is summarized."""
         try:
             run = listed_run(stored) if store is None or stored.is_finished else read_run(store, stored)
         except GgbenchError as error:

@@ -183,7 +183,7 @@ _MOST_CHOSEN = 8
 """Try every subset of this many devices (255 subsets); add slower ones one by one."""
 
 Room = Callable[[Sequence[int]], Sequence[int]]
-"""By how many layers a split exceeds each device; 0 or less if it fits."""
+"""Returns by how many layers a split exceeds each device; 0 or less if it fits."""
 
 
 def step_ms(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int], n: float) -> float:
