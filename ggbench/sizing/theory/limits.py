@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import KnownGpu, gpu_bandwidth, recognize_gpu
+from ggbench.machine.gpus import gpu_bandwidth
+from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.machine.records import Gpu
 from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
@@ -269,7 +270,7 @@ class Hardware(msgspec.Struct, frozen=True):
     compute_source: str = ""
 
 
-def known_hardware(gpu: KnownGpu) -> Hardware:
+def known_hardware(gpu: KnownDevice) -> Hardware:
     """Return the figures of a GPU of the shipped table.
 
     The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
@@ -291,7 +292,7 @@ def known_hardware(gpu: KnownGpu) -> Hardware:
 
 def driver_hardware(gpu: Gpu) -> Hardware:
     """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
-    known = recognize_gpu(gpu.name, gpu.total_bytes)
+    known = recognize_device(gpu.name, gpu.total_bytes)
     hardware = Hardware(gpu.name)
     if known is not None:
         hardware = replace(known_hardware(known), name=gpu.name)

@@ -26,7 +26,7 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
-from ggbench.machine.gpus import known_gpus
+from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.sizing.plan_record import Budget
@@ -287,7 +287,7 @@ class CardPicker(Dialog[CardChoice | None]):
         options, current = self.query_one(OptionList), self._current
         options.clear_options()
         words = text.casefold().split()
-        ids = {gpu.name: gpu.id for gpu in known_gpus()}
+        ids = {gpu.name: gpu.id for gpu in known_devices()}
         current_id = _HERE if current is None else ids.get(current.device, _CURRENT)
 
         def add(option_id: str, name: str, figures: str = "") -> None:
@@ -301,7 +301,7 @@ class CardPicker(Dialog[CardChoice | None]):
         with contextlib.suppress(UsageError):
             if text.strip() and (size_bytes := parse_size(text)) > CARD_RESERVE_BYTES:
                 add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
-        for gpu in known_gpus():
+        for gpu in known_devices():
             if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
                 add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
