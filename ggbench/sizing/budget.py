@@ -108,7 +108,7 @@ def given_budget(
     name, memory_bytes, source = "a GPU of the given size", 0, "given"
     if gpu is not None:
         known = find_device(gpu)
-        name, memory_bytes, source = known.name, round(known.memory_gib * GIB), known.memory_source
+        name, memory_bytes, source = known.name, known.gpu_bytes, known.memory_source
         bandwidth = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
     elif vram_bytes is None:
         raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
