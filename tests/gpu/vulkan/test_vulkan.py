@@ -48,11 +48,11 @@ def by_device(buffers: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]
 
 @pytest.mark.parametrize(
     ("model", "placement"),
-    [("small", ()), ("small", ("-ngl", 4)), ("small_moe", ("--cpu-moe",)), ("small_moe", ("--n-cpu-moe", 4))],
+    [("small", ()), ("small", ("-ngl", "4")), ("small_moe", ("--cpu-moe",)), ("small_moe", ("--n-cpu-moe", "4"))],
     ids=["all layers", "half the layers", "experts in main memory", "half the experts in main memory"],
 )
 def test_each_device_holds_what_was_planned_for_it(
-    model: str, placement: tuple[object, ...], ggbench: Ggbench, note: Note, request: pytest.FixtureRequest
+    model: str, placement: tuple[str, ...], ggbench: Ggbench, note: Note, request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue(model)
 
@@ -64,17 +64,16 @@ def test_each_device_holds_what_was_planned_for_it(
     plans = {each["device"]: {part: each[part] for part in PARTS} for each in row["devices"]}
     buffers = by_device(ran.document["buffers"])
     note(
-        f"{model}, {' '.join(map(str, placement)) or 'all layers'}",
-        devices=[
-            {"device": device, "planned": plans.get(device), "llama_cpp": parts} for device, parts in buffers.items()
-        ],
+        f"{model}, {' '.join(placement) or 'all layers'}",
+        **{f"{device} planned": parts for device, parts in plans.items()},
+        **{f"{device} of llama.cpp": parts for device, parts in buffers.items()},
     )
     assert set(buffers) == set(plans) == {DEVICE, HOST}
     for device, parts in buffers.items():
         for part, n_bytes in parts.items():
             assert plans[device][part] == pytest.approx(n_bytes, abs=MIB), (device, part)
     whole, moved = row["weight_bytes"], buffers[HOST]["weight_bytes"]
-    share = {(): 0.0, ("-ngl", 4): 0.5, ("--cpu-moe",): 0.5, ("--n-cpu-moe", 4): 0.25}[placement]
+    share = {(): 0.0, ("-ngl", "4"): 0.5, ("--cpu-moe",): 0.5, ("--n-cpu-moe", "4"): 0.25}[placement]
     assert whole * share < moved < whole * (share + 0.3)
 
 
@@ -106,9 +105,12 @@ def test_maxctx_keeps_within_a_limit_of_the_device(ggbench: Ggbench, small: Path
     found = ggbench("maxctx", small, "--memory-limit", "96MiB", "-ub", 64)
 
     assert found.code == 0, found.stderr
-    (row,) = found.document["rows"]
+    row = found.document
     on_device = sum(by_device(row["buffers"])[DEVICE].values())
-    note("maxctx under 96 MiB", buffers_bytes=on_device, **row)
+    names = ("max_n_ctx", "first_fail_n_ctx", "planned_n_ctx", "theory_n_ctx", "verified_by_decode", "n_allocations",
+             "budget_bytes", "memory_source", "reserve_bytes", "seconds", "buffers")  # fmt: skip
+    probes = [f"{each['kind']} {each['n_ctx']}: {each['outcome']}" for each in row["probes"]]
+    note("maxctx under 96 MiB", on_device_bytes=on_device, probes=probes, **{name: row[name] for name in names})
     assert row["max_n_ctx"] < SMALL.n_ctx_train
     assert row["first_fail_n_ctx"] - row["max_n_ctx"] <= 256
     assert row["verified_by_decode"]
