@@ -52,9 +52,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if missing := list(missing_parts(options.headers, runs_only=is_built)):
         print("\n".join(f"Error: {what}\nHint: {to_do}" for what, to_do in missing), file=sys.stderr)
         return 2
-    arguments = cmake_arguments(options.headers)
-    compile_llama(build, TARGETS, arguments, options.jobs, options.sdist)
-    (library / "build_flags.txt").write_text(" ".join(arguments), encoding="utf-8")  # runs store it
+    if not is_built:
+        arguments = cmake_arguments(options.headers)
+        compile_llama(build, TARGETS, arguments, options.jobs, options.sdist)
+        (library / "build_flags.txt").write_text(" ".join(arguments), encoding="utf-8")  # runs store it
     if options.build_only:
         print(library)
         return 0
