@@ -118,9 +118,9 @@ def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.machine.gpus import known_gpus
+    from ggbench.machine.known_devices import known_devices
 
-    return ((gpu.id, gpu.name) for gpu in known_gpus())
+    return ((gpu.id, gpu.name) for gpu in known_devices())
 
 
 def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:

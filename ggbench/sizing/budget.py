@@ -12,8 +12,9 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
-from ggbench.machine.gpus import find_cuda_gpu, find_gpu, gpu_bandwidth, visible_gpus
+from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.host import describe_cpu, describe_ram
+from ggbench.machine.known_devices import find_device
 from ggbench.machine.records import Gpu
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.plan_record import Budget, DeviceMemory
@@ -107,8 +108,8 @@ def given_budget(
     """
     name, memory_bytes, source = "a GPU with the given memory", 0, "given"
     if gpu is not None:
-        known = find_gpu(gpu)
-        name, memory_bytes, source = known.name, round(known.memory_gib * GIB), known.memory_source
+        known = find_device(gpu)
+        name, memory_bytes, source = known.name, known.gpu_bytes, known.memory_source
         bandwidth = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
     elif vram_bytes is None:
         raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
