@@ -1,7 +1,7 @@
 """Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
 
-A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
-app if there is none.
+A key pressed twice quickly may arrive again after the answer; Textual would then dismiss the screen below, or quit the
+app.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Dialog(ModalScreen[Answer]):
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
         self.opened = asyncio.Event()
-        """Set once its first widget has the focus."""
+        """Set once the first widget has the focus."""
 
     def on_mount(self) -> None:
         self.opened.set()
@@ -63,14 +63,14 @@ class Dialog(ModalScreen[Answer]):
 
 
 class Palette(CommandPalette):
-    """Textual's list of commands or themes, closed once."""
+    """Textual's list of commands or themes, which closes only once."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Ends with True for yes; escape means no."""
+    """Returns True for yes; escape means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
@@ -79,7 +79,7 @@ class ConfirmScreen(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes_label: str = "Yes") -> None:
-        """`question` is shown without markup; pass untrusted text in it through `sanitize`."""
+        """`question` is shown without markup; pass any untrusted text through `sanitize`."""
         super().__init__()
         self._question, self._yes_label = question, yes_label
 
@@ -96,7 +96,7 @@ class ConfirmScreen(Dialog[bool]):
 
 
 class SaveChoice(Dialog["ReportForm | None"]):
-    """Ends with the format, or with None if it was closed."""
+    """Returns the format, or None if closed."""
 
     AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -129,7 +129,7 @@ class SaveChoice(Dialog["ReportForm | None"]):
 
 
 class DeleteChoice(Dialog["Deleted | None"]):
-    """Asks what to delete: the run at the cursor, or the marked ones if there are others; enter alone means nothing."""
+    """Asks what to delete: the run at the cursor or, if others are marked, those; enter alone does nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n,q", "dismiss", "No"),
@@ -140,7 +140,7 @@ class DeleteChoice(Dialog["Deleted | None"]):
     ]
 
     def __init__(self, question: str, cursor: str, marked: str = "", *, note: str) -> None:
-        """`cursor` and `marked` name the runs; there is no second choice without `marked`."""
+        """`cursor` and `marked` name the runs; without `marked` there is one choice."""
         super().__init__()
         self._question, self._note = question, note
         self._options: dict[Deleted | None, str] = {None: "n  No, delete nothing", "cursor": f"y  Delete {cursor}"}
@@ -188,7 +188,7 @@ class HelpScreen(Dialog[None]):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def _keys(self) -> Table:
-        """List each action once, with all of its keys."""
+        """Return each action once, with all its keys."""
         keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
         for active in self._about.active_bindings.values():
             binding = active.binding
@@ -221,7 +221,7 @@ _HERE, _SIZE, _CURRENT = "here", "size", "current"
 
 
 class CardChoice(msgspec.Struct, frozen=True):
-    """A card to plan for, by its id or its size; neither means this machine."""
+    """A card to plan for, by id or memory size; neither means this machine."""
 
     gpu: str | None = None
     vram_bytes: int | None = None
@@ -231,7 +231,7 @@ class CardChoice(msgspec.Struct, frozen=True):
         return self.gpu is None and self.vram_bytes is None
 
     def budget(self, limit_bytes: int | None = None) -> Budget:
-        """Return the card's memory, or the limit if that is less; not for this machine."""
+        """Return the card's memory budget, within the limit; not for this machine."""
         return given_budget(
             gpu=self.gpu, vram_bytes=self.vram_bytes, reserve_bytes=None, bandwidth=None, limit_bytes=limit_bytes
         )
