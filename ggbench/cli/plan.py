@@ -126,11 +126,14 @@ def _plan_files(
 ) -> tuple[EnginePlan, PlanRow | None]:
     """Plan GGUF files by running llama.cpp's allocator dry; also return a smaller quant that fits, if there is one."""
     from ggbench.engines.contract import launch_engine
+    from ggbench.engines.llama.build import gpu_backends
     from ggbench.machine.gpus import visible_gpus
 
     with contextlib.ExitStack() as stack:
         # The worker starts while modules are imported; if there is a GPU, after its free memory was read.
-        engine = None if visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        engine = (
+            None if gpu_backends() or visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        )
         budget = memory.budget(setup, measures=not no_measure)
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.machine.host import default_threads
