@@ -40,7 +40,7 @@ class Device(msgspec.Struct, frozen=True):
     """The whole main memory, of which the GPU can take `memory_bytes`; None for a GPU with its own memory."""
 
 
-class Host(msgspec.Struct, frozen=True):
+class MainMemory(msgspec.Struct, frozen=True):
     """Main memory."""
 
     memory_bytes: int | None
@@ -53,7 +53,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     devices: tuple[Device, ...] = ()
     """In llama.cpp's order; empty for one that computes on the CPU alone."""
-    host: Host | None = None
+    host: MainMemory | None = None
     """None if nothing is known of it."""
 
     def only(self, main_gpu: int) -> Machine:
@@ -149,11 +149,11 @@ def _bandwidth(text: str) -> Bandwidth:
     return Bandwidth(channels * _CHANNEL_BYTES * rate * 1e6, source)
 
 
-def parse_host(text: str) -> Host:
+def parse_host(text: str) -> MainMemory:
     """Parse main memory: SIZE, SIZE@BANDWIDTH, SIZE@ddr5-6000x2, or the modules alone. Raises UsageError."""
     if _MODULES.fullmatch(text.strip()):
-        return Host(None, _bandwidth(text.strip()))
+        return MainMemory(None, _bandwidth(text.strip()))
     sized = _sized(text)
     if sized is None:
         raise UsageError(f"--ram {text!r} is not a size", "write 64GiB, 64GiB@60GB/s or 64GiB@ddr5-6000x2")
-    return Host(*sized)
+    return MainMemory(*sized)

@@ -14,7 +14,7 @@ from ggbench.engines.llama.build import gpu_backends, offload_devices
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
-from ggbench.machine.description import Host, Machine
+from ggbench.machine.description import MainMemory, Machine
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.host import describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
@@ -154,7 +154,7 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
     return reserve.budget("main memory", False, memory_bytes, source, limit_bytes, reserve_bytes)
 
 
-def _as_host(budget: Budget, host: Host | None) -> DeviceMemory:
+def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
     bandwidth = None if host is None else host.bandwidth
     return DeviceMemory(HOST_DEVICE, "", budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
 
@@ -220,7 +220,7 @@ def machine_budget(
         )
         for device, budget in zip(devices, each, strict=True)
     ]
-    host = Host(None, known_bandwidth(threads))
+    host = MainMemory(None, known_bandwidth(threads))
     return _of_devices(kept, each, _as_host(in_main_memory, host), is_here=True)
 
 

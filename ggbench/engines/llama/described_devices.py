@@ -92,7 +92,7 @@ class DescribedDevices:
         """ggml's `ggml_backend_dev_t` of each."""
         types = map(ggml.ggml_backend_dev_buffer_type, self.handles)
         self.buffer_types = {each.name: int(handle) for each, handle in zip(described, types, strict=True)}
-        """As `GgmlDevices.buffer_types`."""
+        """ggml's handle of each one's buffer type, by its name."""
 
     def _device(self, index: int, described: DescribedDevice) -> int:
         device, buffer_type = self._new(_Device), self._new(_BufferType)
