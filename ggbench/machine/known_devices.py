@@ -45,6 +45,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     memory_gib: float
     """Main memory if unified."""
     memory_source: str
+    """Of `gpu_bytes`."""
     bandwidth_gb_s: float
     """10^9 bytes/s."""
     bandwidth_source: str
@@ -180,7 +181,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
     for gib in sizes:
         is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
         share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
-        limit = f"; {sources[family['share_source']]}" if "share" in family else ""
+        limit = f"{share:.0%} of {gib} GiB, {sources[family['share_source']]}; " if "share" in family else ""
         yield KnownDevice(
             id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
             name=entry["name"],
@@ -189,7 +190,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             vendor=family["vendor"],
             backend=entry.get("backend", family["backend"]),
             memory_gib=float(gib),
-            memory_source=source(values["source"]) + limit,
+            memory_source=limit + source(values["source"]),
             bandwidth_gb_s=bandwidth,
             bandwidth_source=bandwidth_source,
             fp16_matrix_tflops=matrix,
