@@ -1,4 +1,4 @@
-"""Machines that compute together by llama.cpp's RPC: their devices, and what each holds of a model."""
+"""Machines that compute together over llama.cpp's RPC: their devices, and each one's share of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ggbench.units import counted
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's share of a step, measured with twins of a few layers on it alone."""
+    """The timing of one device, measured with twins of a few layers on it alone."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
@@ -33,9 +33,9 @@ class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_ms: float
     """Time of an average layer's KV cache, per position."""
     output_ms: float
-    """Time outside the layers if it is the last device: the output matrix and the round trip."""
+    """Time outside the layers if this is the last device: the output matrix and the round trip."""
     link_ms: float = 0.0
-    """Round-trip time if another device has the output; 0 for a device of this machine."""
+    """Round-trip time if another device computes the output; 0 for a device of this machine."""
 
     @property
     def machine(self) -> str:
@@ -53,21 +53,21 @@ class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
     b_ms: float
     """Latency of the first token."""
     at_n_ctx_ms: float
-    """Latency of a token with the context filled."""
+    """Latency of a token when the context is full."""
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The best split of one quant over the devices, and what each machine is worth."""
+    """The best split of one quant over the devices, and the gain from each machine."""
 
     model: str
     quant: str
     n_ctx: int
     speeds: tuple[DeviceSpeed, ...]
-    """In llama.cpp's order, main memory last."""
+    """Devices in llama.cpp's order, main memory last."""
     best: ClusterSplit | None
     """None if the model does not fit on all of them together."""
     without: tuple[tuple[str, ClusterSplit | None], ...] = ()
-    """Best split with one machine left out, by that machine's name; None if the others are too small."""
+    """Best split without one machine, by that machine's name; None if the others are too small."""
     tensor_split: tuple[float, ...] = ()
     """Shares of the servers that the best split uses."""
     rpc_servers: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order; else nothing.
+    """Return the devices of a setup with RPC servers and their free memory, in llama.cpp's order; else nothing.
 
-    Raises NetworkError for a server that cannot be used, and UsageError for more shares than devices.
+    Raises NetworkError for an unusable server, and UsageError for more shares than devices.
     """
     if not setup.rpc_servers or not setup.n_gpu_layers:
         return ()
@@ -100,18 +100,18 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     if len(setup.tensor_split) > len(found):
         shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
         raise UsageError(
-            f"a split into {shares} shares for {counted(len(found), 'device')}", f"pass a share for each of {names}"
+            f"{shares} shares given for {counted(len(found), 'device')}", f"pass a share for each of {names}"
         )
     return tuple(found)
 
 
 class DeviceSplit:
-    """One model under one setup over one or more devices."""
+    """One model under one setup, split over one or more devices."""
 
     def __init__(self, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
         self.devices = tuple(devices)
         self.layers = device_layers(file.n_layer, setup, devices)
-        """Device of each layer, the output as the last; None is main memory."""
+        """Device of each layer, the output last; None is main memory."""
         self._file, self._setup = file, setup
         self.weight_bytes = self._weights()
 
@@ -131,7 +131,7 @@ class DeviceSplit:
         )
 
     def left_bytes(self, context: DryContext) -> int:
-        """Return the smallest free memory of a device; negative if one lacks memory."""
+        """Return the least memory left on any device; negative if one lacks memory."""
         return min(device.left_bytes for device in self.planned(context))
 
     def _weights(self) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Count a model's share of the planned memory, its speed limit, and the longest context that fits.
 
-A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
-llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
-under limits of the address space.
+A plan and the search for the largest context count the same way, also if only some layers are on a GPU. No log reports
+what llama.cpp's process uses outside its buffers: it was measured with llama.cpp 0.5.0 on a 64-bit machine under
+address space limits.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _AGREE_SHARE = 0.001
 
 
 class Placement:
-    """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
+    """One model under one configuration; `on_gpu` is true for a plan of GPU memory."""
 
     def __init__(
         self, file: ModelFile, setup: LlamaConfig, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
     ) -> None:
-        """`devices` are given if the planned memory is that of several machines."""
+        """`devices` are set if the planned memory is that of several machines."""
         self.on_gpu = on_gpu
         self.split = DeviceSplit(file, setup, devices) if devices else None
-        """Which device holds what; None if the planned memory is one."""
+        """The split over devices; None for a single memory."""
         self._file = file
         self._setup = setup
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
-        """Whether some of what could be offloaded is in main memory."""
+        """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or bool(devices) or (on_gpu and not setup.kv_offload)
-        """Whether a token reads from a GPU's memory and from main memory, or from several machines."""
+        """Whether a token reads from both GPU and main memory, or from several machines."""
         is_known = not file.unknown_types
         self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
-        """Weights in the planned memory; None if a tensor's type, and so its size, is unknown."""
+        """Weights in the planned memory; None if a tensor's type, hence its size, is unknown."""
         self.host_weight_bytes = (self.offload.host_weight_bytes if on_gpu else 0) if is_known else None
         self.theory: KvCache | None = None
-        """The whole cache by formula; None if the theory has none, with the reason in `no_theory_reason`."""
+        """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
         self._device_theory: KvCache | None = None
         try:
@@ -83,27 +83,27 @@ class Placement:
         return round(context.cache_bytes * share)
 
     def compute_bytes(self, context: DryContext) -> int:
-        """Return the compute buffers there; without a GPU here, those of the CPU stand for a GPU's."""
+        """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes
         return context.device_compute_bytes + context.host_compute_bytes
 
     def context_bytes(self, context: DryContext) -> int:
-        """Return all that a context takes there; the logits are in main memory."""
+        """Return the total memory of a context there; logits are in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
-        """Return what model and context need of a budget: more than all of it if one of several devices lacks memory.
+        """Return the bytes of a budget that model and context need: more than all of it if any device lacks memory.
 
-        The size of the weights has to be known.
+        `weight_bytes` must be known.
         """
         if self.split is not None:
             return usable_bytes - self.split.left_bytes(context)
         return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
-        """Return what decoding to the end of a context takes of main memory besides buffers, beyond the reserve."""
+        """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.on_gpu:
             return 0
         metadata = self._file.metadata
@@ -121,7 +121,7 @@ class Placement:
         return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
+        """Return how many tokens fit beside the weights by the theory; None if none fit, or without a formula."""
         if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
             return None
         if not self._device_theory.bytes_per_token:
@@ -130,7 +130,7 @@ class Placement:
         return in_cells.n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
-        """Return a note if the formula and the allocator differ by more than the log's rounding."""
+        """Return a note if formula and allocator differ by more than the log's rounding."""
         counted, cached = self.theory_bytes(context), context.cache_bytes
         if counted is None or abs(counted - cached) <= max(_AGREE_BYTES, _AGREE_SHARE * cached):
             return []
@@ -140,7 +140,7 @@ class Placement:
 def speed_bounds(
     file: ModelFile, setup: LlamaConfig, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidth's bound, and the speeds at the fixed positions and at `n_ctx`; nothing if it is unknown.
+    """Return the bandwidth bound, and the speeds at the fixed positions and at `n_ctx`; nothing without a bandwidth.
 
     `longest` is the longest context that fits.
     """
@@ -161,43 +161,43 @@ def speed_bounds(
 
 
 _CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
-"""Nearly all of it the scheduler's: ggml reserves 60 copies of each node for the inputs of its splits, and llama.cpp
-8 nodes per tensor, at least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
+"""Mostly the scheduler: ggml reserves 60 copies of each node for split inputs, and llama.cpp 8 nodes per tensor, at
+least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
 _VOCABULARY_ENTRY_BYTES = 170
 """Per token and merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
 _MADE_CELL_BYTES = 50
-"""Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
+"""Entry in the cell table before use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
 _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""Additional bytes of the first decodes, and of each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
+"""Extra bytes for the first decodes, and per cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
-"""K and V together, in one layer."""
+"""K and V of one layer."""
 
 
 def context_overhead(file: ModelFile | None, n_cells: int) -> int:
-    """Return the bytes that making a context takes besides its buffers."""
+    """Return the bytes that creating a context takes outside its buffers."""
     n_tensors = 0 if file is None else len(file.tensors)
     return _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _MADE_CELL_BYTES * n_cells
 
 
 def decode_overhead(n_cells: int) -> int:
-    """Return the bytes that decoding takes in addition, with that many cells in use."""
+    """Return the extra bytes that decoding takes with this many cells in use."""
     return _DECODE_BYTES + _USED_CELL_BYTES * n_cells
 
 
 _TRUSTED_QUESTIONS = 6
-"""This many questions may follow the caller's expectation before the bracket is halved instead."""
+"""Follow the caller's expectation this many times before halving the bracket instead."""
 
 
 class Bracket:
-    """The largest n_ctx that passed and the smallest that failed, multiples of 256: a search with few real contexts.
+    """A search with few real contexts: the largest n_ctx that passed and the smallest that failed, multiples of 256.
 
-    A real context allocates gigabytes, so the next one is tried where the caller expects the edge. If that is wrong,
-    steps away from it double; between two known ends a misleading expectation gives way to halving.
+    A real context allocates gigabytes, so the next trial is at the limit that the caller expects. If that is wrong,
+    steps away from it double; between two known ends, bisection replaces a misleading expectation.
     """
 
     def __init__(self, ceiling: int, failed: int | None = None) -> None:
-        """`ceiling` is the largest to try, rounded down; `failed` is known to fail beforehand."""
+        """`ceiling` is the largest n_ctx to try, rounded down; `failed` is one known to fail."""
         self.passed: int | None = None
         self.failed = failed
         self._ceiling = ceiling // KV_CELLS
@@ -206,7 +206,7 @@ class Bracket:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ends are neighbours, or the ceiling passed, or the smallest context failed."""
+        """Whether the ends are adjacent, the ceiling passed, or the smallest context failed."""
         return self._high < self._low
 
     @property
@@ -220,7 +220,7 @@ class Bracket:
     def next(self, expected: int) -> int:
         """Return the n_ctx to try if the caller expects `expected` to be the largest that works.
 
-        If that has passed already, the next length is tried, to see it fail.
+        If that has passed, return the next one, which should fail.
         """
         low, high = self._low, self._high
         guess = expected // KV_CELLS
@@ -254,9 +254,9 @@ def largest_n_ctx(
 ) -> int:
     """Return the largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 for none.
 
-    `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
-    next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
-    then follows the line through the closest known lengths; every fourth step halves the rest instead.
+    `need` returns the bytes of a length and increases with it; it is called for the result and, below the ceiling, for
+    the next length, so both sides are verified. The search starts at `first_guess`, extrapolates by `bytes_per_token`,
+    then follows the line through the closest known lengths; every fourth step bisects instead.
     """
     known: dict[int, int] = {}
     inside, outside = 0, ceiling // KV_CELLS + 1
@@ -282,14 +282,14 @@ def largest_n_ctx(
 CEILING = 1 << 20
 """The longest context that is planned, unless the model was trained for a longer one."""
 LONGEST = 1 << 24
-"""The longest context of all: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
+"""The longest context of all: beyond it even a dry run takes a gigabyte for the table of cells."""
 
 _TOO_MUCH = 1 << 62
-"""Bytes of a context that llama.cpp refuses to size."""
+"""Stands for the bytes of a context that llama.cpp refuses to size."""
 
 
 def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
-    """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
+    """Return the longest context to search for, at least `n_ctx`; a multiple of 256."""
     return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
 
 
@@ -298,7 +298,7 @@ def longest_n_ctx(
 ) -> int:
     """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
 
-    `size` makes a dry context; the placement has to know the size of the weights. Raises EngineEnded if the worker
+    `size` creates a dry context; `placement.weight_bytes` must be known. Raises EngineEnded if the worker
     ends, but not if llama.cpp refuses a context.
     """
     assert placement.weight_bytes is not None

@@ -1,6 +1,6 @@
-"""Plan what each quant needs before it is downloaded: weights from the tensor table, the rest from a dry allocator.
+"""Plan the memory of each quant before downloading it: weights from the tensor table, the rest from a dry allocator.
 
-No tensor is read or allocated. A row has llama.cpp's figures and the theory's, and notes a disagreement.
+No tensor is read or allocated. A row has the sizes by llama.cpp and by the theory, and notes a disagreement.
 """
 
 from __future__ import annotations
@@ -28,29 +28,31 @@ from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
-"""Default n_ctx of a plan, unless the model's training context is shorter."""
+"""Default n_ctx of a plan; the training context if that is shorter."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """Setup and memory to plan for. Raises UsageError for an impossible context."""
+    """The setup and memory to plan for. Raises UsageError for an impossible context."""
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
-    """If its n_ctx is None, `DEFAULT_N_CTX` is planned."""
+    """An n_ctx of None means `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Other options of the command line, for the command that reproduces a row."""
+    """Other command-line options, for the command that reproduces a row."""
 
     def __post_init__(self) -> None:
         self.setup.check()
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
-                f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
+                f"a context of {format_count(self.setup.n_ctx)} tokens is too long to plan",
                 f"use --n-ctx up to {format_count(LONGEST)}",
             )
 
 
 def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each variant; one that cannot be planned has a reason, or raises if it is the only one."""
+    """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, its error is
+    raised.
+    """
     for variant in variants:
         try:
             yield from plan_variant(variant, request, allocator)
@@ -63,17 +65,19 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
 def plan_variant(
     variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
-    """Yield a row for each of `caches`; without any, one for the setup, with what would help if it does not fit.
+    """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
+    fit.
 
-    A variant that llama.cpp does not load is one row with its reason. Raises GgbenchError for one that cannot be
-    planned.
+    A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:  # until the end: a change may load it again
+    with tempfile.TemporaryDirectory(
+        prefix="ggbench-"
+    ) as folder:  # kept until the end, since a change may load it again
         try:
             weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
         except EngineEnded as end:
@@ -115,7 +119,7 @@ def _planned(
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
-        notes.append(f"at this n_ctx llama.cpp's process takes {format_bytes(unreserved)} more than the reserve")
+        notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
     limit, decode = speed_bounds(file, setup, budget, placement, longest, asked.n_ctx)
     return replace(
         row,
@@ -176,11 +180,11 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
-        yield f"tensors of unknown type, so size only: {', '.join(file.unknown_types)}"
+        yield f"tensors of unknown type, so only the file size is known: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:
-        yield f"{file.no_kv_reason}; its size is the allocator's, and the theory has no limits for it"
+        yield f"{file.no_kv_reason}; its size is the allocator's, and there are no theoretical limits"
     elif placement.no_theory_reason:
-        yield f"no KV from the theory: {placement.no_theory_reason}"
+        yield f"no theoretical KV size: {placement.no_theory_reason}"
     elif placement.theory is not None:
         if placement.theory.remark:
             yield placement.theory.remark
@@ -189,14 +193,14 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
     if placement.is_split:
         kept = placement.offload.overridden_host_bytes
         layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"
-        what = f"{layers} on the GPU, the rest and its KV in main memory"
+        what = f"{layers} on the GPU, the others and their KV in main memory"
         if kept:
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
         yield f"no speed estimate: layers are split between GPU and CPU ({what})"
     elif placement.split is not None:
-        yield "no speed estimate: the layers lie on several devices; ggbench cluster plan measures them"
+        yield "no speed estimate: the layers are on several devices; ggbench cluster plan measures them"
     elif placement.has_two_speeds:
-        yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, lies in main memory, the weights on the GPU"
+        yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, is in main memory, the weights on the GPU"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"
