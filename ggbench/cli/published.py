@@ -25,7 +25,7 @@ from ggbench.errors import UsageError
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
     "--metric",
-    "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
+    "Only rows with this metric: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
     metavar="NAME",
 )
 @option("--source", "Only this document's rows. Without options, the documents are listed.", metavar="ID")

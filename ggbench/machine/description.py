@@ -116,13 +116,10 @@ def _gpu(text: str) -> Device:
         memory_bytes, bandwidth = size
         return Device("a GPU of the given size", memory_bytes, "given", bandwidth)
     known = find_device(text)
-    memory_bytes, shared_bytes = round(known.memory_gib * GIB), None
-    if getattr(known, "is_unified", False):
-        memory_bytes, shared_bytes = round(memory_bytes * getattr(known, "gpu_share", 1.0)), memory_bytes
+    shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    return Device(
-        known.name, memory_bytes, known.memory_source, bandwidth, getattr(known, "backend", "CUDA"), shared_bytes
-    )
+    backend = "MTL" if known.backend == "Metal" else known.backend  # ggml's name of it
+    return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
 
 
 def _sized(text: str) -> tuple[int, Bandwidth | None] | None:

@@ -13,7 +13,7 @@ from ggbench.units import counted
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's share of a step, measured with twins of a few layers on it alone."""
+    """The timing of one device, measured with twins of a few layers on it alone."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
@@ -24,9 +24,9 @@ class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
     kv_ms: float
     """Time of an average layer's KV cache, per position."""
     output_ms: float
-    """Time outside the layers if it is the last device: the output matrix and the round trip."""
+    """Time outside the layers if this is the last device: the output matrix and the round trip."""
     link_ms: float = 0.0
-    """Round-trip time if another device has the output; 0 for a device of this machine."""
+    """Round-trip time if another device computes the output; 0 for a device of this machine."""
 
     @property
     def machine(self) -> str:
@@ -44,21 +44,21 @@ class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
     b_ms: float
     """Latency of the first token."""
     at_n_ctx_ms: float
-    """Latency of a token with the context filled."""
+    """Latency of a token when the context is full."""
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The best split of one quant over the devices, and what each machine is worth."""
+    """The best split of one quant over the devices, and the gain from each machine."""
 
     model: str
     quant: str
     n_ctx: int
     speeds: tuple[DeviceSpeed, ...]
-    """In llama.cpp's order, main memory last."""
+    """Devices in llama.cpp's order, main memory last."""
     best: ClusterSplit | None
     """None if the model does not fit on all of them together."""
     without: tuple[tuple[str, ClusterSplit | None], ...] = ()
-    """Best split with one machine left out, by that machine's name; None if the others are too small."""
+    """Best split without one machine, by that machine's name; None if the others are too small."""
     tensor_split: tuple[float, ...] = ()
     """Shares of the servers that the best split uses."""
     rpc_servers: tuple[str, ...] = ()
@@ -71,9 +71,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order; else nothing.
+    """Return the devices of a setup with RPC servers and their free memory, in llama.cpp's order; else nothing.
 
-    Raises NetworkError for a server that cannot be used, and UsageError for more shares than devices.
+    Raises NetworkError for an unusable server, and UsageError for more shares than devices.
     """
     if not setup.rpc_servers or not setup.n_gpu_layers:
         return ()
@@ -91,6 +91,6 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     if len(setup.tensor_split) > len(found):
         shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
         raise UsageError(
-            f"a split into {shares} shares for {counted(len(found), 'device')}", f"pass a share for each of {names}"
+            f"{shares} shares given for {counted(len(found), 'device')}", f"pass a share for each of {names}"
         )
     return tuple(found)

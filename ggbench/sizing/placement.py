@@ -1,8 +1,8 @@
 """Count a model's share of each device, its speed limit, and what llama.cpp's process takes besides.
 
-A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
-llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
-under limits of the address space.
+A plan and the search for the largest context count the same way, also if only some layers are on a GPU. No log reports
+what llama.cpp's process uses outside its buffers: it was measured with llama.cpp 0.5.0 on a 64-bit machine under
+address space limits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Placement:
         self.weight_bytes = (sum(self.weights or ()) if on_gpu else file.weight_bytes) if is_known else None
         """Weights in the planned memory; None as above."""
         self.theory: KvCache | None = None
-        """The whole cache by formula; None if the theory has none, with the reason in `no_theory_reason`."""
+        """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
         self._cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
         self.is_cache_on_devices = HOST not in self._cache_places
@@ -186,27 +186,27 @@ class Placement:
         return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
 
     def compute_bytes(self, context: DryContext) -> int:
-        """Return the compute buffers there; without a GPU here, those of the CPU stand for a GPU's."""
+        """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes
         return context.device_compute_bytes + context.host_compute_bytes
 
     def context_bytes(self, context: DryContext) -> int:
-        """Return all that a context takes there; the logits are in main memory."""
+        """Return the total memory of a context there; logits are in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
         """Return what model and context need of a budget: more than all of it if a device or main memory lacks any.
 
-        The size of the weights has to be known.
+        `weight_bytes` must be known.
         """
         if self.devices:
             return usable_bytes - self.left_bytes(context)
         return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
-        """Return what decoding to the end of a context takes of main memory besides buffers, beyond the reserve."""
+        """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.on_gpu:
             return 0
         metadata = self._file.metadata
@@ -234,7 +234,7 @@ class Placement:
         return planned.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full).n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
-        """Return a note if the formula and the allocator differ by more than the log's rounding."""
+        """Return a note if formula and allocator differ by more than the log's rounding."""
         counted, cached = self.theory_bytes(context), context.cache_bytes
         if counted is None or abs(counted - cached) <= max(_AGREE_BYTES, _AGREE_SHARE * cached):
             return []
@@ -307,25 +307,25 @@ def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, 
 
 
 _CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
-"""Nearly all of it the scheduler's: ggml reserves 60 copies of each node for the inputs of its splits, and llama.cpp
-8 nodes per tensor, at least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
+"""Mostly the scheduler: ggml reserves 60 copies of each node for split inputs, and llama.cpp 8 nodes per tensor, at
+least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
 _VOCABULARY_ENTRY_BYTES = 170
 """Per token and merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
 _MADE_CELL_BYTES = 50
-"""Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
+"""Entry in the cell table before use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
 _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""Additional bytes of the first decodes, and of each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
+"""Extra bytes for the first decodes, and per cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
-"""K and V together, in one layer."""
+"""K and V of one layer."""
 
 
 def context_overhead(file: ModelFile | None, n_cells: int) -> int:
-    """Return the bytes that making a context takes besides its buffers."""
+    """Return the bytes that creating a context takes outside its buffers."""
     n_tensors = 0 if file is None else len(file.tensors)
     return _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _MADE_CELL_BYTES * n_cells
 
 
 def decode_overhead(n_cells: int) -> int:
-    """Return the bytes that decoding takes in addition, with that many cells in use."""
+    """Return the extra bytes that decoding takes with this many cells in use."""
     return _DECODE_BYTES + _USED_CELL_BYTES * n_cells

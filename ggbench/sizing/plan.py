@@ -1,6 +1,6 @@
-"""Plan what each quant needs before it is downloaded: weights from the tensor table, the rest from a dry allocator.
+"""Plan the memory of each quant before downloading it: weights from the tensor table, the rest from a dry allocator.
 
-No tensor is read or allocated. A row has llama.cpp's figures and the theory's, and notes a disagreement.
+No tensor is read or allocated. A row has the sizes by llama.cpp and by the theory, and notes a disagreement.
 """
 
 from __future__ import annotations
@@ -29,29 +29,31 @@ from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
-"""Default n_ctx of a plan, unless the model's training context is shorter."""
+"""Default n_ctx of a plan; the training context if that is shorter."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """Setup and memory to plan for. Raises UsageError for an impossible context."""
+    """The setup and memory to plan for. Raises UsageError for an impossible context."""
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
-    """If its n_ctx is None, `DEFAULT_N_CTX` is planned."""
+    """An n_ctx of None means `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Other options of the command line, for the command that reproduces a row."""
+    """Other command-line options, for the command that reproduces a row."""
 
     def __post_init__(self) -> None:
         self.setup.check()
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
-                f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
+                f"a context of {format_count(self.setup.n_ctx)} tokens is too long to plan",
                 f"use --n-ctx up to {format_count(LONGEST)}",
             )
 
 
 def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each variant; one that cannot be planned has a reason, or raises if it is the only one."""
+    """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, its error is
+    raised.
+    """
     for variant in variants:
         try:
             yield from plan_variant(variant, request, allocator)
@@ -64,17 +66,19 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
 def plan_variant(
     variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
-    """Yield a row for each of `caches`; without any, one for the setup, with what would help if it does not fit.
+    """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
+    fit.
 
-    A variant that llama.cpp does not load is one row with its reason. Raises GgbenchError for one that cannot be
-    planned.
+    A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:  # until the end: a change may load it again
+    with tempfile.TemporaryDirectory(
+        prefix="ggbench-"
+    ) as folder:  # kept until the end, since a change may load it again
         try:
             weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
         except EngineEnded as end:
@@ -116,7 +120,7 @@ def _planned(
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
-        notes.append(f"at this n_ctx llama.cpp's process takes {format_bytes(unreserved)} more than the reserve")
+        notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
     limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx)
     return replace(
         row,
@@ -179,11 +183,11 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
-        yield f"tensors of unknown type, so size only: {', '.join(file.unknown_types)}"
+        yield f"tensors of unknown type, so only the file size is known: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:
-        yield f"{file.no_kv_reason}; its size is the allocator's, and the theory has no limits for it"
+        yield f"{file.no_kv_reason}; its size is the allocator's, and there are no theoretical limits"
     elif placement.no_theory_reason:
-        yield f"no KV from the theory: {placement.no_theory_reason}"
+        yield f"no theoretical KV size: {placement.no_theory_reason}"
     elif placement.theory is not None:
         if placement.theory.remark:
             yield placement.theory.remark
@@ -205,7 +209,7 @@ def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> I
         )
         yield f"{layers}, {rest}"
     if placement.on_gpu and not placement.is_cache_on_devices and not placement.is_split:
-        yield "the KV cache lies in main memory"
+        yield "the KV cache is in main memory"
     if not placement.has_two_speeds:
         return
     known = place_bandwidths(budget)

@@ -140,7 +140,7 @@ def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, m
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     memory = ("plan", tiny_twin, "--bandwidth", "100GB/s", "-mg", "0")
     ignored = (
-        "the plan is for main memory, so --n-gpu-layers and --main-gpu had no effect; --gpu or --vram plans for a GPU"
+        "the plan is for main memory, so --n-gpu-layers and --main-gpu had no effect; --gpu and --vram plan for a GPU"
     )
     assert ignored in ggbench(*memory, "-ngl", "5").err
     assert "ignored" not in ggbench(*memory, "-ngl", "0").err

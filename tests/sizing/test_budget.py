@@ -65,7 +65,7 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
 
 
 def test_a_reserve_that_leaves_nothing() -> None:
-    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
+    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB uses up 1.00 GiB") as error:
         described_budget(describe_machine([], None, vram="1GiB"), reserve_bytes=None)
     assert "--reserve" in error.value.hint
 
@@ -95,7 +95,7 @@ def test_a_projector_takes_of_what_is_held() -> None:
     after = beside_projector(two, GIB + 1)
     assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
     assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
-    with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory can be used"):
+    with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory are available"):
         beside_projector(before, 3 * GIB)
 
 

@@ -50,6 +50,8 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     commit: str = ""
     features: dict[str, dict[str, str]] = {}
     """Features that each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
+    build_flags: str = ""
+    """CMake options it was compiled with; empty if unknown."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
@@ -57,6 +59,14 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
     def features_of(self, backend: str) -> dict[str, str]:
         return self.features.get(backend, {})
+
+
+def build_flags(library: Path) -> str:
+    """Return the CMake options that scripts/setup left beside the library that it compiled; empty without them."""
+    try:
+        return " ".join(library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return ""
 
 
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
@@ -130,6 +140,7 @@ def _describe() -> LlamaBuild:
         llama_cpp_python=binding_version(),
         llama_cpp=lib.llama_version().decode(errors="replace"),
         commit=build_commit(llama_library()),
+        build_flags=build_flags(llama_library()),
         features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
         devices=devices.described(),

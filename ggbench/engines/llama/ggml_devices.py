@@ -165,6 +165,8 @@ def _open(library: Path) -> ctypes.CDLL:
         "buft_name": (name, pointer),
         "buft_is_host": (ctypes.c_bool, pointer),
         "buft_alloc_buffer": (pointer, pointer, size),
+        "buft_get_max_size": (size, pointer),
+        "buffer_free": (None, pointer),
     }
     for function, (result, *arguments) in functions.items():
         declared: Any = getattr(ggml, f"ggml_backend_{function}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
+from ggbench.engines.llama.build import build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
@@ -75,6 +76,8 @@ class LlamaModel:
             "llama_cpp_python": binding_version(),
             "llama_cpp": lib.llama_version().decode(errors="replace"),
             "llama_cpp_commit": build_commit(llama_library()),
+            "backends": " ".join(GgmlDevices(llama_library()).backends),
+            "build_flags": build_flags(llama_library()),
             "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),
         }
 

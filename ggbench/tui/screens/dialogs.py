@@ -31,7 +31,7 @@ from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
@@ -281,31 +281,36 @@ class CardPicker(Dialog[CardChoice | None]):
         (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
-        """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
+        """Show the cards that match every word, by family, below the current choice; headings only until one types."""
         options, current = self.query_one(OptionList), self._current
         options.clear_options()
-        words = text.casefold().split()
-        ids = {gpu.name: gpu.id for gpu in known_devices()}
-        current_id = _HERE if current is None else ids.get(current.device, _CURRENT)
+        words, current_id = text.casefold().split(), _HERE if current is None else _CURRENT
 
         def add(option_id: str, name: str, figures: str = "") -> None:
             glyph = "●" if option_id == current_id else " "
-            options.add_option(Option(Text(f"{glyph} {name:<34} {figures}".rstrip()), id=option_id))
+            options.add_option(Option(Text(f"{glyph} {shorten(name, 34):<34} {figures}".rstrip()), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine")
-        if current is not None and current_id == _CURRENT and not words:
-            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
+        if current is not None and not words:
+            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>9}")
         with contextlib.suppress(UsageError):
             typed = CardChoice(text.strip()).budget() if text.strip() else None
-            if typed is not None and (typed.devices[0].name not in ids or len(typed.devices) > 1):
+            listed = {device.name for device in known_devices()}
+            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed):
                 known = typed.bandwidth
                 speeds = format_bandwidth(known.bytes_per_s) if known else "no speeds: bandwidth unknown"
                 add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}  {speeds}")
-        for gpu in known_devices():
-            if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
-                rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
-                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
+        family = ""
+        for device in known_devices():
+            size = f"{device.memory_gib:g}"
+            if not has_words(f"{device.id} {device.name} {' '.join(device.also)} {size}GiB {size}GB", text):
+                continue
+            if device.family != family and not words:
+                family = device.family
+                options.add_option(Option(Text(family, style="dim"), disabled=True))
+            rate = format_bandwidth(device.bandwidth_gb_s * 1e9)
+            add(device.id, device.name, f"{format_bytes(device.memory_gib * GIB):>9}  {rate}")
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
         else:
