@@ -74,7 +74,7 @@ def describe_machine(
     devices = [device for text in gpus for device in parse_gpus(text)]
     if vram is not None:
         memory_bytes = parse_size(vram)
-        devices = devices or [Device("a GPU of the given size", 0, "")]
+        devices = devices or [Device("a GPU with the given memory", 0, "")]
         devices = [
             msgspec.structs.replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None)
             for each in devices
@@ -114,7 +114,7 @@ def parse_gpus(text: str) -> tuple[Device, ...]:
 def _gpu(text: str) -> Device:
     if text[0].isdigit() and (size := _sized(text)) is not None:
         memory_bytes, bandwidth = size
-        return Device("a GPU of the given size", memory_bytes, "given", bandwidth)
+        return Device("a GPU with the given memory", memory_bytes, "given", bandwidth)
     known = find_device(text)
     shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)

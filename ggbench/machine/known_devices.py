@@ -45,7 +45,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     memory_gib: float
     """Main memory if unified."""
     memory_source: str
-    """Of `gpu_bytes`."""
+    """The source of `gpu_bytes`."""
     bandwidth_gb_s: float
     """10^9 bytes/s."""
     bandwidth_source: str
