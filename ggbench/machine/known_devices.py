@@ -89,9 +89,9 @@ def find_device(text: str) -> KnownDevice:
     """
     found = _matching(text)
     if not found:
-        name = _SIZE.sub("", text).strip(" -_").lower()
+        name = _without_size(text.lower())
         ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
-            name, [device.id for device in known_devices()], n=2, cutoff=0.75
+            name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
         )
         hint = "describe the card by its figures: --gpu 24GiB@960GB/s"
         raise UsageError(
@@ -147,6 +147,10 @@ def _words(text: str) -> frozenset[str]:
     """Return the distinguishing words of a name, without its memory size: `7900xtx` -> 7900, xtx."""
     spaced = re.sub(r"sxm[0-9]", "sxm", _CHIP.sub(" ", _SIZE.sub(" ", text.lower())))
     return frozenset(_SAME_WORDS.get(word, word) for word in _WORD.findall(spaced)) - _IGNORED_WORDS
+
+
+def _without_size(text: str) -> str:
+    return _SIZE.sub("", text).strip(" -_")
 
 
 def _size_gib(text: str) -> float | None:
