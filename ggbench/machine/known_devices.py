@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
-from collections.abc import Iterator
-from typing import Any
-
 import msgspec
+import re
+from collections.abc import (Iterator)
+from ggbench.errors import (UsageError)
+from ggbench.units import (GIB)
+from typing import (Any)
 
-from ggbench.errors import UsageError
-from ggbench.units import GIB
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
@@ -89,9 +88,9 @@ def find_device(text: str) -> KnownDevice:
     """
     found = _matching(text)
     if not found:
-        name = _SIZE.sub("", text).strip(" -_").lower()
+        name = _without_size(text.lower())
         ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
-            name, [device.id for device in known_devices()], n=2, cutoff=0.75
+            name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
         )
         hint = "describe the card by its figures: --gpu 24GiB@960GB/s"
         raise UsageError(
@@ -147,6 +146,10 @@ def _words(text: str) -> frozenset[str]:
     """Return the distinguishing words of a name, without its memory size: `7900xtx` -> 7900, xtx."""
     spaced = re.sub(r"sxm[0-9]", "sxm", _CHIP.sub(" ", _SIZE.sub(" ", text.lower())))
     return frozenset(_SAME_WORDS.get(word, word) for word in _WORD.findall(spaced)) - _IGNORED_WORDS
+
+
+def _without_size(text: str) -> str:
+    return _SIZE.sub("", text).strip(" -_")
 
 
 def _size_gib(text: str) -> float | None:

@@ -105,7 +105,7 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
     ("text", "near"),
     [
         ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"), ("m4-max-512gb", "m4-max-128gb"),
-        ("rx-7950-xtx", "rx-7900-xtx"), ("", ""), ("voodoo2", ""),
+        ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m3-ultra"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip
 def test_an_unknown_device_is_described_by_its_figures(text: str, near: str) -> None:
