@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
-import msgspec
 import re
-from collections.abc import (Iterator)
-from ggbench.errors import (UsageError)
-from ggbench.units import (GIB)
-from typing import (Any)
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
+
+from ggbench.errors import UsageError
+from ggbench.units import GIB
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
