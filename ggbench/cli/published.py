@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (UsageError)
 
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import UsageError
 
 
 @click.command(
@@ -26,7 +26,7 @@ from ggbench.errors import UsageError
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
     "--metric",
-    "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
+    "Only rows with this metric: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
     metavar="NAME",
 )
 @option("--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID")

@@ -1,4 +1,4 @@
-"""Published rows as tables, JSON and CSV; a figure is a number, or the word printed in its place."""
+"""Published rows as tables, JSON and CSV; a value is a number, or the word printed in its place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HEADERS = {
 }  # fmt: skip
 _FIGURES_IN_A_LIST = 4
 _PRIORITIES = {"ppl_ratio": 7, "ppl_difference": 6, "mean_dp_percent": 5}
-"""Priorities of figures that follow from others; the rest stay in every table."""
+"""Priorities of values that follow from others; the rest stay in every table."""
 _COUNTS = (("n_ctx", "n_ctx", 5), ("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated", 5),
            ("batch_size", "batch", 2))  # fmt: skip
 
@@ -118,7 +118,7 @@ def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | No
     if width is not None and sum(each.width for each in columns if not each.is_shared) > width:
         without = _columns(rows, metrics, has_errors=False)
         if without != columns:
-            return fitted_table(without, width=width, caption="errors are left out for width; --json has them")
+            return fitted_table(without, width=width, caption="standard errors are omitted for width; --json has them")
     return fitted_table(columns, width=width)
 
 
@@ -144,7 +144,7 @@ def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors
 
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
-    """Return each distinct setting and remark with the number of rows that have it."""
+    """Return each distinct setting and remark, with its number of rows."""
     settings = (f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note for row in rows)
     pairs = zip(settings, (row.remark for row in rows), strict=True)
     found = Counter(text for pair in pairs for text in pair if text)
@@ -164,23 +164,23 @@ def _cells() -> Iterator[Field]:
 
     for name in _FIELDS:
         if name == "versions":
-            yield from field(name, dict[str, str], "Of the software.", versions_of)
+            yield from field(name, dict[str, str], "Versions of the software.", versions_of)
         elif name in METRICS:
-            text = "A number, or the word printed in its place, such as `oom`; null is not stated."
+            text = "A number, or the word printed in its place, such as `oom`; null if not stated."
             yield from field(name, float | str | None, text, plain_of(name))
         else:
             yield from of(PublishedRow, name)
     for name in WITH_ERRORS:
-        yield from field(f"{name}_error", float | None, "As printed after the figure.", error_of(name))
+        yield from field(f"{name}_error", float | None, "Standard error, as printed.", error_of(name))
 
 
 ROW = Shape("PublishedRow", "One published row.", _cells())
 NEAR = Shape(
     "NearRow",
-    "A published row near to a run.",
+    "A published row close to a run.",
     field("differences", list[str], "How its conditions differ from those of the run."),
     sometimes(
-        field("ln_ppl_ratio", float | None, "For a quality, as the row has it, or derived from it."),
+        field("ln_ppl_ratio", float | None, "For quality, the value in the row, or derived from it."),
         field("ln_ppl_ratio_error", float | None),
     ),
     within(lambda near: near.row, ROW.fields),
@@ -189,7 +189,7 @@ AGAINST = sometimes(field("against", many(NEAR), "With --against: the nearest pu
 _TABLE = Shape("Table", "One table of a document.", of(Table, "name rows versions remark?"))
 _SOURCE = Shape(
     "PublishedDocument",
-    "A document that rows are taken from.",
+    "A document that is the source of rows.",
     of(PublishedDocument, "id title rows"),
     field("tables", many(_TABLE)),
     of(PublishedDocument, "remarks left_out"),
@@ -199,7 +199,7 @@ _BENCH_SOURCE = Shape("BenchSource", "A public place that rows of llama-bench ar
 PUBLISHED = Document(
     "published",
     "published",
-    "Published rows, and the documents that they are from.",
+    "Published rows and their documents.",
     field("rows", many(ROW)),
     field("sources", many(_SOURCE)),
     field("llama_bench_rows", many(_BENCHED)),
@@ -208,7 +208,7 @@ PUBLISHED = Document(
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
-    """Return the rows as CSV; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
+    """Return the rows as CSV; empty if not stated; versions as `vLLM 0.6.3; CUDA 12.4`."""
     rows_of_cells = (ROW.value(row, versions=versions_text(versions_of(row))) for row in rows)
     return csv_text([each.name for each in ROW.fields], (cells.values() for cells in rows_of_cells))
 
@@ -218,7 +218,7 @@ def versions_text(versions: Mapping[str, str]) -> str:
 
 
 def sort_published(rows: Sequence[_Row], key: str) -> tuple[_Row, ...]:
-    """Sort the rows by a column, descending with a leading minus; words follow numbers, then unstated.
+    """Sort the rows by a column, descending with a leading minus: numbers, then words, then unstated.
 
     Raises UnknownName.
     """

@@ -1,11 +1,10 @@
 """`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
 
-import shutil
-from pathlib import Path
-
 import pytest
+import shutil
+from pathlib import (Path)
+from tests.cli.conftest import (FakeMachine, Run)
 
-from tests.cli.conftest import FakeMachine, Run
 
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
@@ -79,7 +78,7 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     whole = ggbench(*args).out
     assert "0.031273" in whole
-    assert "errors are left out for width; --json has them" in whole
+    assert "standard errors are omitted for width; --json has them" in whole
     assert "…" not in whole
 
 
