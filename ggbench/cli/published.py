@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (UsageError)
 
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import UsageError
 
 
 @click.command(

@@ -1,10 +1,11 @@
 """`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
 
-import pytest
 import shutil
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
+from pathlib import Path
 
+import pytest
+
+from tests.cli.conftest import FakeMachine, Run
 
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
