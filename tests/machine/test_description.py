@@ -27,7 +27,7 @@ def test_gpus_by_name_or_size_and_how_many(text: str, names: list[str], gib: lis
 
 def test_a_name_that_begins_with_a_number_is_no_size() -> None:
     """Integrated graphics come with several sizes of main memory, which `--ram` decides."""
-    with pytest.raises(UsageError, match="780m.* matches 4 GPUs"):
+    with pytest.raises(UsageError, match="matches 4 GPUs"):
         parse_gpus("780m")
     [device] = describe_machine(["780m"], "32GiB@ddr5-5600x2").devices
     assert ("780M" in device.name, device.shared_bytes) == (True, 32 * GIB)
