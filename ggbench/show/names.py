@@ -168,7 +168,9 @@ def _is_path(subject: Subject) -> bool:
     model = subject.model
     if model.startswith(_PATH_STARTS) or model in _NAMELESS or model.lower().endswith(".gguf"):
         return True
-    if subject.source == "hub" or ":" in model or "/" not in model:
-        return False
     parts, file = PurePath(model).parts, PurePath(subject.file)
+    if subject.source == "hub" or ":" in model or len(parts) < 2:
+        return False
+    if subject.source == "file" and len(file.parts) == 1:
+        return True  # imported without its folders
     return any(folder.parts[-len(parts) :] == parts for folder in (file, *file.parents[:_FOLDERS_ABOVE]))
