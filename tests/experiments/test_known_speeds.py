@@ -208,15 +208,10 @@ def test_a_step_that_reads_from_two_memories_has_a_bound() -> None:
         (Device("card", 24 << 30, "given", Bandwidth(200e9, "card's")),), MainMemory(64 << 30, Bandwidth(20e9, "RAM's"))
     )
     known, file = KnownSpeeds(None, described_budget(machine, reserve_bytes=0)), _file(4)
-    steps = {
-        name: step_ms_at(speed, 8192).value
-        for name, changes in (
-            ("all", {}),
-            ("half", {"n_gpu_layers": 2}),
-            ("q8_0", {"type_k": "q8_0", "type_v": "q8_0"}),
-        )
-        if (speed := known.of(file, replace(LlamaConfig(), **changes)))  # type: ignore[arg-type]
-    }
+    setups = {
+        "all": LlamaConfig(), "half": LlamaConfig(n_gpu_layers=2), "q8_0": LlamaConfig(type_k="q8_0", type_v="q8_0"),
+    }  # fmt: skip
+    speeds = {name: known.of(file, setup) for name, setup in setups.items()}
+    steps = {name: step_ms_at(speed, 8192).value for name, speed in speeds.items() if speed is not None}
     assert steps["q8_0"] < steps["all"] < steps["half"] < 10 * steps["all"]
-    half = known.of(file, LlamaConfig(n_gpu_layers=2))
-    assert half is not None and half.source == "bandwidth: card's and RAM's"
+    assert speeds["half"] is not None and speeds["half"].source == "bandwidth: card's and RAM's"
