@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ggbench.gguf_file.hyperparameters import build_model
-from ggbench.machine.gpus import find_gpu
+from ggbench.machine.known_devices import find_device
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import PrefillLimit, known_hardware
@@ -50,7 +50,7 @@ def curve_work() -> Callable[[], None]:
     """Computes one curve with its knees, as `limits` does."""
     model = build_model(load_catalog().model("qwen1.5-7b").hyper, "qwen1.5-7b")
     weights, kv = uniform_weights(count_parameters(model), 16), kv_cache(model)
-    hardware = known_hardware(find_gpu("rtx-4090"))
+    hardware = known_hardware(find_device("rtx-4090"))
     bandwidth, compute = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
     assert bandwidth is not None and compute is not None
 

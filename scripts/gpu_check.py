@@ -146,29 +146,36 @@ def check(options: argparse.Namespace) -> int:
     built = build_llama(python, device, toolkit, wheels, build, options.jobs)
     if options.build_only:
         return 0
+    # A person's own libraries come first.
+    libraries = [os.environ.get("LD_LIBRARY_PATH", ""), *toolkit.library_folders]
+    # The workers that the tests start find ggbench there: to install it would take its build backend along.
+    environ = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)), "PYTHONPATH": str(ROOT)}
+    sections = {"device": {name: getattr(device, name) for name in Device.__slots__}, "build": built}
+    return run_tests(python, "gpu", build / "twins", report_folder, options.only, environ, sections)
+
+
+def run_tests(
+    python: Path,
+    marker: str,
+    twins: Path,
+    report_folder: Path,
+    only: str | None,
+    environ: Mapping[str, str],
+    sections: Mapping[str, Mapping[str, object]],
+) -> int:
+    """Run the tests of a marker, write their report with these sections of facts, print it; returns the exit code."""
     pieces, results = report_folder / "pieces.jsonl", report_folder / "results.xml"
     for old in (pieces, results):
         old.unlink(missing_ok=True)
-    command = [str(python), "-P", "-m", "pytest", "tests/gpu", "-m", "gpu", f"--timeout={TEST_TIMEOUT_S}"]
-    command += [
-        f"--junitxml={results}",
-        "-p",
-        "no:cacheprovider",
-        "-rs",
-        *(["-k", options.only] if options.only else []),
-    ]
-    # A person's own libraries come first.
-    libraries = [os.environ.get("LD_LIBRARY_PATH", ""), *toolkit.library_folders]
-    env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
-    # The workers that the tests start find ggbench there: to install it would take its build backend along.
-    env |= {"PYTHONPATH": str(ROOT), "GGBENCH_GPU_PIECES": str(pieces), "GGBENCH_GPU_TWINS": str(build / "twins")}
-    status = subprocess.run(command, cwd=ROOT, env=env).returncode
+    command = [str(python), "-P", "-m", "pytest", "tests/gpu", "-m", marker, f"--timeout={TEST_TIMEOUT_S}"]
+    command += [f"--junitxml={results}", "-p", "no:cacheprovider", "-rs", *(["-k", only] if only else [])]
+    reported = {"GGBENCH_GPU_PIECES": str(pieces), "GGBENCH_GPU_TWINS": str(twins)}
+    status = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ, **reported}).returncode
     document: dict[str, Any] = {
-        "schema": "ggbench.gpu_check/1",
+        "schema": f"ggbench.{marker}_check/1",
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "device": {name: getattr(device, name) for name in Device.__slots__},
         "machine": {"cpu_count": os.cpu_count(), "os": platform.platform(), "python": platform.python_version()},
-        "build": built,
+        **sections,
         "pieces": read_pieces(pieces),
         "tests": read_results(results),
         "pytest_status": status,

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,22 +17,10 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.engines.llama.model import llama_library
-from scripts.packages import download
+from scripts.llama_source import compile_llama, pinned_llama
 
-ROOT = Path(__file__).resolve().parent.parent
 CACHE = paths.caches_dir() / "peers"
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-perplexity", "llama-server", "llama-fit-params")
-_OPTIONS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DLLAMA_BUILD_TESTS=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_APP=OFF",
-    "-DLLAMA_BUILD_UI=OFF",
-    "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be downloaded
-    "-DLLAMA_OPENSSL=OFF",
-    "-DCMAKE_C_FLAGS=-U__AMX_INT8__",  # llama.cpp's AMX code faults on some machines (its issue 20824)
-    "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,40 +68,6 @@ def find_or_build(folder: Path | None, jobs: int, source: Path | None = None) ->
         if missing := [name for name in PROGRAMS if not (folder / name).exists()]:
             sys.exit(f"Error: {folder} has no {', '.join(missing)}\nHint: give the folder that holds all programs")
         return Peers(folder)
-    pinned = pinned_llama()
-    build = CACHE / pinned.replace("==", "-")
-    if not (build / "ready").exists():
-        _build(build, pinned, jobs, source)
+    build = CACHE / pinned_llama().replace("==", "-")
+    compile_llama(build, PROGRAMS, (), jobs, source)
     return Peers(build / "bin")
-
-
-def pinned_llama() -> str:
-    """Return llama-cpp-python with its version, as `llama-cpp-python==0.3.36`."""
-    lines = (ROOT / "scripts/constraints.txt").read_text(encoding="utf-8").splitlines()
-    return next(line for line in lines if line.startswith("llama-cpp-python=="))
-
-
-def _build(build: Path, pinned: str, jobs: int, source: Path | None) -> None:
-    """Compile into a folder; one that was interrupted is continued."""
-    if shutil.which("cmake") is None:
-        sys.exit("Error: there is no cmake on PATH\nHint: pip install cmake ninja")
-    build.mkdir(parents=True, exist_ok=True)
-    sources = build / "source"
-    if not sources.exists():
-        with tempfile.TemporaryDirectory(dir=build) as aside:
-            sdist = source or download(pinned, Path(aside) / "sdist", "--no-binary=llama-cpp-python")
-            with tarfile.open(sdist) as archive:
-                archive.extractall(Path(aside) / "all", filter="data")
-            (package,) = (Path(aside) / "all").iterdir()
-            (package / "vendor/llama.cpp").rename(sources)
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    print(f"compiling {', '.join(PROGRAMS)} of {pinned} in {build}", file=sys.stderr)
-    started = time.monotonic()
-    for step in (
-        ["cmake", "-S", sources, "-B", build, *generator, *_OPTIONS],
-        ["cmake", "--build", build, "-j", jobs, "--target", *PROGRAMS],
-    ):
-        if subprocess.run([str(word) for word in step], stdout=sys.stderr).returncode:
-            sys.exit("Error: llama.cpp's programs could not be built\nHint: the reason is above")
-    (build / "ready").touch()
-    print(f"compiled in {time.monotonic() - started:.0f} s", file=sys.stderr)

@@ -98,10 +98,11 @@ def command(
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
-    """Return the figures of the named GPU, or of this machine's, overridden by the given figures."""
+    """Return the data of the named GPU, or of this machine's, overridden by the given values."""
     import msgspec.structs
 
-    from ggbench.machine.gpus import find_gpu, list_gpus
+    from ggbench.machine.gpus import list_gpus
+    from ggbench.machine.known_devices import find_device
     from ggbench.sizing.theory.limits import Hardware, driver_hardware, known_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
@@ -113,10 +114,10 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     if compute is not None:
         given |= {"compute_flop_per_s": parse_compute(compute), "compute_source": "given"}
     if gpu is not None:
-        found = known_hardware(find_gpu(gpu))
+        found = known_hardware(find_device(gpu))
     elif given:
-        found = Hardware("a machine with the given figures")
-    else:  # without a GPU the figures are unknown: measuring would take too long
+        found = Hardware("a machine as described")
+    else:  # unknown without a GPU: measuring would take too long
         gpus = list_gpus()
         found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
     return msgspec.structs.replace(found, **given)

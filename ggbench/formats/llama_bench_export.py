@@ -122,7 +122,8 @@ def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str,
         "test_time": test_time,
     }
     if environment is not None:
-        compiled = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
+        features = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
+        compiled = environment.backends or features
         others = [name for name in dict.fromkeys(compiled) if name != "CPU"]
         fields |= {
             "build_commit": environment.llama_cpp_commit or None,

@@ -195,6 +195,8 @@ def environment(versions: Mapping[str, str]) -> Environment:
         ram_bytes=describe_ram().total_bytes,
         gpus=list_gpus(),
         llama_cpp_commit=versions.get("llama_cpp_commit", ""),
+        backends=tuple(versions.get("backends", "").split()),
+        build_flags=versions.get("build_flags", ""),
         server=versions.get("server", ""),
         transformers=versions.get("transformers", ""),
     )

@@ -6,25 +6,19 @@ Chips and drivers support different queries, so a failed query loses only its ow
 from __future__ import annotations
 
 import contextlib
-import difflib
-import functools
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from types import ModuleType
 from typing import Any
 
-import msgspec
-
-from ggbench.errors import UsageError
 from ggbench.machine.records import Gpu
 from ggbench.stats.decode_timing import Bandwidth
 
 
 class Nvml:
-    """An NVML session. Handles and results are pynvml's own."""
+    """An NVML session. Handles and results are pynvml's types."""
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
@@ -91,7 +85,7 @@ def nvml_problem() -> str:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in NVML's order, the PCI bus's, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
+    """Return all GPUs in PCI bus order, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -103,13 +97,13 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs visible to CUDA programs: all, or those in CUDA_VISIBLE_DEVICES, in its order.
 
     Source: the environment variables in the CUDA programming guide. Entries are indices, UUIDs or UUID prefixes; an
-    entry that matches no GPU ends the list. MIG instances are left out. Indices are taken as NVML's.
+    entry that matches no GPU ends the list. MIG instances are left out. Indices are interpreted as NVML's.
     """
     return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
 
 def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> tuple[Gpu | None, ...]:
-    """Return CUDA's devices from 0 on, as for `visible_gpus`; None in the place of a MIG instance."""
+    """Return CUDA's devices in order, like `visible_gpus`, but with None for each MIG instance."""
     names = environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return tuple(gpus)
@@ -125,9 +119,9 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -
 def find_cuda_gpu(
     gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
 ) -> Gpu | None:
-    """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, or by its number.
+    """Return the GPU that llama.cpp calls `device` (`CUDA0`): found by its PCI bus id or UUID, else by its number.
 
-    None if that is ambiguous: no id, and CUDA's default order, fastest first, among several.
+    None if that is ambiguous: several GPUs in CUDA's default order (fastest first), and no id.
     """
     if device_id is not None:
         return next((gpu for gpu in gpus if _has_id(gpu, device_id)), None)
@@ -142,7 +136,7 @@ def find_cuda_gpu(
 
 
 def _has_id(gpu: Gpu, device_id: str) -> bool:
-    """Return whether the GPU has this PCI bus id or UUID, as written by CUDA.
+    """Return whether the GPU has this PCI bus id or UUID, in CUDA's spelling.
 
     CUDA writes the domain of a bus id with four digits where NVML uses eight, and some tools omit the UUID's `GPU-`.
     """
@@ -172,7 +166,7 @@ def _plain_uuid(uuid: str) -> str:
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
     """Return a GPU's peak memory bandwidth: bus width x memory clock x 2; None if the driver does not report them.
 
-    NVML's memory clock is half the data rate of a pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
+    NVML's memory clock is half the data rate per pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
     the RTX 4090's datasheet, 5120 bit x 1593 MHz the 2039 GB/s of the A100 80GB SXM's.
     """
     if not gpu.bus_width_bits or not gpu.memory_clock_mhz:
@@ -193,99 +187,3 @@ def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - 
         memory_clock_mhz=nvml.query("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
         driver=nvml.query("nvmlSystemGetDriverVersion"),
     )
-
-
-_WORD = re.compile(r"[a-z]+|[0-9]+")
-_IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
-_SIZED = re.compile(r"(?P<name>.+?)[-_ ]*\b(?P<gib>\d+)[-_ ]*gi?b", re.IGNORECASE)
-_MOST_NAMED = 8
-"""Candidates that an error lists."""
-_OPTIONAL_WORDS = {"rtx"}
-"""Words that may be left out, as in `4090` and `a6000`; GPUs that differ in more words are ambiguous."""
-
-
-class KnownGpu(msgspec.Struct, frozen=True):
-    """A GPU of `gpus.toml`, with a source for each figure."""
-
-    id: str
-    """`rtx-4090`; `--gpu` also accepts other spellings."""
-    name: str
-    """Name in NVML."""
-    memory_gib: float
-    memory_source: str
-    bandwidth_gb_s: float
-    """10^9 bytes/s."""
-    bandwidth_source: str
-    fp16_tensor_tflops: float
-    """Dense, FP16 accumulation; 10^12 flop/s."""
-    fp16_tensor_source: str
-    fp16_tflops: float | None = None
-    """Without tensor cores; None if no source states it."""
-    fp16_source: str = ""
-
-
-@functools.cache
-def known_gpus() -> tuple[KnownGpu, ...]:
-    import tomllib
-    from importlib.resources import files
-
-    document = tomllib.loads((files("ggbench.machine") / "gpus.toml").read_text(encoding="utf-8"))
-    return tuple(_gpu(entry, document["sources"]) for entry in document["gpu"])
-
-
-def find_gpu(text: str) -> KnownGpu:
-    """Return the GPU with this name in any spelling: `rtx-4090`, `RTX 4090`, `4090`, `NVIDIA A100-SXM4-80GB`.
-
-    Its own memory size may follow: `rtx-3060-12gb`. Raises UsageError, which says how to describe an unknown card, or
-    lists the candidates of an ambiguous name.
-    """
-    found, sized = _matching(text), _SIZED.fullmatch(text.strip())
-    if not found and sized:
-        found = [gpu for gpu in _matching(sized["name"]) if gpu.memory_gib == float(sized["gib"])]
-    if not found:
-        name = (sized["name"] if sized else text).lower()
-        near = difflib.get_close_matches(name, [gpu.id for gpu in known_gpus()], n=2, cutoff=0.75)
-        hint = "describe the card by its figures, e.g. --vram 24GiB --bandwidth 960GB/s"
-        raise UsageError(
-            f"{text!r} is not among the {len(known_gpus())} known cards, which are NVIDIA's",
-            f"did you mean {' or '.join(near)}? Otherwise {hint}" if near else hint,
-        )
-    if len(found) > 1:
-        names = [gpu.id for gpu in found][:_MOST_NAMED]
-        more = f" or {len(found) - len(names)} more" if len(found) > len(names) else ""
-        raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(names)}{more}")
-    return found[0]
-
-
-def recognize_gpu(name: str, memory_bytes: int | None) -> KnownGpu | None:
-    """Return the GPU with this NVML name, distinguished by memory size where several share it; None if uncertain."""
-    found = [gpu for gpu in known_gpus() if gpu.name.lower() == name.strip().lower()] or _matching(name)
-    if len(found) > 1 and memory_bytes is not None:
-        found = sorted(found, key=lambda gpu: abs(gpu.memory_gib * (1 << 30) - memory_bytes))[:1]
-    return found[0] if len(found) == 1 else None
-
-
-def _matching(text: str) -> list[KnownGpu]:
-    """Return GPUs whose id or name contains all the words, preferring those with only optional words left over."""
-    asked = _words(text)
-    if not asked:
-        return []
-    found = [gpu for gpu in known_gpus() if asked <= _words(gpu.id) or asked <= _words(gpu.name)]
-    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _OPTIONAL_WORDS]
-    return whole or found
-
-
-def _words(text: str) -> set[str]:
-    spaced = re.sub(r"sxm[0-9]", "sxm", text.lower())
-    return set(_WORD.findall(spaced)) - _IGNORED_WORDS
-
-
-def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:
-    def figure(name: str) -> tuple[Any, str]:
-        if name not in entry:
-            return None, ""
-        value, source = entry[name][:2]
-        return float(value), sources[source].format_map(entry)
-
-    figures = (figure(name) for name in ("memory_gib", "bandwidth_gb_s", "fp16_tensor", "fp16"))
-    return KnownGpu(entry["id"], entry["name"], *chain.from_iterable(figures))

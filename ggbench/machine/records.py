@@ -126,6 +126,10 @@ class Environment(msgspec.Struct, frozen=True):
     gpus: tuple[Gpu, ...] = ()
     llama_cpp_commit: str = ""
     """Short hash that llama.cpp was built from; empty if the build or an earlier ggbench does not report it."""
+    backends: tuple[str, ...] = ()
+    """ggml's backends, compiled in or loaded, as `Vulkan` and `CPU`; empty if the engine reports none."""
+    build_flags: str = ""
+    """CMake options that llama.cpp was compiled with; empty if unknown, as for a wheel made elsewhere."""
     imported: Imported | None = None
     """None of a run that was measured here."""
     server: str = ""

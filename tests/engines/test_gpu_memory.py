@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.llama import ggml_devices
+from ggbench.engines.llama import ggml_devices, memory_limits
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed
 from ggbench.units import GIB
@@ -22,6 +22,9 @@ class FakeGgml:
     is_full: bool = False
     remote: frozenset[int] = frozenset()
     held: dict[int, int] = field(default_factory=dict)
+    largest: int = 1 << 63
+    counts: bool = True
+    """Whether the driver reports what is taken."""
 
     def ggml_backend_dev_count(self) -> int:
         return len(self.devices)
@@ -39,13 +42,22 @@ class FakeGgml:
         return b"RPC" if registry in self.remote else b"CUDA"
 
     def ggml_backend_dev_memory(self, device: int, free: object, total: object) -> None:
-        ctypes.cast(free, ctypes.POINTER(ctypes.c_size_t))[0] = self.devices[device][1] - self.held.get(device, 0)  # type: ignore[arg-type]
+        ctypes.cast(free, ctypes.POINTER(ctypes.c_size_t))[0] = self._free(device)  # type: ignore[arg-type]
+
+    def _free(self, device: int) -> int:
+        return self.devices[device][1] - (self.held.get(device, 0) if self.counts else 0)
+
+    def ggml_backend_buft_get_max_size(self, device: int) -> int:
+        return self.largest
+
+    def ggml_backend_buffer_free(self, buffer: int) -> None:
+        self.held.clear()
 
     def ggml_backend_dev_buffer_type(self, device: int) -> int:
         return device
 
     def ggml_backend_buft_alloc_buffer(self, device: int, n_bytes: int) -> int | None:
-        if self.is_full:
+        if self.is_full or n_bytes > self.largest:
             return None
         self.held[device] = self.held.get(device, 0) + n_bytes
         return 1
@@ -80,6 +92,26 @@ def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pyte
     memory.shrink(8 * GIB, 0)
     assert ggml.held == {0: 14 * GIB, 2: 2 * GIB}
     assert memory.left_bytes == 16 * GIB
+
+
+def test_a_ballast_above_the_largest_buffer_is_made_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], largest=4 * GIB))
+    memory.shrink(8 * GIB, 0)
+    assert memory.left_bytes == 8 * GIB
+
+
+def test_a_gpu_whose_driver_counts_nothing_is_limited_in_ggml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llvmpipe, and Vulkan drivers without VK_EXT_memory_budget, report all of their memory as free."""
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        memory_limits, "ExposedMemory", lambda devices, device, n_bytes: limits.append((device, n_bytes))
+    )
+    ggml = FakeGgml([(CPU, 0), (GPU, 2 * GIB)], counts=False)
+
+    over(monkeypatch, ggml).shrink(GIB, GIB // 4)
+
+    assert limits == [(1, GIB - GIB // 4)]
+    assert ggml.held == {}
 
 
 def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """The installed llama.cpp described, and each way in which it cannot be."""
 
 import sys
+from pathlib import Path
 
 import llama_cpp
 import pytest
 
-from ggbench.engines.llama.build import describe_llama_build
+from ggbench.engines.llama.build import build_flags, describe_llama_build
 
 
 @pytest.mark.llama
@@ -17,6 +18,15 @@ def test_the_installed_llama_cpp_is_described() -> None:
     assert "CPU" in build.backends
     assert [each.name for each in build.devices if not each.is_gpu][-1] == "CPU"
     assert build.features_of("CPU")
+
+
+def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
+    library = tmp_path / "libllama.so"
+    assert build_flags(library) == ""
+
+    (tmp_path / "build_flags.txt").write_text("-DGGML_RPC=on  -DGGML_CUDA=on\n")
+
+    assert build_flags(library) == "-DGGML_RPC=on -DGGML_CUDA=on"
 
 
 @pytest.mark.parametrize(

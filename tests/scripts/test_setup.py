@@ -131,7 +131,7 @@ def checkout(tmp_path: Path, environment: Path) -> Checkout:
     root, tools = tmp_path / "check out", tmp_path / "tools"
     (root / "scripts").mkdir(parents=True)
     tools.mkdir()
-    for name in ("setup", "ggbench", "llama_parts.cmake"):
+    for name in ("setup", "backends.sh", "ggbench", "llama_parts.cmake"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
     (root / "scripts/constraints.txt").write_text("llama-cpp-python==0.3.36\n")
     requires = 'dependencies = ["llama-cpp-python>=0.3.36"]\n'
@@ -141,6 +141,7 @@ def checkout(tmp_path: Path, environment: Path) -> Checkout:
     for name in TOOLS:
         (tools / name).symlink_to(shutil.which(name) or name)
     environ = {"PATH": str(tools), "HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    environ["SYSFS"] = str(tmp_path / "sys")
     made = Checkout(root, tools, environ | {"BUILDS": str(tmp_path / "builds")})
     made.tool("python3", f'[ "$1 $2" = "-m venv" ] && exec cp -R {environment} "$3"; exec {PYTHON} "$@"')
     return made
@@ -177,11 +178,21 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
         ("", "", {}, (), "no C++ compiler on PATH", "apt install g++"),
         ("c++", "exit 0", {"CMAKE_ARGS": "-DGGML_CUDA=on", "CUDA_PATH": "/"}, (), "no CUDA compiler", "CUDA toolkit"),
         ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
+        ("", "", {}, ("--backend", "opencl"), "--backend opencl is unknown", "auto|cpu|cuda|vulkan|rocm|sycl"),
+        ("", "", {}, ("--backend",), "--backend needs a name", "auto|cpu|cuda|vulkan|rocm|sycl"),
+        ("", "", {}, ("--backend", "cuda", "--wheels", __file__), "--backend compiles", "leave one"),
+        ("c++", "exit 0", {"CUDA_PATH": "/"}, ("--backend", "cuda"), "no CUDA compiler", "CUDA toolkit"),
+        ("c++", "exit 0", {}, ("--backend", "rocm"), "no HIP compiler", "ROCm"),
+        ("c++", "exit 0", {}, ("--backend", "sycl"), "no SYCL compiler", "oneAPI"),
+        ("c++", "exit 0", {}, ("--backend", "vulkan"), "no compiler of shaders (glslc)", "apt install glslc"),
         ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
         ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
         ("", "", {"XDG_CACHE_HOME": "/dev/null"}, (), "/dev/null/ggbench/llama.cpp/0.3.36 cannot be written", "XDG_CA"),
     ],
-    ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "no cache"],
+    ids=[
+        "no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no such backend", "no backend",
+        "backend and wheel", "no CUDA", "no ROCm", "no SYCL", "no Vulkan", "no path", "missing", "no cache",
+    ],
 )  # fmt: skip
 def test_what_is_missing_is_said_at_once(
     checkout: Checkout, tool: str, script: str, environ: dict[str, str], words: tuple[str, ...], what: str, to_do: str
@@ -198,6 +209,77 @@ def test_what_is_missing_is_said_at_once(
     assert what in error
     assert to_do in hint
     assert not (checkout.root / ".venv").exists()
+
+
+def vulkan_headers(folder: Path, version: tuple[int, int, int]) -> Path:
+    """Write the two lines of Vulkan's headers that state their version, in the form that Khronos gives them."""
+    major, minor, patch = version
+    (folder / "vulkan").mkdir(parents=True)
+    (folder / "vulkan/vulkan_core.h").write_text(
+        f"#define VK_HEADER_VERSION {patch}\n"
+        f"#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION(0, {major}, {minor}, VK_HEADER_VERSION)\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize("version", [(1, 3, 239), (1, 2, 300)])
+def test_vulkan_headers_that_are_too_old_are_said_before_a_compilation(
+    checkout: Checkout, tmp_path: Path, version: tuple[int, int, int]
+) -> None:
+    for tool in ("c++", "glslc"):
+        checkout.tool(tool, "exit 0")
+    folder = vulkan_headers(tmp_path / "include", version)
+    found = f"-DSPIRV-Headers_DIR=/ -DVulkan_LIBRARY=/ -DVulkan_INCLUDE_DIR={folder}"
+
+    ran = checkout.run("setup", "--backend", "vulkan", CMAKE_ARGS=found)
+
+    *_, error, hint = ran.stderr.splitlines()
+    assert ran.returncode == 1
+    assert (
+        error == f"Error: the Vulkan headers in {folder} are {'.'.join(map(str, version))}, and llama.cpp needs 1.3.272"
+    )
+    assert "unpack a newer libvulkan-dev" in hint
+
+
+AMD, NVIDIA, INTEL, ASPEED = "0x1002", "0x10de", "0x8086", "0x1a03"
+
+
+@pytest.mark.parametrize(
+    ("vendors", "tools", "chosen"),
+    [
+        ((), (), "cpu found no GPU"),
+        ((ASPEED,), ("nvcc",), "cpu found no GPU"),
+        ((INTEL, NVIDIA), ("nvcc",), "cuda found an NVIDIA GPU"),
+        ((NVIDIA,), ("glslc",), "vulkan found an NVIDIA GPU"),
+        ((AMD,), ("hipconfig", "glslc"), "rocm found an AMD GPU"),
+        ((INTEL,), ("icpx",), "sycl found an Intel GPU"),
+        ((NVIDIA, AMD), ("hipconfig",), "rocm found an AMD GPU"),
+        (
+            (NVIDIA, INTEL),
+            (),
+            "cpu found an NVIDIA GPU, but no CUDA compiler (nvcc) on PATH; to use it, install the CUDA toolkit, "
+            "then: ./scripts/setup --backend cuda",
+        ),
+    ],
+)
+def test_the_backend_is_chosen_by_the_gpu_and_by_what_can_be_compiled(
+    checkout: Checkout, tmp_path: Path, vendors: tuple[str, ...], tools: tuple[str, ...], chosen: str
+) -> None:
+    for number, vendor in enumerate(vendors):
+        device = tmp_path / f"sys/bus/pci/devices/{number}"
+        device.mkdir(parents=True)
+        (device / "class").write_text("0x030000\n")
+        (device / "vendor").write_text(f"{vendor}\n")
+    for tool in tools:
+        checkout.tool(tool, "exit 0")
+    headers = vulkan_headers(tmp_path / "include", (1, 3, 272))
+    given = f"-DSPIRV-Headers_DIR=/ -DVulkan_LIBRARY=/ -DVulkan_INCLUDE_DIR={headers}"
+
+    words = ["bash", "-euc", '. scripts/backends.sh; choose_backend; echo "$backend $found"']
+    environ = checkout.environ | {"CMAKE_ARGS": given, "CUDA_PATH": "/"}
+    ran = subprocess.run(words, cwd=checkout.root, env=environ, capture_output=True, text=True)
+
+    assert (ran.stdout, ran.stderr) == (f"{chosen}\n", "")
 
 
 @pytest.mark.slow

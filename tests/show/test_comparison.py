@@ -96,6 +96,7 @@ def test_searches_are_compared_by_what_they_found() -> None:
 
 def test_differences_are_named_with_their_letters() -> None:
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
+    other = replace(other, backends=("Vulkan", "CPU"), build_flags="-DGGML_VULKAN=on")
     changed = row(
         quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
@@ -107,6 +108,8 @@ def test_differences_are_named_with_their_letters() -> None:
     assert "flash attention: auto in a and c, off in b" in configuration
     assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment
     assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment
+    assert "backends: unknown for a and c, Vulkan, CPU in b" in environment
+    assert "built with: unknown for a and c, -DGGML_VULKAN=on in b" in environment
     assert "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b" in environment
     assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from ggbench.machine.gpus import find_gpu
+from ggbench.machine.known_devices import find_device
 from ggbench.models.reference import parse_model
 from ggbench.show.limits import decode_figure, limits_report, prefill_figure
 from ggbench.show.plot import plot_text
@@ -16,7 +16,7 @@ from ggbench.sizing.theory.weights import CountedModel, count_model, count_param
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 
-CARD = known_hardware(find_gpu("rtx-4090"))
+CARD = known_hardware(find_device("rtx-4090"))
 
 
 @pytest.fixture(scope="module")

@@ -329,12 +329,24 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "plan for a GPU" in shown
         assert " · 12.0 GiB, 1.25 GiB kept free · ? GB/s · " in shown
         shown = await press(app, pilot, "g")
-        assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
+        assert "● a GPU with the given memory 12.0 GiB" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
         assert " · 12.0 GiB, 1.25 GiB kept free" in shown
         shown = await press(app, pilot, "g", *"this", "enter")
         assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
         assert "● this machine" in await press(app, pilot, "g")
+
+    drive(app, steps)
+
+
+def test_cards_are_listed_by_family_below_the_current_one(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"m3 max 64gb", "enter")
+        assert "plan for Apple M3 Max · 48.0 GiB" in shown
+        shown = await press(app, pilot, "g")
+        assert "● Apple M3 Max " in shown
+        assert "GeForce GTX 16  " in shown
+        assert "GeForce GTX 16  " not in await press(app, pilot, *"gtx")
 
     drive(app, steps)
 

@@ -128,6 +128,8 @@ _ENVIRONMENT = (
     Property("llama.cpp", "environment", lambda environment: _version(environment, environment.llama_cpp)),
     Property("Transformers", "environment", lambda environment: _version(environment, environment.transformers)),
     Property("llama-cpp-python", "environment.llama_cpp_python"),
+    Property("backends", "environment.backends", ", ".join),
+    Property("built with", "environment.build_flags"),
     Property("Python", "environment.python"),
     Property("system", "environment.os"),
     Property("processor", "environment.cpu"),

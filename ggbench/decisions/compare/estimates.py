@@ -161,7 +161,7 @@ def setting_of(run: Run) -> str:
     """Return a key that is equal for runs that repeat one another."""
     head, subject = run.head, run.subject
     file = subject.header_sha256 or subject.file, subject.file_bytes, subject.quant
-    names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info")
+    names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info", "backends")
     versions = head.environment and [getattr(head.environment, name) for name in names]
     return repr((machine_of(run), head.kind, file, head.setup, head.settings, versions))
 

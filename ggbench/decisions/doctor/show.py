@@ -62,7 +62,7 @@ _LLAMA = Shape(
     "The llama.cpp that ggbench uses.",
     of(
         LlamaBuild,
-        "is_installed problem llama_cpp_python llama_cpp commit backends devices",
+        "is_installed problem llama_cpp_python llama_cpp commit build_flags backends devices",
         lambda checkup: checkup.llama,
     ),
     field(
@@ -147,6 +147,7 @@ def _llama(llama: LlamaBuild, cpu: CpuState, paths: Paths) -> str:
     parts = [
         f"{llama.llama_cpp}{f' ({llama.commit})' if llama.commit else ''}, llama-cpp-python {llama.llama_cpp_python}",
         f"backends {', '.join(llama.backends)}",
+        *([f"built with {llama.build_flags}"] if llama.build_flags else []),
         *([f"CUDA {dotted(llama.cuda_version)}"] if llama.cuda_version else []),
         *([f"compiled for CUDA {archs}"] if (archs := llama.features_of("CUDA").get("ARCHS")) else []),
         f"devices {', '.join(f'{each.name} ({each.description})' for each in llama.devices)}",

@@ -32,6 +32,12 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     backend: str
     is_gpu: bool
     """Integrated ones included."""
+    free_bytes: int = 0
+    total_bytes: int = 0
+    device_id: str | None = None
+    """The PCI bus id of a GPU that has one."""
+    is_offloading: bool = False
+    """Whether llama.cpp puts layers on it unless told otherwise."""
 
 
 class LlamaBuild(msgspec.Struct, frozen=True):
@@ -44,6 +50,8 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     commit: str = ""
     features: dict[str, dict[str, str]] = {}
     """Features that each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
+    build_flags: str = ""
+    """CMake options it was compiled with; empty if unknown."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
@@ -51,6 +59,14 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
     def features_of(self, backend: str) -> dict[str, str]:
         return self.features.get(backend, {})
+
+
+def build_flags(library: Path) -> str:
+    """Return the CMake options that scripts/setup left beside the library that it compiled; empty without them."""
+    try:
+        return " ".join(library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return ""
 
 
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
@@ -77,6 +93,23 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
     except msgspec.DecodeError:
         said = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
+
+
+_GPU_BACKENDS = ("cuda", "hip", "vulkan", "sycl", "metal", "musa", "cann", "opencl")
+
+
+def gpu_backends() -> tuple[str, ...]:
+    """Return the GPU backends among llama.cpp's libraries here, without loading any: `cuda`, `vulkan`."""
+    package = importlib.util.find_spec("llama_cpp")
+    if package is None or package.origin is None:
+        return ()
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(package.origin).parent / "lib")
+    return tuple(name for name in _GPU_BACKENDS if any(folder.glob(f"*ggml-{name}*")))
+
+
+def offload_devices() -> tuple[LlamaDevice, ...]:
+    """Return the devices of this machine that llama.cpp puts layers on, in its order; none if it cannot be loaded."""
+    return tuple(device for device in describe_llama_build().devices if device.is_offloading)
 
 
 def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
@@ -107,9 +140,10 @@ def _describe() -> LlamaBuild:
         llama_cpp_python=binding_version(),
         llama_cpp=lib.llama_version().decode(errors="replace"),
         commit=build_commit(llama_library()),
+        build_flags=build_flags(llama_library()),
         features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
-        devices=tuple(LlamaDevice(*each) for each in devices.descriptions),
+        devices=devices.described(),
         cuda_version=_cuda_version(),
     )
 

@@ -1,10 +1,10 @@
 """Make this machine behave like one with less memory, inside the worker.
 
 For main memory an address-space limit makes the next allocation that is too large fail, while plain malloc would
-overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device is
-limited by replacing functions in its tables: `ggml_backend_device_i`, `ggml_backend_buffer_type_i` and
-`ggml_backend_buffer_i` in ggml-backend-impl.h. They are not a public interface, so `ExposedMemory` checks that its
-functions are called.
+overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device, and a
+GPU whose driver does not count what is taken, are limited by replacing functions in their tables:
+`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h. They are not a
+public interface, so `ExposedMemory` checks that its functions are called.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class GpuMemory:
 
     def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
         """`main_gpu` is the one GPU in use, None means all."""
-        self._ggml = devices.ggml
+        self._ggml, self._every = devices.ggml, devices
         chosen = devices.offloading
         self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
-        self._ballast: list[int] = []
+        self._exposed: list[ExposedMemory] = []
 
     def __bool__(self) -> bool:
         return bool(self._devices)
@@ -96,7 +96,7 @@ class GpuMemory:
         return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
-        """Allocate memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        """Keep memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
         every_free = [_free_bytes(self._ggml, device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
@@ -104,12 +104,28 @@ class GpuMemory:
             free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
             raise LimitFailed(f"a reserve of {reserve} on each GPU leaves nothing of {free} of free GPU memory")
         for device, n_bytes in zip(self._devices, held, strict=True):
-            if n_bytes:
-                buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
-                ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
-                if not ballast:
-                    raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
-                self._ballast.append(ballast)
+            if n_bytes and not self._set_aside(device, n_bytes):
+                left_bytes = _free_bytes(self._ggml, device) - n_bytes
+                try:
+                    self._exposed.append(ExposedMemory(self._every, device, left_bytes))
+                except NotLimited:
+                    raise LimitFailed("this llama.cpp's GPU memory cannot be limited", out_of_memory=False) from None
+
+    def _set_aside(self, device: int, n_bytes: int) -> bool:
+        """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
+        buffer_type, free_bytes = self._ggml.ggml_backend_dev_buffer_type(device), _free_bytes(self._ggml, device)
+        largest = self._ggml.ggml_backend_buft_get_max_size(buffer_type)  # Vulkan limits one buffer
+        left = n_bytes
+        while left:
+            size = min(left, largest)
+            ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, size)
+            if not ballast:
+                raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
+            if _free_bytes(self._ggml, device) >= free_bytes:
+                self._ggml.ggml_backend_buffer_free(ballast)
+                return False
+            left -= size
+        return True
 
 
 _GET_MEMORY, _ALLOC_BUFFER, _FREE_BUFFER = 2, 1, 0
@@ -126,7 +142,10 @@ class NotLimited(Exception):
 
 
 class ExposedMemory:
-    """Exposes at most `limit_bytes` of one device; has to live as long as the device is used."""
+    """Exposes at most `limit_bytes` of one device; has to live as long as the device is used.
+
+    Only buffers count, not what a backend allocates beside them to compute.
+    """
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
         """Raises NotLimited."""
@@ -140,7 +159,6 @@ class ExposedMemory:
         self._callbacks = _GetMemory(self._report), _AllocBuffer(self._allocate), _FreeBuffer(self._free)
         memory[_GET_MEMORY] = _pointer(self._callbacks[0])
         allocation[_ALLOC_BUFFER] = _pointer(self._callbacks[1])
-        self._ggml.ggml_backend_buffer_free.argtypes = [ctypes.c_void_p]
         buffer = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, _PROBE_BYTES)
         is_counted = not buffer or buffer in self._taken
         if buffer:

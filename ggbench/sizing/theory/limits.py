@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import KnownGpu, gpu_bandwidth, recognize_gpu
+from ggbench.machine.gpus import gpu_bandwidth
+from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.machine.records import Gpu
 from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
@@ -269,29 +270,29 @@ class Hardware(msgspec.Struct, frozen=True):
     compute_source: str = ""
 
 
-def known_hardware(gpu: KnownGpu) -> Hardware:
-    """Return the figures of a GPU of the shipped table.
+def known_hardware(gpu: KnownDevice) -> Hardware:
+    """Return the figures of a known GPU.
 
     The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
-    every GPU, and the tensor rate if it is unknown.
+    every GPU, and the tensor rate if it is unknown; None if both are.
     """
-    tflops, rate, source = gpu.fp16_tensor_tflops, "FP16 tensor cores, dense", gpu.fp16_tensor_source
+    tflops, source = gpu.fp16_matrix_tflops, f"FP16 with tensor or matrix cores, dense; {gpu.fp16_matrix_source}"
     if gpu.fp16_tflops is not None:
-        tflops, rate, source = gpu.fp16_tflops, "FP16 without tensor cores", gpu.fp16_source
+        tflops, source = gpu.fp16_tflops, f"FP16 without tensor cores; {gpu.fp16_source}"
     return Hardware(
         name=gpu.name,
-        memory_bytes=round(gpu.memory_gib * GIB),
+        memory_bytes=gpu.gpu_bytes,
         memory_source=gpu.memory_source,
         bandwidth_bytes_per_s=gpu.bandwidth_gb_s * GIGA,
         bandwidth_source=gpu.bandwidth_source,
-        compute_flop_per_s=tflops * TERA,
-        compute_source=f"{rate}; {source}",
+        compute_flop_per_s=None if tflops is None else tflops * TERA,
+        compute_source="" if tflops is None else source,
     )
 
 
 def driver_hardware(gpu: Gpu) -> Hardware:
     """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
-    known = recognize_gpu(gpu.name, gpu.total_bytes)
+    known = recognize_device(gpu.name, gpu.total_bytes)
     hardware = Hardware(gpu.name)
     if known is not None:
         hardware = replace(known_hardware(known), name=gpu.name)

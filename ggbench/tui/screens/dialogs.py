@@ -26,13 +26,14 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
-from ggbench.machine.gpus import known_gpus
+from ggbench.machine.description import describe_machine
+from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
-from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
+from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
-from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
+from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
@@ -217,24 +218,21 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
     }
 
 
-_HERE, _SIZE, _CURRENT = "here", "size", "current"
+_HERE, _TYPED, _CURRENT = "here", "typed", "current"
 
 
 class CardChoice(msgspec.Struct, frozen=True):
-    """A card to plan for, by its id or its size; neither means this machine."""
+    """The GPUs to plan for, as `--gpu` takes them; empty for this machine."""
 
-    gpu: str | None = None
-    vram_bytes: int | None = None
+    gpu: str = ""
 
     @property
     def is_here(self) -> bool:
-        return self.gpu is None and self.vram_bytes is None
+        return not self.gpu
 
     def budget(self, limit_bytes: int | None = None) -> Budget:
-        """Return the card's memory, or the limit if that is less; not for this machine."""
-        return given_budget(
-            gpu=self.gpu, vram_bytes=self.vram_bytes, reserve_bytes=None, bandwidth=None, limit_bytes=limit_bytes
-        )
+        """Return the cards' memory, or the limit if that is less; not for this machine. Raises UsageError."""
+        return described_budget(describe_machine([self.gpu], None), reserve_bytes=None, limit_bytes=limit_bytes)
 
 
 class CardPicker(Dialog[CardChoice | None]):
@@ -254,7 +252,7 @@ class CardPicker(Dialog[CardChoice | None]):
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory?")
-            yield Input(placeholder="a card, such as 4090, or a size, such as 24GiB", compact=True)
+            yield Input(placeholder="cards or sizes: 4090, rtx-3090x2, 24GiB@936GB/s", compact=True)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
@@ -273,38 +271,46 @@ class CardPicker(Dialog[CardChoice | None]):
     def _take(self, event: OptionList.OptionSelected) -> None:
         if event.option_id == _HERE:
             self.dismiss(CardChoice())
-        elif event.option_id == _SIZE:
-            self.dismiss(CardChoice(vram_bytes=parse_size(self.query_one(Input).value)))
+        elif event.option_id == _TYPED:
+            self.dismiss(CardChoice(self.query_one(Input).value.strip()))
         else:
-            self.dismiss(None if event.option_id == _CURRENT else CardChoice(gpu=event.option_id))
+            self.dismiss(None if event.option_id == _CURRENT else CardChoice(event.option_id or ""))
 
     def action_move(self, lines: int) -> None:
         options = self.query_one(OptionList)
         (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
-        """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
+        """Show the cards that match every word, by family, below the current choice; headings only until one types."""
         options, current = self.query_one(OptionList), self._current
         options.clear_options()
-        words = text.casefold().split()
-        ids = {gpu.name: gpu.id for gpu in known_gpus()}
-        current_id = _HERE if current is None else ids.get(current.device, _CURRENT)
+        words, current_id = text.casefold().split(), _HERE if current is None else _CURRENT
 
         def add(option_id: str, name: str, figures: str = "") -> None:
             glyph = "●" if option_id == current_id else " "
-            options.add_option(Option(Text(f"{glyph} {name:<34} {figures}".rstrip()), id=option_id))
+            options.add_option(Option(Text(f"{glyph} {shorten(name, 34):<34} {figures}".rstrip()), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine")
-        if current is not None and current_id == _CURRENT and not words:
-            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
+        if current is not None and not words:
+            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>9}")
         with contextlib.suppress(UsageError):
-            if text.strip() and (size_bytes := parse_size(text)) > CARD_RESERVE_BYTES:
-                add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
-        for gpu in known_gpus():
-            if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
-                rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
-                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
+            typed = CardChoice(text.strip()).budget() if text.strip() else None
+            listed = {device.name for device in known_devices()}
+            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed):
+                known = typed.bandwidth
+                speeds = format_bandwidth(known.bytes_per_s) if known else "no speeds: bandwidth unknown"
+                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}  {speeds}")
+        family = ""
+        for device in known_devices():
+            size = f"{device.memory_gib:g}"
+            if not has_words(f"{device.id} {device.name} {' '.join(device.also)} {size}GiB {size}GB", text):
+                continue
+            if device.family != family and not words:
+                family = device.family
+                options.add_option(Option(Text(family, style="dim"), disabled=True))
+            rate = format_bandwidth(device.bandwidth_gb_s * 1e9)
+            add(device.id, device.name, f"{format_bytes(device.memory_gib * GIB):>9}  {rate}")
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec.structs
 
 from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
-from ggbench.machine.gpus import find_gpu
+from ggbench.machine.known_devices import find_device
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import PrefillLimit, decode_line, known_hardware, n_ctx_that_fits
@@ -66,7 +66,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return kv.params_per_token * 1024 / MIB
     if quantity == "kv_params_per_token":
         return kv.params_per_token / MIB
-    hardware = known_hardware(find_gpu("rtx-4090"))
+    hardware = known_hardware(find_device("rtx-4090"))
     assert hardware.memory_bytes and hardware.bandwidth_bytes_per_s and hardware.compute_flop_per_s
     bits = scheme_bits(scheme)
     assert bits is not None

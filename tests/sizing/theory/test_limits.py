@@ -5,7 +5,7 @@ import pytest
 
 from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import find_gpu
+from ggbench.machine.known_devices import find_device
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import (
@@ -147,8 +147,8 @@ def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
 
 
 def test_a_known_gpu_has_the_articles_rates() -> None:
-    found = known_hardware(find_gpu("rtx-4090"))
+    found = known_hardware(find_device("rtx-4090"))
     assert found.memory_bytes == 24 << 30
     assert (found.bandwidth_bytes_per_s, found.compute_flop_per_s) == (1008 * 2**30, 82.58 * 2**40)
     assert "without tensor cores" in found.compute_source
-    assert known_hardware(find_gpu("l4")).compute_flop_per_s == 121 * 2**40
+    assert known_hardware(find_device("l4")).compute_flop_per_s == 121 * 2**40

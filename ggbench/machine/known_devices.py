@@ -1,0 +1,211 @@
+"""Devices whose figures are known by name, from `known_devices.toml`."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ggbench.errors import UsageError
+from ggbench.units import GIB
+
+_WORD = re.compile(r"[a-z]+|[0-9]+")
+_SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
+_CHIP = re.compile(r"\([^)]*\)")
+"""Drivers add it: `(RADV NAVI31)`, `(DG2)`; also the marks `(R)` and `(TM)`."""
+_IGNORED_WORDS = {
+    "nvidia", "geforce", "tesla", "jetson", "amd", "radeon", "instinct", "intel", "apple", "gpu", "graphics",
+    "generation", "with", "design", "edition",
+}  # fmt: skip
+_OPTIONAL_WORDS = {"rtx", "gtx", "rx", "arc"}
+"""Words that may be left out, as in `4090` and `a770`; devices that differ in more words are ambiguous."""
+_SAME_WORDS = {"mobile": "laptop", "notebook": "laptop"}
+_MOST_NAMED = 8
+"""Candidates that an error lists."""
+
+
+class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU of `known_devices.toml` with one memory size, and a source for each figure."""
+
+    id: str
+    """`rtx-4090`, `m3-max-64gb`; `--gpu` also accepts other spellings."""
+    name: str
+    """The name that drivers report, without the chip; NVML's for NVIDIA."""
+    also: tuple[str, ...]
+    """Other names, of drivers and products: `strix-halo`."""
+    family: str
+    vendor: str
+    """`nvidia`, `amd`, `intel` or `apple`."""
+    backend: str
+    """llama.cpp's backend for it: `CUDA`, `ROCm`, `Vulkan`, `SYCL` or `Metal`."""
+    memory_gib: float
+    """Main memory if unified."""
+    memory_source: str
+    """The source of `gpu_bytes`."""
+    bandwidth_gb_s: float
+    """10^9 bytes/s."""
+    bandwidth_source: str
+    fp16_matrix_tflops: float | None
+    """With tensor cores, matrix cores, WMMA or XMX: dense, FP16 accumulation; 10^12 flop/s; None if not stated."""
+    fp16_matrix_source: str
+    fp16_tflops: float | None
+    """Without them; None if not stated."""
+    fp16_source: str
+    is_unified: bool
+    """Shares main memory, so that both must not be counted."""
+    gpu_share: float
+    """Part of the memory that the GPU may take by default: 1 unless a limit is documented."""
+
+    @property
+    def gpu_bytes(self) -> int:
+        """Memory that the GPU may take."""
+        return round(self.memory_gib * self.gpu_share * GIB)
+
+
+@functools.cache
+def known_devices() -> tuple[KnownDevice, ...]:
+    """Return all known devices by vendor and family; one for each memory size."""
+    import tomllib
+    from importlib.resources import files
+
+    document = tomllib.loads((files("ggbench.machine") / "known_devices.toml").read_text(encoding="utf-8"))
+    return tuple(
+        device
+        for family in document["family"]
+        for entry in family["devices"]
+        for device in _devices(family, entry, document["sources"])
+    )
+
+
+def find_device(text: str) -> KnownDevice:
+    """Return the device with this name in any spelling: `rtx-4090`, `4090`, `7900xtx`, `Apple M2 Ultra 192GB`.
+
+    A name without a size means the most common one if there is such a size, as for `rtx-3060`. Raises UsageError, which
+    says how to describe an unknown card, or lists the candidates of an ambiguous name.
+    """
+    found = _matching(text)
+    if not found:
+        name = _without_size(text.lower())
+        ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
+            name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
+        )
+        hint = "describe the card by its figures: --gpu 24GiB@960GB/s"
+        raise UsageError(
+            f"{text!r} is not among the {len(known_devices())} known cards",
+            f"did you mean {' or '.join(ids[:_MOST_NAMED])}? Otherwise {hint}" if ids else hint,
+        )
+    if len(found) > 1:
+        names = [device.id for device in found][:_MOST_NAMED]
+        more = f" or {len(found) - len(names)} more" if len(found) > len(names) else ""
+        raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(names)}{more}")
+    return found[0]
+
+
+def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
+    """Return the device that a driver reports by this name (NVML, CUDA, Vulkan, ROCm, Metal); None if uncertain.
+
+    Sizes that share a name are distinguished by the memory, as the GPU sees it.
+    """
+    words, gib = _words(name), _size_gib(name)
+    found = [device for device in known_devices() if words and words in _driver_names(device)]
+    if memory_bytes is not None:
+        least = min((abs(device.gpu_bytes - memory_bytes) for device in found), default=0)
+        found = [device for device in found if abs(device.gpu_bytes - memory_bytes) == least]
+    elif gib is not None:
+        found = [device for device in found if device.memory_gib == gib]
+    return found[0] if len(found) == 1 else None
+
+
+def _matching(text: str) -> list[KnownDevice]:
+    """Return devices that have all the words, preferring those with only optional words left over."""
+    asked, gib = _words(text), _size_gib(text)
+    sized = [device for device in known_devices() if gib in (None, device.memory_gib)]
+    found = [device for device in sized if asked and any(asked <= words for words in _names(device))]
+    whole = [device for device in found if any(asked <= words <= asked | _OPTIONAL_WORDS for words in _names(device))]
+    found = whole or found
+    if gib is None and len({_words(device.id) for device in found}) == 1:
+        common = [device for device in found if _size_gib(device.id) is None]
+        return common or sorted(found, key=lambda device: device.memory_gib)
+    return found
+
+
+@functools.cache
+def _names(device: KnownDevice) -> frozenset[frozenset[str]]:
+    return _driver_names(device) | {_words(device.id)}
+
+
+@functools.cache
+def _driver_names(device: KnownDevice) -> frozenset[frozenset[str]]:
+    return frozenset(map(_words, (device.name, *device.also)))
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the distinguishing words of a name, without its memory size: `7900xtx` -> 7900, xtx."""
+    spaced = re.sub(r"sxm[0-9]", "sxm", _CHIP.sub(" ", _SIZE.sub(" ", text.lower())))
+    return frozenset(_SAME_WORDS.get(word, word) for word in _WORD.findall(spaced)) - _IGNORED_WORDS
+
+
+def _without_size(text: str) -> str:
+    return _SIZE.sub("", text).strip(" -_")
+
+
+def _size_gib(text: str) -> float | None:
+    size = _SIZE.search(text)
+    return None if size is None else float(size[1])
+
+
+def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, str]) -> Iterator[KnownDevice]:
+    """Yield the device with each of its memory sizes."""
+    values = {"source": family["source"]} | entry
+
+    def source(key: str) -> str:
+        return sources[key].format_map(values)
+
+    def rate(name: str) -> tuple[float | None, str]:
+        """Return a rate that the entry states, or its family's flop of each core in a cycle times cores and clock."""
+        if name in entry:
+            number, key = entry[name] if isinstance(entry[name], list) else (entry[name], values["source"])
+            return float(number), source(key)
+        if name in family and "cores" in entry:
+            flop, key = family[name]
+            return _rounded(flop * entry["cores"] * entry["boost_mhz"] / 1e6), source(key)
+        return None, ""
+
+    bandwidth, bandwidth_source = rate("bandwidth")
+    if bandwidth is None:
+        bandwidth = _rounded(entry["bus_bits"] * entry["pin_gbps"] / 8)
+        bandwidth_source = source(family.get("bandwidth_source", "pins"))
+    matrix, matrix_source = rate("matrix")
+    vector, vector_source = rate("vector")
+    sizes = entry["gib"] if isinstance(entry["gib"], list) else [entry["gib"]]
+    for gib in sizes:
+        is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
+        share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
+        limit = f"{share:.0%} of {gib} GiB, {sources[family['share_source']]}; " if "share" in family else ""
+        yield KnownDevice(
+            id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
+            name=entry["name"],
+            also=tuple(entry.get("also", ())),
+            family=family["name"],
+            vendor=family["vendor"],
+            backend=entry.get("backend", family["backend"]),
+            memory_gib=float(gib),
+            memory_source=limit + source(values["source"]),
+            bandwidth_gb_s=bandwidth,
+            bandwidth_source=bandwidth_source,
+            fp16_matrix_tflops=matrix,
+            fp16_matrix_source=matrix_source,
+            fp16_tflops=vector,
+            fp16_source=vector_source,
+            is_unified=family.get("unified", False),
+            gpu_share=share,
+        )
+
+
+def _rounded(number: float) -> float:
+    """Round to 4 digits, as vendors state such figures."""
+    return float(f"{number:.4g}")

@@ -1,0 +1,164 @@
+"""llama.cpp's Vulkan backend: where a model lies, what was planned of it, and how running out of memory ends.
+
+Sizes are llama.cpp's own, from its log. The driver computes on the CPU, so nothing is said of speed.
+"""
+
+import contextlib
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ggbench.engines.contract import Prefill, Request
+from ggbench.engines.endings import Completed, Ending, Outcome
+from ggbench.engines.events import Loaded
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.process import WorkerProcess
+from ggbench.units import MIB
+from tests.gpu.conftest import Note
+from tests.gpu.vulkan.conftest import SMALL, Ggbench, Ran
+
+pytestmark = [pytest.mark.vulkan, pytest.mark.timeout(1800)]
+
+DEVICE, HOST = "Vulkan0", "CPU"
+PARTS = ("weight_bytes", "kv_bytes", "compute_bytes")
+KNOWN = ("--bandwidth", "10GB/s")
+"""Nothing is measured of a machine whose speed means nothing."""
+
+
+def decode(ggbench: Ggbench, model: Path, *words: object) -> Ran:
+    return ggbench("decode", model, "-n", 4, "-c", 512, *KNOWN, *words)
+
+
+def by_device(buffers: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Sum buffers by device: those of main memory together, with the logits, as a plan counts them."""
+    found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(PARTS, 0))
+    for each in buffers:
+        device = found[HOST if each["place"] == "host" else each["device"]]
+        for part in PARTS:
+            device[part] += each[part]
+        device["compute_bytes"] += each["output_bytes"]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("model", "placement"),
+    [("small", ()), ("small", ("-ngl", "4")), ("small_moe", ("--cpu-moe",)), ("small_moe", ("--n-cpu-moe", "4"))],
+    ids=["all layers", "half the layers", "experts in main memory", "half the experts in main memory"],
+)
+def test_each_device_holds_what_was_planned_for_it(
+    model: str, placement: tuple[str, ...], ggbench: Ggbench, note: Note, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(model)
+
+    planned = ggbench("plan", path, "-c", 512, "--no-measure", *placement)
+    ran = decode(ggbench, path, *placement)
+
+    assert (planned.code, ran.code) == (0, 0), (planned.stderr, ran.stderr)
+    (row,) = planned.document["rows"]
+    plans = {each["device"]: {part: each[part] for part in PARTS} for each in row["devices"]}
+    buffers = by_device(ran.document["buffers"])
+    note(
+        f"{model}, {' '.join(placement) or 'all layers'}",
+        **{f"{device} planned": parts for device, parts in plans.items()},
+        **{f"{device} of llama.cpp": parts for device, parts in buffers.items()},
+    )
+    assert set(buffers) == set(plans) == {DEVICE, HOST}
+    for device, parts in buffers.items():
+        for part, n_bytes in parts.items():
+            assert plans[device][part] == pytest.approx(n_bytes, abs=MIB), (device, part)
+    whole, moved = row["weight_bytes"], buffers[HOST]["weight_bytes"]
+    share = {(): 0.0, ("-ngl", "4"): 0.5, ("--cpu-moe",): 0.5, ("--n-cpu-moe", "4"): 0.25}[placement]
+    assert whole * share < moved < whole * (share + 0.3)
+
+
+def test_the_device_is_named_with_its_memory(ggbench: Ggbench, small: Path, note: Note) -> None:
+    checkup, planned = ggbench("doctor"), ggbench("plan", small, "--no-measure")
+
+    llama, machine = checkup.document["llama_cpp"], planned.document["machine"]
+    (device,) = (each for each in llama["devices"] if each["name"] == DEVICE)
+    note("device as doctor and plan name it", doctor=device, plan=machine)
+
+    assert "Vulkan" in llama["backends"]
+    assert "llvmpipe" in device["description"]
+    assert machine["on_gpu"]
+    assert machine["device"] == device["description"]
+
+
+def test_a_run_stores_backends_and_build_flags(ggbench: Ggbench, small: Path, library: Path, note: Note) -> None:
+    environment = decode(ggbench, small).document["environment"]
+    note("stored with a run", **{name: environment[name] for name in ("backends", "build_flags")})
+
+    assert {"Vulkan", "CPU"} <= set(environment["backends"])
+    flags = library / "build_flags.txt"
+    assert environment["build_flags"] == (" ".join(flags.read_text().split()) if flags.exists() else "")
+
+
+def test_maxctx_keeps_within_a_limit_of_the_device(ggbench: Ggbench, small: Path, note: Note) -> None:
+    limit_bytes = 96 * MIB
+
+    found = ggbench("maxctx", small, "--memory-limit", "96MiB", "-ub", 64)
+
+    assert found.code == 0, found.stderr
+    row = found.document
+    on_device = sum(by_device(row["buffers"])[DEVICE].values())
+    names = ("max_n_ctx", "first_fail_n_ctx", "planned_n_ctx", "theory_n_ctx", "verified_by_decode", "n_allocations",
+             "budget_bytes", "memory_source", "reserve_bytes", "seconds", "buffers")  # fmt: skip
+    probes = [f"{each['kind']} {each['n_ctx']}: {each['outcome']}" for each in row["probes"]]
+    note("maxctx under 96 MiB", on_device_bytes=on_device, probes=probes, **{name: row[name] for name in names})
+    assert row["max_n_ctx"] < SMALL.n_ctx_train
+    assert row["first_fail_n_ctx"] - row["max_n_ctx"] <= 256
+    assert row["verified_by_decode"]
+    assert on_device <= limit_bytes
+    assert row["planned_n_ctx"] == pytest.approx(row["max_n_ctx"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"), [("load", ("--memory-limit", "16MiB")), ("context", ("--memory-limit", "40MiB", "-c", 32_768))]
+)
+def test_too_little_memory_on_the_device_is_an_outcome(
+    stage: str, words: tuple[object, ...], ggbench: Ggbench, small: Path, note: Note
+) -> None:
+    ended, alive = decode(ggbench, small, *words), decode(ggbench, small)
+    note(
+        f"out of memory at {stage}", exit_code=ended.code, said=ended.stderr.strip().splitlines()[-2:],
+        next_decode=alive.document["outcome"],
+    )  # fmt: skip
+
+    assert ended.code == 3, ended.stderr
+    assert alive.code == 0
+
+
+def answer(worker: WorkerProcess, request: Request) -> list[object]:
+    return list(worker.call(request))
+
+
+def test_a_killed_worker_leaves_the_device_as_it_was(small: Path, note: Note) -> None:
+    config = LlamaConfig(n_ctx=512, threads=1)
+    left = []
+    for kill in (True, False):
+        with WorkerProcess(None, 600) as worker:
+            loaded = answer(worker, LoadModel(str(small), config))
+            assert loaded[-1] == Completed()
+            left += [each.left_bytes for each in loaded if isinstance(each, Loaded)]
+            assert answer(worker, MakeContext(config))[-1] == Completed()
+            if kill:
+                os.kill(worker.pid, signal.SIGKILL)
+            (ended,) = (each for each in answer(worker, Prefill(16)) if isinstance(each, Ending))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE
+        if kill:
+            killed = ended
+    note(
+        "a killed worker, and the next", killed=killed.outcome.value, reason=killed.reason, left_bytes=left,
+        next=ended.outcome.value,
+    )  # fmt: skip
+
+    assert killed.outcome is Outcome.CRASHED
+    assert ended == Completed()
+    assert left[0] == left[1]
