@@ -226,7 +226,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     empty.write_text(" \n")
 
     assert "is a folder" in refusal(tmp_path)
-    assert "there is no file" in refusal(tmp_path / "missing.json")
+    assert "no such file" in refusal(tmp_path / "missing.json")
     assert "not a regular file" in refusal(pipe)
     assert "empty is empty" in refusal(empty)
 

@@ -196,7 +196,7 @@ class HelpScreen(Dialog[None]):
             if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
-        return _two_columns({" ".join(dict.fromkeys(names)): description for description, names in keys.items()})
+        return _two_columns({" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()})
 
 
 def _two_columns(rows: Mapping[str, str]) -> Table:
