@@ -132,8 +132,8 @@ def command(
     """Recommend a quant and a KV cache."""
     if model is not None and family is not None:
         raise UsageError("MODEL and --family exclude each other", "omit one of them")
-    if measures and (memory.gpu or memory.vram):
-        raise UsageError("--measure works only on this machine", "omit --gpu and --vram")
+    if measures and memory.is_described:
+        raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
     within_s = _WITHIN_S if within is None else parse_duration(within)
@@ -157,7 +157,7 @@ def command(
         pick = _measured(pick, models, request, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
     is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
-    if is_open and not (measures or memory.gpu or memory.vram):
+    if is_open and not (measures or memory.is_described):
         output.notice("whether it is fast enough is unknown: --measure forecasts its speed")
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))

@@ -115,7 +115,9 @@ def command(
         output.notice(reading_notice(*read))
     if not budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
-    if budget.bandwidth is None:
+    from ggbench.sizing.placement import place_bandwidths
+
+    if not place_bandwidths(budget):
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
@@ -126,11 +128,14 @@ def _plan_files(
 ) -> tuple[EnginePlan, PlanRow | None]:
     """Plan GGUF files by running llama.cpp's allocator dry; also return a smaller quant that fits, if any."""
     from ggbench.engines.contract import launch_engine
+    from ggbench.engines.llama.build import gpu_backends
     from ggbench.machine.gpus import visible_gpus
 
     with contextlib.ExitStack() as stack:
         # Start the worker while modules are imported; with a GPU, only after reading its free memory.
-        engine = None if visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        engine = (
+            None if gpu_backends() or visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        )
         budget = memory.budget(setup, measures=not no_measure)
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.machine.host import default_threads

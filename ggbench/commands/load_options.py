@@ -25,7 +25,7 @@ from ggbench.commands.options import (
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, long_flag, options_of
+from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words, sanitize
 
@@ -104,13 +104,18 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
     )
 
 
+_GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
+
+
 class BudgetOptions(msgspec.Struct, frozen=True):
     """The options for the memory to plan for, as typed."""
 
-    gpu: Annotated[str | None, Option(kind=FieldKind(metavar="NAME"), heading="memory")] = None
-    """Plan for a known GPU, e.g. rtx-4090. Default: this machine."""
+    gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
+    """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB."""
+    """Plan for a GPU with this much memory, e.g. 24GiB, or with --gpu for one that has this instead of its own."""
+    ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
+    """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
     bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
@@ -121,7 +126,12 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the command line that reproduces a row."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return tuple((name, str(value)) for name, value in values if value is not None)
+        return tuple((name, joined(value) if name == "gpu" else str(value)) for name, value in values if value)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether it is not this machine's."""
+        return bool(self.gpu) or self.vram is not None or self.ram is not None
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; with `measures`, the bandwidth of main memory is measured if it is not known yet.
@@ -133,36 +143,33 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         budget = self._without_projector(setup, measures=measures)
         if self.mmproj is None:
             return budget
-        return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
+        return budget.beside_projector(str(self.mmproj), read_projector(self.mmproj).weight_bytes)
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
+        from ggbench.machine.description import describe_machine
         from ggbench.machine.host import default_threads
-        from ggbench.sizing.budget import devices_budget, given_budget, machine_budget
+        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
-        from ggbench.units import parse_bandwidth, parse_size
+        from ggbench.units import parse_bandwidth
 
         reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
         limit_bytes = setup.memory_limit_bytes
         if setup.rpc_servers and setup.n_gpu_layers:
             from ggbench.sizing.cluster import device_memories
 
-            if self.gpu is not None or self.vram is not None:
-                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
+            if self.is_described:
+                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             check_rpc(setup)
             return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-        if setup.tensor_split:
-            raise UsageError("a plan is for one GPU", "omit --tensor-split; --main-gpu selects the GPU")
+        if self.is_described:
+            machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
+            if setup.main_gpu is not None:
+                machine = machine.only(setup.main_gpu)
+            budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
+            _check_split(setup, len(budget.devices))
+            return budget
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
-        vram_bytes = None if self.vram is None else parse_size(self.vram)
-        if self.gpu is not None or vram_bytes is not None:
-            return given_budget(
-                gpu=self.gpu,
-                vram_bytes=vram_bytes,
-                reserve_bytes=reserve_bytes,
-                bandwidth=rate,
-                limit_bytes=limit_bytes,
-            )
-        return machine_budget(
+        budget = machine_budget(
             n_gpu_layers=setup.n_gpu_layers,
             main_gpu=setup.main_gpu,
             threads=default_threads(),
@@ -171,6 +178,21 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             limit_bytes=limit_bytes,
             measures=measures,
         )
+        _check_split(setup, len(budget.devices))
+        return budget
+
+
+def _check_split(setup: LlamaConfig, n_devices: int) -> None:
+    """Raise UsageError for a tensor split into more shares than there are GPUs."""
+    if len(setup.tensor_split) > max(1, n_devices):
+        found = (
+            "there is no GPU"
+            if not n_devices
+            else "there is 1 GPU"
+            if n_devices == 1
+            else f"there are {n_devices} GPUs"
+        )
+        raise UsageError(f"a split into {len(setup.tensor_split)} shares, and {found}", "pass a share for each GPU")
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types

@@ -112,7 +112,7 @@ def read_source(path: Path) -> SourceFile:
         elif path.is_dir():
             raise BadFile(f"{shown} is a folder", "name the files in it")
         elif not path.exists():
-            raise BadFile(f"no such file: {shown}", "check the spelling")
+            raise BadFile(f"no such file: {shown}", "check the path")
         elif not path.is_file():
             raise BadFile(f"{shown} is not a regular file", "copy its content into a file")
         else:

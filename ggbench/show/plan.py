@@ -24,7 +24,7 @@ from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
-from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -53,7 +53,7 @@ def plan_report(
             width=width,
         ),
     ]
-    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if row.devices]
+    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if _is_spread(row)]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     missing = [row for row in rows if row.fits is False and row.changes]
@@ -65,12 +65,29 @@ def plan_report(
     return Group(*parts)
 
 
+_LEAST_SPREAD = 0.1
+"""Share of the weights in main memory from which a plan for one GPU says what lies there."""
+
+
+def _is_spread(row: PlanRow) -> bool:
+    """Return whether a model lies on several GPUs, or much of it in main memory."""
+    if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
+        return bool(row.devices)
+    host = row.devices[-1]
+    return bool(host.kv_bytes) or host.weight_bytes > _LEAST_SPREAD * (row.weight_bytes or 0)
+
+
+def _hardware(device: PlannedDevice) -> str:
+    return sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def _devices_table(row: PlanRow, width: int) -> RenderableType:
     devices = row.devices
     sizes = (("weights", "weight_bytes", 0), ("KV", "kv_bytes", 0), ("compute", "compute_bytes", 0),
              ("budget", "usable_bytes", 1))  # fmt: skip
     cells = [
         names("device", (device.device for device in devices)),
+        *([left("hardware", map(_hardware, devices), "", 2)] if any(device.name for device in devices) else []),
         right("layers", (str(device.n_layers) for device in devices), stays=True),
         *(
             right(header, (format_bytes(getattr(device, field)) for device in devices), "", priority, stays=True)
@@ -78,17 +95,19 @@ def _devices_table(row: PlanRow, width: int) -> RenderableType:
         ),
         left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
     ]
-    dim = [device.left_bytes < 0 for device in devices]
+    dim = [(device.left_bytes or 0) < 0 for device in devices]
     return fitted_table(cells, dim=dim, title=f"{row.quant} by device", width=width)
 
 
-def _left_text(left_bytes: int) -> str:
+def _left_text(left_bytes: int | None) -> str:
+    if left_bytes is None:
+        return UNKNOWN
     mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "missing")
     return f"{mark} {format_bytes(abs(left_bytes))} {word}"
 
 
 def fit_text(row: PlanRow) -> str:
-    return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
+    return UNKNOWN if row.fits is None else _left_text(row.left_bytes)
 
 
 def longest_text(row: PlanRow) -> str:
@@ -106,17 +125,31 @@ def _facts(
     rows: Sequence[PlanRow],
     shared: Sequence[str],
 ) -> Facts:
-    bandwidth = budget.bandwidth
     return [
-        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
+        ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("projector", projector_text(budget.mmproj_bytes)),
         ("budget", format_bytes(budget.usable_bytes)),
-        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _memory_text(budget: Budget) -> str:
+    """Return `24.0 GiB`, for several GPUs `28.0 GiB: 12.0 and 16.0 GiB`."""
+    sizes = [format_bytes(device.free_bytes) for device in budget.devices]
+    whole = format_bytes(budget.memory_bytes)
+    return whole if len(sizes) < 2 else f"{whole}: {in_words(sizes)}"
+
+
+def _bandwidth_text(budget: Budget) -> str:
+    of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
+    texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
+    if budget.host is not None and (host := budget.host.bandwidth):
+        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
+    return ", ".join(texts) or "not known"
 
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:

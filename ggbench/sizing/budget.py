@@ -1,7 +1,8 @@
-"""Memory budgets: a named card, a given size or this machine for a plan; free memory for a search."""
+"""Memory budgets: a described machine or this one for a plan; free memory for a search."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,15 +10,17 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.build import gpu_backends, offload_devices
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
+from ggbench.machine.description import Machine, MainMemory
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.host import describe_cpu, describe_ram
-from ggbench.machine.known_devices import find_device
+from ggbench.machine.known_devices import recognize_device
 from ggbench.machine.records import Gpu
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
@@ -35,6 +38,9 @@ CPU_RESERVE_BYTES = GIB
 
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
+DESKTOP_RESERVE_BYTES = 4 * GIB
+"""The largest reserve of a described main memory, of which a system and its programs hold some: an assumption."""
+_DESKTOP = "for the system and other programs: a quarter of main memory, at most 4 GiB"
 CPU_RESERVE_SHARE = 4
 """Reserve a quarter of a small memory: of 1 GiB, 256 MiB, as ggbench and its worker use 120 MiB before any buffer."""
 BESIDE_BUFFERS_BYTES = 64 * MIB
@@ -86,40 +92,93 @@ class _Reserve(msgspec.Struct, frozen=True):
 
 _CARD = _Reserve(
     CARD_RESERVE_BYTES,
-    "for driver and CUDA: unused at the longest contexts that loaded on an RTX 4090",
+    "for driver and runtime: unused at the longest contexts that loaded on an RTX 4090",
     CARD_RESERVE_BYTES,
 )
-_GPU = _Reserve(FREE_RESERVE_BYTES, "for CUDA, as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
+_GPU = _Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
 
 
-def given_budget(
-    *,
-    gpu: str | None,
-    vram_bytes: int | None,
-    reserve_bytes: int | None,
-    bandwidth: Bandwidth | None,
-    limit_bytes: int | None = None,
-) -> Budget:
-    """Return the budget of a card that this machine need not have: a known card, a size, or a known card with another
-    size.
+def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes: int | None = None) -> Budget:
+    """Return the memory of a machine that need not be here: of its GPUs, or main memory without any.
 
-    `limit_bytes` is a `--memory-limit`. Raises UsageError for an unknown card, if neither is given, or if the
-    reserve leaves nothing.
+    `limit_bytes` is a `--memory-limit`, and like `reserve_bytes` of each GPU. Raises UsageError if there is no memory
+    to plan for, or the reserve leaves nothing.
     """
-    name, memory_bytes, source = "a GPU with the given memory", 0, "given"
-    if gpu is not None:
-        known = find_device(gpu)
-        name, memory_bytes, source = known.name, known.gpu_bytes, known.memory_source
-        bandwidth = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    elif vram_bytes is None:
-        raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
-    if vram_bytes is not None:
-        memory_bytes, source = vram_bytes, "given"
-    budget = _CARD.budget(name, True, memory_bytes, source, limit_bytes, reserve_bytes)
-    if not budget.usable_bytes:
-        kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
+    host = _described_host(machine, reserve_bytes if not machine.devices else None, limit_bytes)
+    if not machine.devices:
+        if host is None or machine.host is None:
+            raise UsageError("no memory to plan for", "name a card with --gpu, or the size of main memory with --ram")
+        return replace(host, bandwidth=machine.host.bandwidth, is_here=False)
+    each = [
+        (_CARD if device.shared_bytes is None else _GPU).budget(
+            device.name, True, device.memory_bytes, device.memory_source, limit_bytes, reserve_bytes
+        )
+        for device in machine.devices
+    ]
+    if not all(budget.usable_bytes for budget in each):
+        kept, memory = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
         raise UsageError(f"a reserve of {kept} uses up {memory}", "lower --reserve; 0 for none")
-    return replace(budget, bandwidth=bandwidth, is_here=False)
+    seen: Counter[str] = Counter()
+    devices = []
+    for device, budget in zip(machine.devices, each, strict=True):
+        devices.append(
+            DeviceMemory(
+                f"{device.backend}{seen[device.backend]}",
+                "",
+                budget.memory_bytes,
+                budget.reserve_bytes,
+                device.name,
+                device.backend,
+                device.bandwidth,
+            )
+        )
+        seen[device.backend] += 1
+    return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
+
+
+def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:
+    """Return the main memory of a described machine; None if its size is unknown.
+
+    What a GPU that shares it cannot take is left for the rest.
+    """
+    memory_bytes = None if machine.host is None else machine.host.memory_bytes
+    source = "given"
+    shared = [device for device in machine.devices if device.shared_bytes is not None]
+    if shared:
+        memory_bytes, source = (shared[0].shared_bytes or 0) - shared[0].memory_bytes, "not the GPU's share"
+    if memory_bytes is None:
+        return None
+    default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
+    reserve = _Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
+    limit_bytes = None if machine.devices else limit_bytes
+    return reserve.budget("main memory", False, memory_bytes, source, limit_bytes, reserve_bytes)
+
+
+def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
+    bandwidth = None if host is None else host.bandwidth
+    return DeviceMemory(HOST_DEVICE, "", budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
+
+
+def _of_devices(
+    devices: Sequence[DeviceMemory], each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool
+) -> Budget:
+    """Return the sum of several GPUs' budgets."""
+    counts = Counter(device.name for device in devices)
+    names = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
+    bandwidths = {device.bandwidth for device in devices}
+    return Budget(
+        device=in_words(names),
+        on_gpu=True,
+        memory_bytes=sum(budget.memory_bytes for budget in each),
+        memory_source=in_words(list(dict.fromkeys(budget.memory_source for budget in each))),
+        reserve_bytes=sum(budget.reserve_bytes for budget in each),
+        reserve_source=each[0].reserve_source + (", of each" if len(each) > 1 else ""),
+        process_bytes=sum(budget.process_bytes for budget in each),
+        bandwidth=bandwidths.pop() if len(bandwidths) == 1 else None,
+        devices=tuple(devices),
+        host=host,
+        is_here=is_here,
+    )
 
 
 def machine_budget(
@@ -132,24 +191,63 @@ def machine_budget(
     limit_bytes: int | None = None,
     measures: bool = True,
 ) -> Budget:
-    """Return the free memory of this machine's GPU, or its main memory without a GPU or offloaded layers.
+    """Return the free memory of this machine's GPUs, or its main memory without a GPU or offloaded layers.
 
-    `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
-    two, unless `measures` is false. Raises UsageError for a GPU that is not here.
+    `limit_bytes` is a `--memory-limit`, and like `reserve_bytes` of each GPU; `bandwidth` replaces the GPUs' own.
+    Measures the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false.
+    Raises UsageError for a GPU that is not here.
     """
-    gpus = visible_gpus() if n_gpu_layers else ()
-    if gpus and (main_gpu or 0) >= len(gpus):
-        raise UsageError(f"this machine has no GPU {main_gpu}", f"GPUs here: {format_count(len(gpus))}, counted from 0")
-    gpu = gpus[main_gpu or 0] if gpus else None
-    free = None if gpu is None else gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
-    if gpu is None or free is None:
-        budget = _in_main_memory(limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads))
-    free_source = "NVML" if gpu.free_bytes is None else "free at this moment, NVML"
-    if len(gpus) > 1:
-        free_source += f"; GPU {gpu.index} of {len(gpus)} alone"
-    budget = _GPU.budget(gpu.name, True, free, free_source, limit_bytes, reserve_bytes)
-    return replace(budget, bandwidth=bandwidth or gpu_bandwidth(gpu))
+    devices = devices_here() if n_gpu_layers else ()
+    if devices and main_gpu is not None:
+        if main_gpu >= len(devices):
+            found = f"GPUs here: {format_count(len(devices))}, counted from 0"
+            raise UsageError(f"this machine has no GPU {main_gpu}", found)
+        devices = devices[main_gpu : main_gpu + 1]
+    in_main_memory = _in_main_memory(limit_bytes if not devices else None, reserve_bytes if not devices else None)
+    if not devices:
+        measured = bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads)
+        return replace(in_main_memory, bandwidth=measured)
+    each = [
+        _GPU.budget(device.name, True, device.free_bytes, "free at this moment", limit_bytes, reserve_bytes)
+        for device in devices
+    ]
+    kept = [
+        replace(
+            device,
+            free_bytes=budget.memory_bytes,
+            reserve_bytes=budget.reserve_bytes,
+            bandwidth=bandwidth or device.bandwidth,
+        )
+        for device, budget in zip(devices, each, strict=True)
+    ]
+    host = MainMemory(None, known_bandwidth(threads))
+    return _of_devices(kept, each, _as_host(in_main_memory, host), is_here=True)
+
+
+def devices_here() -> tuple[DeviceMemory, ...]:
+    """Return the GPUs that llama.cpp would use here, with their free memory; none without a GPU.
+
+    ggml lists those of every backend that it was built with, and NVML adds what it knows. A build without any plans
+    for the NVIDIA GPUs that NVML lists, as a CUDA build would use them.
+    """
+    gpus = visible_gpus()
+    listed = offload_devices() if gpu_backends() else ()
+    if not listed:
+        return tuple(
+            DeviceMemory(f"CUDA{n}", "", free, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
+            for n, gpu in enumerate(gpus)
+            if (free := gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes)
+        )
+    found = []
+    for device in listed:
+        gpu = find_cuda_gpu(gpus, device.name, device.device_id) if device.backend == "CUDA" else None
+        known = recognize_device(device.description, device.total_bytes)
+        rate = None if known is None else Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+        free_bytes = device.free_bytes if gpu is None or gpu.free_bytes is None else gpu.free_bytes
+        if gpu is not None:
+            rate = gpu_bandwidth(gpu) or rate
+        found.append(DeviceMemory(device.name, "", free_bytes, 0, device.description, bandwidth=rate))
+    return tuple(found)
 
 
 def devices_budget(

@@ -1,23 +1,14 @@
-"""Machines that compute together over llama.cpp's RPC: their devices, and each one's share of a model."""
+"""Machines that compute together by llama.cpp's RPC: their devices, and the best split of a model over them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
-from ggbench.errors import NetworkError, Unsupported, UsageError
-from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.errors import NetworkError, UsageError
 from ggbench.machine.gpus import visible_gpus
-from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.plan_record import DeviceMemory, PlannedDevice
-from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.offload import device_layers, is_on_device
-from ggbench.sizing.theory.weights import is_tied
+from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.units import counted
 
 
@@ -103,71 +94,3 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
             f"{shares} shares given for {counted(len(found), 'device')}", f"pass a share for each of {names}"
         )
     return tuple(found)
-
-
-class DeviceSplit:
-    """One model under one setup, split over one or more devices."""
-
-    def __init__(self, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
-        self.devices = tuple(devices)
-        self.layers = device_layers(file.n_layer, setup, devices)
-        """Device of each layer, the output last; None is main memory."""
-        self._file, self._setup = file, setup
-        self.weight_bytes = self._weights()
-
-    def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        caches, compute = self._caches(context), dict(context.device_compute)
-        return tuple(
-            PlannedDevice(
-                device=device.device,
-                server=device.server,
-                n_layers=self.layers.count(index),
-                weight_bytes=self.weight_bytes[index],
-                kv_bytes=caches[index],
-                compute_bytes=compute.get(device.device, 0),
-                usable_bytes=device.usable_bytes,
-            )
-            for index, device in enumerate(self.devices)
-        )
-
-    def left_bytes(self, context: DryContext) -> int:
-        """Return the least memory left on any device; negative if one lacks memory."""
-        return min(device.left_bytes for device in self.planned(context))
-
-    def _weights(self) -> tuple[int, ...]:
-        held = [0] * len(self.devices)
-        first = next((index for index, place in enumerate(self.layers) if place is not None), len(self.layers))
-        output = self.layers[-1]
-        for tensor in self._file.tensors:
-            layer = layer_of(tensor.name)
-            place = self.layers[layer] if layer is not None and layer < len(self.layers) else output
-            if place is not None and is_on_device(tensor, first, output_on_device=True):
-                held[place] += tensor.n_bytes or 0
-        if output is not None and is_tied(self._file.tensors):
-            embeddings = (each.n_bytes or 0 for each in self._file.tensors if each.name == "token_embd.weight")
-            held[output] += sum(embeddings)
-        return tuple(held)
-
-    def _caches(self, context: DryContext) -> list[int]:
-        """Return the cache on each device, its layers weighted by the theory."""
-        held = [0.0] * len(self.devices)
-        if not self._setup.kv_offload:
-            return [0] * len(held)
-        weights = self._layer_caches(context)
-        total = sum(weights) or 1.0
-        for place, weight in zip(self.layers, weights, strict=False):
-            if place is not None:
-                held[place] += context.cache_bytes * weight / total
-        return [round(each) for each in held]
-
-    def _layer_caches(self, context: DryContext) -> list[float]:
-        n_layer = self._file.n_layer
-        try:
-            caches = [
-                kv_cache(self._file, self._setup.type_k, self._setup.type_v, first) for first in range(n_layer + 1)
-            ]
-        except Unsupported:
-            return [1.0] * n_layer
-        cells = [replace(each, window=context.swa_cells or each.window) for each in caches]
-        behind = [float(each.cached_bytes(context.n_ctx)) for each in cells]
-        return [here - after for here, after in pairwise(behind)]

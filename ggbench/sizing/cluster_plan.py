@@ -31,9 +31,10 @@ from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
 
@@ -132,8 +133,8 @@ class _Room:
         if any(shares):
             shares[max(index for index, share in enumerate(shares) if share)] += 1
             asked = replace(self._setup, tensor_split=tuple(shares), n_gpu_layers=round(sum(shares)))
-            held = DeviceSplit(self._model, asked, self._devices).planned(self._context)
-            left = [each.left_bytes for each in held]
+            held = Placement(self._model, asked, on_gpu=True, devices=self._devices).planned(self._context)
+            left = [each.left_bytes or 0 for each in held]
         else:
             left = [0] * len(shares)
         host_bytes = n_layers[-1] * self._layer_bytes if n_layers[-1] else 0

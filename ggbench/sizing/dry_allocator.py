@@ -13,13 +13,13 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DescribedDevice, Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.plan_record import Budget, DeviceMemory
-from ggbench.sizing.theory.offload import device_layers
+from ggbench.sizing.theory.offload import HOST, device_layers
 
 
 class DryContext(msgspec.Struct, frozen=True):
@@ -42,17 +42,21 @@ def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
     """Return the load configuration for planning: one GPU, or main memory if no layers are offloaded."""
     if not budget.on_gpu:
         return replace(setup, n_gpu_layers=0)
-    if budget.devices:
+    if len(budget.devices) > 1:
         return setup
-    return replace(setup, main_gpu=0, tensor_split=())  # the plan may be for a card that this machine does not have
+    is_here = budget.devices and not budget.devices[0].backend
+    return replace(setup, main_gpu=setup.main_gpu if is_here else 0, tensor_split=())
 
 
 class DryAllocator:
     """A worker that loads headers and creates contexts dry. A context manager that stops the worker."""
 
     def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
-        """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of a multi-device budget."""
+        """`setup.n_ctx` is ignored; its threads have to be given. `devices` are those of the budget."""
         self._engine, self._devices = engine, devices
+        self._described = tuple(
+            DescribedDevice(device.device, device.backend, device.usable_bytes) for device in devices if device.backend
+        )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
         self._known: dict[tuple[object, LlamaConfig], DryContext] = {}
@@ -132,7 +136,7 @@ class DryAllocator:
         file = self._file
         assert file is not None
         layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
-        firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place is not None}
+        firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
         begin_with_norm = {layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")}
         norm_bytes = n_copies * 4 * file.n_embd * min(n_ctx, setup.n_ubatch)
         counted = {
@@ -148,7 +152,7 @@ class DryAllocator:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.estimate_memory(self._source, setup):
+        for event in self._engine.estimate_memory(self._source, setup, self._described):
             match event:
                 case Ready():
                     self.versions = event.versions

@@ -21,9 +21,10 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.placement import LONGEST, Placement, longest_n_ctx, planning_ceiling, speed_bounds
+from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.sizing.theory.offload import check_overrides
+from ggbench.sizing.theory.offload import HOST, check_overrides
 from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
@@ -106,11 +107,11 @@ def _planned(
     row: PlanRow, file: ModelFile, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
-    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices)
+    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx, setup)
-    notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
+    notes = [*_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = None
@@ -120,7 +121,7 @@ def _planned(
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
         notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
-    limit, decode = speed_bounds(file, setup, budget, placement, longest, asked.n_ctx)
+    limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx)
     return replace(
         row,
         n_ctx=asked.n_ctx,
@@ -137,7 +138,7 @@ def _planned(
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
-        devices=placement.split.planned(asked) if placement.split else (),
+        devices=placement.planned(asked),
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
@@ -161,7 +162,9 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     )
     if variant.file is None:
         return named
-    file, placement = variant.file, Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
+    budget = request.budget
+    file = variant.file
+    placement = Placement(file, request.setup, on_gpu=budget.on_gpu, devices=budget.devices)
     return replace(
         named,
         file=str(file.paths[0]) if file.paths else "",
@@ -176,7 +179,7 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], kv_bytes: int) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], budget: Budget) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
@@ -190,17 +193,29 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
             yield placement.theory.remark
         if state_bytes := placement.theory.state_bytes:
             yield f"recurrent states of {format_bytes(state_bytes)} for each sequence, at every length"
-    if placement.is_split:
-        kept = placement.offload.overridden_host_bytes
-        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"
-        what = f"{layers} on the GPU, the others and their KV in main memory"
-        if kept:
-            what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
-        yield f"no speed estimate: layers are split between GPU and CPU ({what})"
-    elif placement.split is not None:
-        yield "no speed estimate: the layers are on several devices; ggbench cluster plan measures them"
-    elif placement.has_two_speeds:
-        yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, is in main memory, the weights on the GPU"
+    yield from _placement_notes(file, placement, budget)
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"
+
+
+def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:
+    """Yield what lies in main memory, and which bandwidth is missing to bound the speed."""
+    if placement.is_split:
+        kept = placement.offload.overridden_host_bytes
+        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers on the GPU"
+        rest = (
+            f"{format_bytes(kept)} of their tensors in main memory by override" if kept else "the rest in main memory"
+        )
+        yield f"{layers}, {rest}"
+    if placement.on_gpu and not placement.is_cache_on_devices and not placement.is_split:
+        yield "the KV cache is in main memory"
+    if not placement.has_two_speeds:
+        return
+    known = place_bandwidths(budget)
+    if any(device.server for device in placement.devices):
+        yield "no speed estimate: the layers lie on several machines; ggbench cluster plan measures them"
+    elif any(place not in known for place in range(max(1, len(placement.devices)))):
+        yield "no speed estimate: the bandwidth of a GPU is not known; --gpu 24GiB@936GB/s gives it"
+    elif HOST not in known and (placement.is_split or not placement.is_cache_on_devices):
+        yield "no speed estimate: the bandwidth of main memory is not known; --ram 64GiB@60GB/s gives it"

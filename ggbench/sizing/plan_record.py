@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
@@ -14,6 +15,9 @@ from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis
+
+HOST_DEVICE = "CPU"
+"""llama.cpp's name of the buffers in main memory."""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
@@ -25,7 +29,13 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """`HOST:PORT` of its RPC server; empty for a device of this machine."""
     free_bytes: int
     reserve_bytes: int = 0
-    """Free memory that the model may not use."""
+    """Free memory that is not for the model."""
+    name: str = ""
+    """The hardware's: `NVIDIA GeForce RTX 3060`; empty for a device of another machine."""
+    backend: str = ""
+    """ggml's name of the backend to plan with; empty for a device that llama.cpp has here itself."""
+    bandwidth: Bandwidth | None = None
+    """None if it is unknown."""
 
     @property
     def usable_bytes(self) -> int:
@@ -33,23 +43,32 @@ class DeviceMemory(msgspec.Struct, frozen=True):
         return max(0, self.free_bytes - self.reserve_bytes)
 
 
-class PlannedDevice(msgspec.Struct, frozen=True):
+class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory taken on one device, or in main memory."""
+
     device: str
-    server: str
+    """llama.cpp's name of its buffers: `CUDA0`, `CPU`."""
+    name: str = ""
+    """The hardware's name; empty for a device of another machine."""
+    server: str = ""
     n_layers: int
     """Layers including the output."""
+    memory_bytes: int | None
+    """None for main memory of an unknown size."""
     weight_bytes: int
     kv_bytes: int
     compute_bytes: int
-    usable_bytes: int
+    """Compute buffers; in main memory with the logits."""
+    usable_bytes: int | None
 
     @property
     def needed_bytes(self) -> int:
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
     @property
-    def left_bytes(self) -> int:
-        return self.usable_bytes - self.needed_bytes
+    def left_bytes(self) -> int | None:
+        """Bytes left; negative if memory is missing."""
+        return None if self.usable_bytes is None else self.usable_bytes - self.needed_bytes
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -72,7 +91,9 @@ class Budget(msgspec.Struct, frozen=True):
     mmproj_bytes: int = 0
     """A projector in this memory, without its compute buffer."""
     devices: tuple[DeviceMemory, ...] = ()
-    """Devices in llama.cpp's order if any is on another machine; empty for one memory."""
+    """GPUs in llama.cpp's order; empty for main memory."""
+    host: DeviceMemory | None = None
+    """Main memory of the machine with these GPUs; None if its size is unknown."""
     is_here: bool = True
     """Whether it is this machine's, so measurements made here apply."""
 
@@ -85,6 +106,13 @@ class Budget(msgspec.Struct, frozen=True):
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
+
+    def beside_projector(self, path: str, n_bytes: int) -> Budget:
+        """Return the budget with a projector, which llama.cpp loads to the first device."""
+        devices = self.devices
+        if devices:
+            devices = (replace(devices[0], reserve_bytes=devices[0].reserve_bytes + n_bytes), *devices[1:])
+        return replace(self, mmproj=path, mmproj_bytes=n_bytes, devices=devices)
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
@@ -179,7 +207,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     at_n_ctx: PlannedSpeed | None = None
     """Speed with a full context of `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
-    """Memory used on each device at `n_ctx`; empty if the budget is a single memory."""
+    """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     flash_attn: bool | None = None

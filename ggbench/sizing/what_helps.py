@@ -27,7 +27,8 @@ from ggbench.models.targets import Target
 from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.placement import Placement, longest_n_ctx, planning_ceiling, speed_bounds
+from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
 from ggbench.units import KV_CELLS, format_bytes
 
@@ -105,7 +106,8 @@ class _Sizes(msgspec.Struct, frozen=True):
     allocator: DryAllocator
 
     def placement(self, setup: LlamaConfig) -> Placement:
-        return Placement(self.file, setup, on_gpu=self.budget.on_gpu)
+        budget = self.budget
+        return Placement(self.file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
 
     def context(self, setup: LlamaConfig) -> DryContext | None:
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
@@ -118,9 +120,9 @@ class _Sizes(msgspec.Struct, frozen=True):
             return None
 
     def left_bytes(self, placement: Placement, context: DryContext) -> int:
-        assert placement.weight_bytes is not None  # None would say that the plan fits
-        needed = placement.weight_bytes + placement.context_bytes(context)
-        return self.budget.usable_bytes - needed - placement.unreserved_bytes(context)
+        assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
+        usable = self.budget.usable_bytes
+        return usable - placement.needed_bytes(context, usable)
 
     def fits(self, setup: LlamaConfig) -> bool:
         context = self.context(setup)
@@ -132,7 +134,7 @@ class _Sizes(msgspec.Struct, frozen=True):
         if context is None:
             return None
         assert setup.n_ctx is not None
-        _, bounds = speed_bounds(self.file, setup, self.budget, placement, None, setup.n_ctx)
+        _, bounds = speed_bounds(self.budget, placement, None, setup.n_ctx)
         return Change(
             kind=kind,
             setup=setup,
@@ -184,17 +186,11 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
 
 
 def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
-    """Return the first setup with which the same context fits, else the last; each saves more than the one before."""
-    assert sizes.setup.n_ctx is not None
-    context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
-
-    def fits(number: int) -> bool:
-        placement = sizes.placement(changed(number))
-        return (placement.weight_bytes or 0) + placement.context_bytes(context) <= sizes.budget.usable_bytes
-
+    """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
     if not numbers:
         return None
-    return changed(numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)])
+    found = bisect_left(numbers, True, key=lambda number: sizes.fits(changed(number)))
+    return changed(numbers[min(found, len(numbers) - 1)])
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
@@ -329,9 +325,10 @@ class SetupSizes:
         usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
         if placement.weight_bytes is None or (needed := placement.needed_bytes(found, usable)) <= usable:
             return SetupSize(context=found)
-        if placement.split is not None:
-            lacking = min(placement.split.planned(found), key=lambda each: each.left_bytes)
-            return SetupSize(f"{lacking.device} lacks {format_bytes(-lacking.left_bytes)}", found)
+        if len(placement.devices) > 1:
+            left = {each.device: each.left_bytes for each in placement.planned(found) if each.left_bytes is not None}
+            lacking = min(left, key=lambda each: left[each])
+            return SetupSize(f"{lacking} lacks {format_bytes(-left[lacking])}", found)
         text = f"needs {format_bytes(needed)} of {budget.place}, but {format_bytes(usable)} are free for it"
         return SetupSize(text, found)
 

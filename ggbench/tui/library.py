@@ -6,6 +6,7 @@ and the legend explains the visible marks.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
@@ -33,7 +34,15 @@ from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_duration, format_length, format_ms, format_number
+from ggbench.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_length,
+    format_ms,
+    format_number,
+    format_rough_seconds,
+)
 
 if TYPE_CHECKING:
     from ggbench.experiments.decode.record import DecodeSettings
@@ -102,22 +111,24 @@ class QuantRow(msgspec.Struct, frozen=True):
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
         return next((speed.tok_s for speed in speeds if speed.n == n), None)
 
-    def decode_s(self, settings: DecodeSettings) -> tuple[float | None, str]:
-        """Return the seconds of a decode without its prompt, and the source of the estimate: the measured W and B; else
-        the bound's line, raised to the expected speed at n_ctx, if any; else the bandwidth bound as a minimum.
+    def decode_s(self, settings: DecodeSettings) -> tuple[tuple[float, float] | None, str]:
+        """Return the fewest and most seconds that a decode takes, prompts left out, and what that is from.
 
-        None without any of these.
+        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
+        there is one; the bandwidth's bound alone is the least. None without any of them.
         """
         limit, expected = self.plan.limit, self.plan.expected
         line = self.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
         if line is None:
             return None, ""
-        factor, basis = 1.0, "measured" if self.line is not None else ""
-        if self.line is None and expected is not None and self.plan.n_ctx is not None:
-            factor, basis = 1e3 / expected.tok_s / float(line.ms(self.plan.n_ctx)), expected.speed_basis
         starts = settings.depths or (settings.n_prompt,)
-        ms = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts)
-        return ms * factor * settings.repeat / 1e3, basis
+        line_s = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts) / 1e3
+        least_s = most_s = line_s * settings.repeat
+        if self.line is not None or expected is None or self.plan.n_ctx is None:
+            return (least_s, most_s), "measured" if self.line is not None else ""
+        slow, fast = expected.tok_s_ci95
+        bound = 1e3 / float(line.ms(self.plan.n_ctx))
+        return (least_s * bound / fast, most_s * bound / slow if slow > 0 else math.inf), expected.speed_basis
 
     def needed_bytes(self, n_ctx: int) -> int | None:
         """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
@@ -183,6 +194,13 @@ def _bound_at(n: int) -> TableColumn[QuantRow]:
     return TableColumn(f"at_{n}", f"tok/s\nat {format_length(n)}", text, lambda row: row.bound_at(n), descending=True)
 
 
+def _narrow(expected: str) -> str:
+    """Return `0.34–1.04` for `0.59 (0.34–1.04)`, whose width would leave no room for max n_ctx at 80 columns."""
+    value, bracket, interval = expected.partition(" (")
+    mark = f"{UNSTEADY} " if value.startswith(UNSTEADY) else ""
+    return f"{mark}{interval.removesuffix(')')}" if bracket else expected
+
+
 def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[TableColumn[QuantRow], ...]:
     """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
 
@@ -191,7 +209,7 @@ def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Tab
     expected: TableColumn[QuantRow] = TableColumn(
         "expected",
         "expected\ntok/s",
-        lambda v: planned_speed_text(v.plan.expected),
+        lambda v: _narrow(planned_speed_text(v.plan.expected)),
         lambda v: v.plan.expected.tok_s if v.plan.expected else None,
         descending=True,
     )
@@ -449,14 +467,19 @@ def decode_estimate(
         f" after each of {', '.join(map(format_length, settings.depths))}" if settings.depths else ""
     )
     found = [row.decode_s(settings) for row in rows] if budget is not None else []
-    known = [(seconds, basis) for seconds, basis in found if seconds is not None]
+    known = [(*seconds, basis) for seconds, basis in found if seconds is not None]
     if not known:
         time = "the time is unknown"
     else:
-        bases = list(dict.fromkeys(_BASES.get(basis, "the bandwidth limit") for _, basis in known))
-        is_least = len(known) < n_runs or not all(basis for _, basis in known)
-        total = format_duration(sum(seconds for seconds, _ in known))
-        time = f"{'at least' if is_least else 'about'} {total} ({', '.join(bases)})"
+        bases = list(dict.fromkeys(_BASES.get(basis, "the bandwidth limit") for *_, basis in known))
+        is_least = len(known) < n_runs or not all(basis for *_, basis in known)
+        least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
+        total = format_rough_seconds(least_s)
+        if is_least or not math.isfinite(most_s):
+            total = f"at least {total}"
+        else:
+            total = f"about {' to '.join(dict.fromkeys((total, format_rough_seconds(most_s))))}"
+        time = f"{total} ({', '.join(bases)})"
     prompts = ", and the time of the prompts" if settings.depths and known else ""
     needed_bytes = max((row.needed_bytes(n_ctx) or 0 for row in rows), default=0)
     memory = f"{format_bytes(needed_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"

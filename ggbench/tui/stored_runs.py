@@ -93,7 +93,7 @@ def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
         stored, subject = run.stored, run.subject
         parts = (
             str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
-            stored.started_at.replace("T", " "), run.note,
+            stored.started_at.replace("T", " "), run.answer, run.problem,
         )  # fmt: skip
         return " ".join(parts)
 

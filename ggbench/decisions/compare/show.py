@@ -47,16 +47,28 @@ def sentences_of(comparison: Comparison) -> list[str]:
     lines = comparison.stated
     sentences = [said for line in lines if (said := _difference(comparison, line))]
     if not sentences:
-        tied = [line.topic for line in lines if any(isinstance(each, Tied) for each in line.reasons)]
-        sentences = [
-            f"{NO_DIFFERENCE.capitalize()} in {in_words(tied)}"
-            if tied
-            else f"{in_words(names)} cannot be compared in {in_words([line.topic for line in lines if line.reasons])}"
+        ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
+        # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
+        told = [
+            line.topic
+            for line, tied in ties
+            if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
         ]
+        if told:
+            sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(told)}"]
+        elif not ties:
+            topics = [line.topic for line in lines if line.reasons]
+            sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     if comparison.unsteady:
-        unsteady = _named(comparison, comparison.unsteady, range(len(names)))
-        sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
+        sentences.append(f"{_unsteady(comparison)} steady: measure again")
     return [f"{sentence}." for sentence in sentences]
+
+
+def _unsteady(comparison: Comparison) -> str:
+    runs = comparison.unsteady
+    if len(runs) == len(comparison.names):
+        return f"{'Neither' if len(runs) == 2 else 'None'} of the runs was"
+    return f"{in_words([comparison.names[run] for run in runs])} {'was' if len(runs) == 1 else 'were'} not"
 
 
 def verdict_of(line: ComparedLine) -> str:
@@ -136,7 +148,7 @@ def spread_sentence(comparison: Comparison) -> str:
         repeats = f"{'up to ' if n_repeats > 1 else ''}{counted(n_repeats, 'stored repeat')}"
         return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from {repeats})."
     percent = format_number(assumed * 100, 2)
-    return f"Repeats of a run are assumed to differ by {percent} %, as none are stored." if assumed else ""
+    return f"Repeats of a run are assumed to differ by {percent} %, since none is known." if assumed else ""
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:

@@ -95,7 +95,8 @@ def _calibration(store: StoreHealth) -> Calibration:
 
 
 def _shares() -> str | None:
-    from ggbench.decisions.known import shares_here
+    from ggbench.decisions.known import KnownSpeeds
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 
@@ -108,7 +109,7 @@ def _shares() -> str | None:
             bandwidth=None,
             measures=False,
         )
-        shares = shares_here(opened, budget)
+        shares = KnownSpeeds(opened, budget).shares(LlamaConfig())
         return None if shares is None else shares.source
     return None
 

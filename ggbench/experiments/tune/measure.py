@@ -123,7 +123,7 @@ def _cut_short(time_up: TuneTimeUp | None) -> str:
         return ""
     enough_s = _MEASUREMENTS * time_up.measurement_s
     took = f"a measurement takes {format_duration(time_up.measurement_s)}"
-    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s)}s or more"
+    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s / 60)}m or more"
 
 
 def _fates(

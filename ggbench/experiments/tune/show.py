@@ -214,7 +214,6 @@ class TunePresenter(Presenter):
         facts += [
             ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
-            ("unsteady", sanitize(found.unsteady)),
             ("cut short", found.cut_short),
         ]
         parts: list[RenderableType] = [facts_table("Best settings", facts)]
@@ -222,8 +221,9 @@ class TunePresenter(Presenter):
             parts.append(_candidates_table(found))
         if tuned := tuned_commands(run):
             line, commands = tuned
-            lines = (Text(f"  {sanitize(each)}") for each in (line, *commands_lines(commands)))
-            parts.append(Group(Text("Commands", style="bold"), *lines))
+            lines = "\n".join(f"  {sanitize(each)}" for each in (line, *commands_lines(commands)))
+            shown = Text(lines, overflow="fold") if folded else Text(lines, no_wrap=True, overflow="ignore")
+            parts.append(Group(Text("Commands", style="bold"), shown))
             if commands.notes:
                 parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
@@ -323,21 +323,26 @@ def _candidates_table(found: TuneResult) -> RenderableType:
     settings = [sanitize(changes_text(found.changes(each))) for each in rows]
     losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
     led = None if found.has_gain else found.finalist
+    ratios = [each.ratio for each in rows]
     cells = [
         names("settings", settings),
-        right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
+        right("all", map(ratio_text, ratios), "times", stays=True),
         *(_depth_cells(rows, each.n_depth, index) for index, each in enumerate(rows[0].at)),
         right("KLD", losses, "nats", 1),
         right("timed", (format_count(each.n_timed) for each in rows), "", 2),
-        left("", ("led the race" if each.number == led else each.state for each in rows)),
+        left("", ("led the race" if each.number == led else _state(each) for each in rows)),
     ]
     reasons = [f"{name}: {sanitize(each.reason)}" for name, each in zip(settings, rows, strict=True) if each.reason]
     return fitted_table(
         [each for each in cells if not each.is_empty],
         title="Candidates",
         dim=[each.state in ("dropped", "left out", "failed") for each in rows],
-        caption="\n".join([*reasons, _CAPTION + (_PROVEN if found.gain else "")]),
+        caption="\n".join([*reasons, *([_CAPTION + (_PROVEN if found.gain else "")] if any(ratios) else [])]),
     )
+
+
+def _state(candidate: TunedCandidate) -> str:
+    return "discarded" if candidate.state == "raced" and not candidate.n_timed else candidate.state
 
 
 def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Cells:

@@ -216,7 +216,7 @@ def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSetting
         "Times every token. On the Run screen p pauses, s skips and c cancels; measurements are kept.",
         (
             FormField("n_gen", "tokens", f"{n_gen}; or e.g. 1k", parse_tokens),
-            FormField("depths", "at depths", "none: one decode; or 0,4k,16k", *_ways(DEPTH_LIST)),
+            FormField("depths", "at depths", "none; or e.g. 0,4k,16k", *_ways(DEPTH_LIST)),
         ),
         DecodeSettings(),
         estimate=estimate,

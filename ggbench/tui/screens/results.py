@@ -152,7 +152,13 @@ enter opens a run; space marks it; c compares the marked runs.
 d deletes the run at the cursor, or the marked runs if you choose them; u restores them until ggbench exits."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words of model, quant, state or date"),
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            key_display="/",
+            tooltip="Filter by words of model, kind, outcome or date",
+        ),
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
@@ -173,7 +179,7 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
     def compose(self) -> ComposeResult:
         yield Input(
             id="filter",
-            placeholder="filter by model, quant, source, state, date; words in any order",
+            placeholder="filter by model, quant, kind, source, outcome, date; words in any order",
             compact=True,
             classes="-off",
         )
