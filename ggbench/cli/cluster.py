@@ -1,4 +1,4 @@
-"""`ggbench cluster`: one model over several machines, by llama.cpp's RPC."""
+"""`ggbench cluster`: one model across several machines, with llama.cpp's RPC."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def serve(
     if not address.startswith("127."):
         if not trust_network:
             raise UsageError(
-                f"{_TRUST}, but other machines can reach {host}", "add --trust-network if you trust them all"
+                f"{_TRUST}, but other machines can reach {host}",
+                "add --trust-network if you trust everyone who can reach it",
             )
         output.notice(f"Warning: {_TRUST}")
     request = ServeRequest(
@@ -111,7 +112,7 @@ def serve(
                     f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C stops it"
                 )
             for is_connected in server.clients():
-                output.notice("a client has connected" if is_connected else "the client has left")
+                output.notice("a client connected" if is_connected else "the client disconnected")
         except KeyboardInterrupt:
             output.notice("ended")
 
@@ -193,7 +194,7 @@ def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> 
         if output.as_json:
             raise click.exceptions.Exit(ExitCode.DOES_NOT_FIT)
         raise DoesNotFit(
-            "no split over these machines fits", "try a smaller quant, a shorter --n-ctx or another machine"
+            "the model does not fit on these machines", "try a smaller quant, a shorter --n-ctx or another machine"
         )
 
 

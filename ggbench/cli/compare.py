@@ -41,7 +41,7 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     "--against", "Compare with this run or file, or show the nearest published figures.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
-@option("--average", "Average runs that repeat each other.", is_flag=True)
+@option("--average", "Average repeated runs.", is_flag=True)
 @option(
     "--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.",
     callback=_parse_percent, metavar="PERCENT",
@@ -107,7 +107,7 @@ def command(
             hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
             raise UsageError(sentence_of(comparison).rstrip("."), hint)
     elif not columns or against != PUBLISHED or asked:
-        raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
+        raise UsageError("comparing needs at least two runs", "ggbench results lists their numbers")
     checks = check_limits(comparison, asked) if comparison else ()
     _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:

@@ -1,6 +1,6 @@
 """Shell completion of models, quants, runs and GPUs.
 
-It has to be fast, so it sends no network request and reads no header.
+To be fast, it sends no network request and reads no header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
-"""Names, each with a few words about it, which bash does not show."""
+"""Names with short descriptions, which bash does not show."""
 
 _MOST_RUNS = 500
 _TWINS = "twin:"
@@ -30,7 +30,7 @@ _PATHS = ("/", "./", "../", "~")
 
 
 def offer(command: click.Command) -> None:
-    """Let the parameters of a command and its subcommands complete names, according to the parameter's name."""
+    """Add completion to the parameters of a command and its subcommands, by parameter name."""
     for param in command.params:
         names = (_ARGUMENTS if isinstance(param, click.Argument) else _OPTIONS).get(param.name or "")
         if names is not None:
@@ -40,7 +40,7 @@ def offer(command: click.Command) -> None:
 
 
 class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """Another parameter type with completion."""
+    """Wraps another parameter type, adding completion."""
 
     def __init__(self, values: click.ParamType, names: Callable[[click.Context], _Names]) -> None:  # type: ignore[type-arg]
         self.name, self._values, self._names = values.name, values, names
@@ -49,7 +49,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
         return self._values.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the matching names that were not given yet, else files; nothing if the names cannot be read."""
+        """Return the matching names not given yet, else files; nothing if the names cannot be read."""
         if incomplete.startswith(_PATHS):
             return [CompletionItem(incomplete, type="file")]
         given = ctx.params.get(param.name or "") or ()
@@ -67,7 +67,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
 
 
 def _is_word(name: str) -> bool:
-    """Return whether a shell takes the name literally."""
+    """Return whether the name needs no quoting in a shell."""
     return name.isprintable() and not set(name) & set(" '\"\\,;&|<>()$`*?[]{}!#")
 
 
@@ -83,7 +83,7 @@ def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Yield the quants of the given model: from the names of its files, or as the catalog lists them."""
+    """Yield the quants of the given model, from the names of its files or from the catalog."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.local_files import local_variants, variants_in
     from ggbench.models.reference import parse_model
@@ -153,7 +153,7 @@ _OPTIONS: dict[str, Callable[[click.Context], _Names]] = {"model": _measured_mod
 
 
 class _Bash(BashComplete):
-    """Bash ends a word at a colon and replaces only the text after it: completions must omit `twin:`."""
+    """Bash splits words at colons and replaces only the text after one, so completions must omit `twin:`."""
 
     source_template: ClassVar[str] = BashComplete.source_template.replace(
         "COMP_CWORD=$COMP_CWORD",

@@ -40,7 +40,7 @@ def command(n_gen: int, output: Output) -> None:
     """Tour ggbench in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
 
     Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
-    types of the model but without trained weights. Speed and memory are real, the generated text is not. --json prints
+    types of the model but without trained weights. Speed and memory are real; the generated text is not. --json prints
     only the measurements.
     """
     if output.as_json:
@@ -85,7 +85,7 @@ def _announce(number: int, question: str, line: str, output: Output) -> None:
 
 
 def _step(number: int, question: str, line: str, output: Output) -> None:
-    """Show a question, the command line that answers it, and its answer. Raises GgbenchError as the command does."""
+    """Show a question, the command line that answers it, and its output. Raises GgbenchError if the command does."""
     _announce(number, question, line, output)
     words = [*shlex.split(line), *(["--quiet"] if output.quiet else [])]
     code = click.get_current_context().find_root().command.main(words, "ggbench", standalone_mode=False)

@@ -93,7 +93,7 @@ def command(
     if form is not None and bundle is not None:
         raise UsageError("--format and --bundle exclude each other", "use one of them")
     if bundle is not None and path != _STDOUT:
-        raise UsageError("--bundle and -o name two files", "omit -o")
+        raise UsageError("--bundle and -o exclude each other", "omit -o")
     target = bundle or path
     if bundle == _STDOUT:
         raise UsageError("a bundle cannot go to stdout", "pass --bundle a file name")
@@ -133,17 +133,17 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:
         raise UsageError(
-            "none of these runs has a measurement of llama-bench's",
+            "none of these runs contains a llama-bench test",
             "export decode, prefill or speed runs, or use --bundle",
         )
-    output.notice(*(f"run {each.run_id} ({each.kind}) has no measurement of llama-bench's" for each in empty))
+    output.notice(*(f"run {each.run_id} ({each.kind}) contains no llama-bench test" for each in empty))
     unknown: dict[tuple[str, ...], list[str]] = {}
     for each in exported:
         if each.unknown:
             unknown.setdefault(each.unknown, []).append(str(each.run_id))
     for names, numbers in unknown.items():
         what = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        output.notice(f"unknown of {what}, and written as llama-bench's default: {', '.join(names)}")
+        output.notice(f"unknown for {what}, written as llama-bench's default: {', '.join(names)}")
     return LLAMA_BENCH[form](rows)
 
 
@@ -165,12 +165,12 @@ def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Outp
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
     It also reads files from `ggbench export` and the --json output of bench, decode, prefill, maxctx, speed and quality
-    (all figures, no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's output
-    needs both streams: llama-perplexity ... > ppl.txt 2>&1.
+    (all results, but no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's
+    output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
     machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:
-    three or more timings); percentiles and steadiness stay unknown; a run lists what else is missing.
+    three or more timings); percentiles and steadiness are unknown; a run lists what else is missing.
     """
     from ggbench.formats.imported_run import Named
     from ggbench.formats.importing import IMPORTED, keep, read_runs
@@ -179,7 +179,7 @@ def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Outp
     from ggbench.text import sanitize
 
     named = Named(sanitize(model), sanitize(quant).lower())
-    found = [(path, list(read_runs(path, named))) for path in paths]  # all are read before any is stored
+    found = [(path, list(read_runs(path, named))) for path in paths]  # read all before storing any
     kept: list[Kept] = []
     with Store.open() as store:
         output.notice(*store.notices)

@@ -85,7 +85,7 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
 
 
 def summary(topic: str) -> str:
-    """Return a topic's subject in a few words."""
+    """Return the short description of a topic."""
     return _text(topic).partition("\n")[0]
 
 

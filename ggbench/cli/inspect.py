@@ -83,7 +83,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 
 
 def _named_model(text: str) -> ModelRef | None:
-    """Return the model in an engine's own format that this names; None for a path. Raises UsageError for a MODEL."""
+    """Return the named model in an engine's own format; None for a path. Raises UsageError for another MODEL."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.reference import engine_of_scheme, parse_model
 
@@ -98,6 +98,6 @@ def _named_model(text: str) -> ModelRef | None:
         return None
     name = sanitize(text)
     raise UsageError(
-        f"{name} is a MODEL, and inspect reads a file",
+        f"{name} is a MODEL, but inspect reads files",
         f"for its memory, see: ggbench plan {name}; for the files on this disk: ggbench models",
     )

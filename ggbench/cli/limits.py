@@ -98,7 +98,7 @@ def command(
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
-    """Return the figures of the named GPU, or of this machine's, overridden by the given figures."""
+    """Return the data of the named GPU, or of this machine's, overridden by the given values."""
     import msgspec.structs
 
     from ggbench.machine.gpus import list_gpus
@@ -116,8 +116,8 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     if gpu is not None:
         found = known_hardware(find_device(gpu))
     elif given:
-        found = Hardware("a machine with the given figures")
-    else:  # without a GPU the figures are unknown: measuring would take too long
+        found = Hardware("a machine as described")
+    else:  # unknown without a GPU: measuring would take too long
         gpus = list_gpus()
         found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
     return msgspec.structs.replace(found, **given)

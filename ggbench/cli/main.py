@@ -65,16 +65,16 @@ GROUPS = {
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 _EXPERIMENTS = "ggbench.experiments"
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
-"""Commands in a module of another name. The TUI is found by its name, since neither front end imports the other."""
+"""Commands whose module has another name. The TUI is found by name, since neither front end imports the other."""
 COMPLETION = "_GGBENCH_COMPLETE"
 """The variable that a shell sets to ask click for completions."""
-_NO_MEMORY = "there is not enough memory for ggbench itself"
+_NO_MEMORY = "not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
-"""Bytes; with less, numpy's libraries cannot be loaded."""
+"""In bytes; numpy's libraries cannot be loaded with less."""
 _NO_TEMPORARY = "No usable temporary directory"
-"""Python has only this message for it. Source: `_get_default_tempdir` in CPython's tempfile."""
+"""The only way to recognize the error. Source: `_get_default_tempdir` in CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The disk is full, or a quota or the maximum size of a file is reached."""
+"""Full disk, exceeded quota, file too large."""
 
 
 def _groups() -> dict[str, dict[str, str]]:
@@ -141,13 +141,13 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    gc.set_threshold(50_000)  # importing makes many objects and no garbage
+    gc.set_threshold(50_000)  # importing creates many objects but no garbage
     open_closed()
     spell_missing()
     with stoppable():
         try:
             status = _run(args)
-        except KeyboardInterrupt:  # a second one, while the first was reported
+        except KeyboardInterrupt:  # a second interrupt, while the first was being reported
             status = ExitCode.INTERRUPTED
         except BrokenPipeError:
             status = ExitCode.PIPE_CLOSED
@@ -167,16 +167,16 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
-    if sys.platform == "win32":  # no way to wait for the worker's pipes
+    if sys.platform == "win32":  # the worker's pipes cannot be awaited there
         return _fail("ggbench does not run on Windows", "run it in WSL 2", ExitCode.UNEXPECTED)
     if COMPLETION in os.environ:
         import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
         _check_address_space()
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
-        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
+        sys.stdout.flush()  # here, as the exiting interpreter would complain about a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
-    except SystemExit as end:  # raised by click after a completion, or when a stream's reader has gone
+    except SystemExit as end:  # raised by click after a completion, or if a stream's reader is gone
         return end.code if COMPLETION in os.environ and isinstance(end.code, int) else ExitCode.PIPE_CLOSED
     except GgbenchError as error:
         if os.environ.get("GGBENCH_DEBUG"):
@@ -227,14 +227,14 @@ def _check_address_space() -> None:
         return
     if limit < _LEAST_ADDRESS_SPACE:
         raise DoesNotFit(
-            f"ggbench needs {_LEAST_ADDRESS_SPACE >> 20} MiB of address space, and the limit is {limit >> 20} MiB",
+            f"ggbench needs {_LEAST_ADDRESS_SPACE >> 20} MiB of address space, but the limit is {limit >> 20} MiB",
             "raise it for this command: ulimit -v unlimited",
         )
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Return whether memory ran out; under a limit, loading a library fails with other errors."""
+    """Return whether memory ran out; under a limit, loading a library then fails with other errors."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     return isinstance(error, (ImportError, SystemError)) and limit_bytes() is not None

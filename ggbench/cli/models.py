@@ -133,12 +133,12 @@ def _verify(blob: Path, output: Output) -> None:
     name = sanitize(str(blob))
     if verified.matches is None:
         raise UsageError(
-            f"{name} has no SHA-256 in its name to verify against",
+            f"the name of {name} has no SHA-256 to verify against",
             f"its sha256 is {verified.sha256_found}; compare it with the one on the file's page",
         )
     if not verified.matches:
         raise BadFile(
-            f"{name} is damaged: its sha256 is {verified.sha256_found}, and its name says {verified.sha256_expected}",
+            f"{name} is damaged: its sha256 is {verified.sha256_found}, not {verified.sha256_expected} as in its name",
             "delete it and download it again",
         )
     if not output.as_json:
@@ -159,7 +159,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     if ref is None or ref.kind != "hub" or (ref.quants and address is None):
         raise UsageError(
             f"{sanitize(repo) or repr(repo)} is not a repo",
-            f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} looks for one",
+            f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} searches for one",
         )
     listing = list_repo(access, ref.name, ref.revision)
     here = {each.name: found for each in listing.variants if (found := cached_paths(access, listing, each))}
@@ -177,7 +177,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
-        output.notice(sanitize(f"For the memory that each needs, without a download: ggbench plan {name}"))
+        output.notice(sanitize(f"To see the memory each needs, without a download: ggbench plan {name}"))
 
 
 def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:
@@ -190,7 +190,7 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
         output.document(SEARCH, search=text, rows=found)
         return
     if not found:
-        output.notice(sanitize(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
+        output.notice(sanitize(f"The Hub has no GGUF repo matching {text!r}; try fewer or other words."))
         return
     from ggbench.show.models import search_table
 
@@ -200,7 +200,7 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
 
 
 def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:
-    """Return how much of a variant is in Hugging Face's cache, unfinished parts included."""
+    """Return how many bytes of a variant are in Hugging Face's cache, including partial files."""
     from ggbench.hub.download import needed_bytes
 
     try:

@@ -1,4 +1,4 @@
-"""Find the runs that a command line names: by number, by model, or in a file."""
+"""Find the runs given on a command line: by number, by model, or in a file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PUBLISHED = "published"
 def compared_runs(
     store: Store, named: Sequence[str], model: str | None, against: str | None, *, average: bool
 ) -> tuple[list[Column], list[str]]:
-    """Return the columns to compare, the base first, and notices about the runs that were left out.
+    """Return the columns to compare, the base first, and notices about omitted runs.
 
-    Raises UsageError for names that are not runs, StoreError, and BadFile for a file without results.
+    Raises UsageError for names that are not runs, BadFile for a file without results, and StoreError.
     """
     numbers = [int(name) for name in (*named, against or "") if name.isdecimal()]
     for number in numbers:
         if numbers.count(number) > 1:
-            raise UsageError(f"run {number} is given {numbers.count(number)} times", "name each run once")
+            raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
     notices: list[str] = []
     if model is not None:
         columns, notices = _of_model(store, named, model, average=average)
@@ -62,11 +62,11 @@ def _named(store: Store, name: str) -> list[Run]:
     path = Path(name)
     if not path.exists() and not path.suffix:
         raise UsageError(
-            f"{sanitize(name)!r} is neither the number of a run nor a file", "for the numbers, see: ggbench results"
+            f"{sanitize(name)!r} is neither the number of a run nor a file", "ggbench results lists the numbers"
         )
     try:
         return [each.run for each in read_runs(path, Named())]
-    except UsageError as error:  # a file that does not say what it measured
+    except UsageError as error:  # a file that does not name its model
         raise UsageError(
             error.message, f"import it: ggbench import {sanitize(name)} --model NAME --quant NAME"
         ) from None
@@ -97,7 +97,7 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
 
 
 def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) -> Column:
-    """Join the newest run of each kind and, to average, its repeats; a decode comes first."""
+    """Join the newest run of each kind and, for averages, its repeats; a decode comes first."""
     repeats = []
     for runs in kinds.values():
         same = [run for run in runs if setting_of(run) == setting_of(runs[0])][: None if average else 1]
@@ -119,7 +119,7 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
     if len(alike) == 1:
         return (QuantSummary.of(alike),)
     what = f"{own.head.kind} of {sanitize(own.subject.quant)}" if own else "run"
-    hint = "import it, and give the number of the one to compare with"
+    hint = "import it, and give the number of the run to compare with"
     raise UsageError(f"{sanitize(name)} has {len(runs)} runs, {len(alike)} of them a {what}", hint)
 
 

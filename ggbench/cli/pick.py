@@ -59,7 +59,7 @@ _need_options = as_record(
     option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
     option(
         "--prefer",
-        "What decides among the candidates that meet the needs. Default: quality; context for --workload longest.",
+        "What decides between candidates that meet the needs. Default: quality; context for --workload longest.",
         click.Choice(get_args(Preference)),
     ),
 )
@@ -132,14 +132,14 @@ def command(
     """Recommend a quant and a KV cache."""
     if model is not None and family is not None:
         raise UsageError("MODEL and --family exclude each other", "omit one of them")
-    if measures and (memory.gpu or memory.vram):
-        raise UsageError("--measure measures this machine", "omit --gpu and --vram")
+    if measures and memory.is_described:
+        raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
-        raise UsageError("--within limits the time of --measure", "add --measure, or omit --within")
+        raise UsageError("--within needs --measure", "add --measure, or omit --within")
     within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
     planned: tuple[Target, ...] = ()
-    with _allocator(setup, budget) as allocator:  # first, as its worker takes a while to start
+    with _allocator(setup, budget) as allocator:  # started first, as its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import repo_read
@@ -157,7 +157,7 @@ def command(
         pick = _measured(pick, models, request, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
     is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
-    if is_open and not (measures or memory.gpu or memory.vram):
+    if is_open and not (measures or memory.is_described):
         output.notice("whether it is fast enough is unknown: --measure forecasts its speed")
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
@@ -177,7 +177,7 @@ def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
 def _measured(
     pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
 ) -> Pick:
-    """Measure the speeds that matter and pick again, until they are known or the time is over."""
+    """Measure the speeds that matter and pick again, until all are known or the time is up."""
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
@@ -207,7 +207,7 @@ def _measured(
 
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
-    """Pick using stored results; without them if the store cannot be read."""
+    """Pick using stored results, or none if the store cannot be read."""
     from ggbench.decisions.pick.candidates import pick
     from ggbench.errors import StoreError
     from ggbench.runs.store.database import Store

@@ -66,13 +66,13 @@ def command(
     nothing is loaded. --gpu and --vram plan for a card that this machine lacks.
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
-    Exit code 3: no named quant fits, or the only one does not.
+    Exit code 3: none of the requested quants fits.
 
     For a Transformers checkpoint, transformers:org/name, transformers:FOLDER or transformers-twin:ID, QUANTS are bf16,
     f16, f32, int8, nf4, nf4-dq, gptq-int4 and awq-int4.
 
     The first run measures memory bandwidth, for a second or two. Expected speeds come from earlier runs and forecasts
-    here; ggbench forecast adds those of a model.
+    on this machine; ggbench forecast MODEL adds one.
 
     Defaults match llama-server -np 1: logits of one token, flash attention if supported, sliding-window layers caching
     only their window. ggbench help defaults lists the differences.
@@ -114,7 +114,7 @@ def command(
     if read is not None:
         output.notice(reading_notice(*read))
     if not budget.on_gpu and setup.n_gpu_layers:
-        IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
+        IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
@@ -124,13 +124,16 @@ def command(
 def _plan_files(
     ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions, output: Output
 ) -> tuple[EnginePlan, PlanRow | None]:
-    """Plan GGUF files by running llama.cpp's allocator dry; also return a smaller quant that fits, if there is one."""
+    """Plan GGUF files by running llama.cpp's allocator dry; also return a smaller quant that fits, if any."""
     from ggbench.engines.contract import launch_engine
+    from ggbench.engines.llama.build import gpu_backends
     from ggbench.machine.gpus import visible_gpus
 
     with contextlib.ExitStack() as stack:
-        # The worker starts while modules are imported; if there is a GPU, after its free memory was read.
-        engine = None if visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        # Start the worker while modules are imported; with a GPU, only after reading its free memory.
+        engine = (
+            None if gpu_backends() or visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        )
         budget = memory.budget(setup, measures=not no_measure)
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.machine.host import default_threads

@@ -31,7 +31,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
-        raise UsageError(f"--to {sanitize(str(folder))} is a file", "name a folder; it is created if missing")
+        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
     return folder
 
 
@@ -58,9 +58,9 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     QUANTS may be omitted if the repo has only one. For a Transformers checkpoint, transformers:org/name, config.json
     and the safetensors are downloaded; give no QUANT.
 
-    An interrupted download keeps what has arrived, and the same command continues it. A file gets its name only after
-    its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a token
-    nor shows one.
+    An interrupted download keeps what has arrived, and the same command continues it. A file gets its final name only
+    after its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a
+    token nor shows one.
 
     Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
     much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
@@ -99,7 +99,7 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
         raise UsageError(f"pull downloads only from the Hub, but {label} is a {ref.kind}", "name a repo: hf:org/name")
     if ref.kind not in ("hub", "catalog"):
         raise UsageError(
-            f"pull downloads only published files, but {label} is a twin",
+            f"pull downloads published files, but {label} is a twin",
             f"omit {label.partition(':')[0]}:; a twin is written when it is measured",
         )
     found = find_published(ref, access, load_catalog(), refresh=True)
@@ -145,7 +145,7 @@ def _pull(
 
 
 def _ending(files: Sequence[FileProgress], folder: Path | None) -> str:
-    """Return `4.43 GiB, sha256 verified`, and where the files came from if not only from the Hub."""
+    """Return `4.43 GiB, sha256 verified`, and the origin of the files if not only the Hub."""
     from ggbench.units import format_bytes
 
     text = format_bytes(sum(each.file.n_bytes for each in files))

@@ -58,7 +58,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
 
         output.document(RESULTS, rows=runs)
     elif not runs:
-        output.notice("No runs yet. Make some with: ggbench demo")
+        output.notice("No runs yet. Try: ggbench demo")
     else:
         output.show(runs_table(runs, width=output.console().width))
 
@@ -97,9 +97,9 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         readings = read_recording(store, stored).of(MachineReading)
         presenter = presenter_of(stored.kind)
     if (samples and not presenter.has_samples) or (plot and not presenter.has_figures):
-        output.notice(f"run {run_id} has no samples to show or to plot")
+        output.notice(f"run {run_id} has no samples to show or plot")
     if against and presenter.against_document(run) is None:
-        output.notice(f"run {run_id} has no figure to compare with published ones")
+        output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
         fields = run_document(run, samples=samples and presenter.has_samples, against=against)
         output.document(presenter.documents.stored, fields | stored_value(stored, readings))
@@ -129,7 +129,7 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
             click.echo(f"{stored.run_id}  {name}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageError("removing runs needs a confirmation", "add --yes")
+                raise UsageError("removing runs needs confirmation", "add --yes")
             if not click.confirm("Remove?", err=True):
                 click.echo("nothing was removed", err=True)
                 raise click.exceptions.Exit(ExitCode.INTERRUPTED)

@@ -1,1 +1,1 @@
-"""Parts of every command: options, output, progress, downloads, and the way from jobs to finished runs."""
+"""Shared parts of commands: options, output, progress, downloads, and measuring."""

@@ -35,11 +35,11 @@ _LLAMA_OPTIONS = {
     "-ts": "--tensor-split",
     "-ub": "--ubatch-size",
 }
-"""llama.cpp's short options of several letters, which click would take for several options of one letter."""
+"""llama.cpp's short options of several letters, which click would parse as several one-letter options."""
 
 
 class OptionGroup(enum.Enum):
-    """Headings of `--help`, in their order; the value is the heading."""
+    """Headings of `--help`, in order; the value is the heading."""
 
     OWN = "Options"
     MODEL = "Model and context"
@@ -59,12 +59,12 @@ class GroupedOption(click.Option):
         field: tuple[type, str] | None = None,
         **kwargs: Any,  # noqa: ANN401 - click's own
     ) -> None:
-        """Without `help`, take the first paragraph of the docstring of `field`, a record and a field's name."""
+        """Without `help`, use the first paragraph of the docstring of `field`, a record and a field's name."""
         super().__init__(*args, **kwargs)
         self.group, self._field = group, field
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the names and the help; parsing docstrings is slow, so it waits until the help is shown."""
+        """Return the names and the help; docstrings are parsed only here, as that is slow."""
         if self._field is not None and not self.help:
             from ggbench.fields import field_docs
 
@@ -120,7 +120,7 @@ class DocumentedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts}
-        words = [] if isinstance(self, click.Group) else args  # which are those of the command within it
+        words = [] if isinstance(self, click.Group) else args  # these are the subcommand's
         for word in words[: words.index("--")] if "--" in words else words:
             if word in _LLAMA_OPTIONS and word not in own:
                 raise UsageError(

@@ -38,7 +38,7 @@ class TransferRate:
         self._total_bytes = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Record progress; `moved_bytes`, if given, are the bytes that count for the rate."""
+        """Record progress; `moved_bytes`, if given, count for the rate."""
         now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
         if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
             self._seen.clear()  # another file, or a restart
@@ -98,7 +98,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     if hub.access().offline:
         raise NetworkError(
             f"{what} is not on this disk, and --offline or HF_HUB_OFFLINE forbids the network",
-            f"try again with a network{_pull(wanted)}; ggbench models lists what is on this disk",
+            f"try again online{_pull(wanted)}; ggbench models lists what is on this disk",
         )
     if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
         output.notice(f"{what} will be downloaded into Hugging Face's cache.")
@@ -131,7 +131,7 @@ def can_ask() -> bool:
 
 
 def _pull(targets: Sequence[Target]) -> str:
-    """Return the second half of a hint; empty for checkpoints, which only the commands that run them download."""
+    """Return the second half of a hint; empty for checkpoints, which pull does not download."""
     if targets[0].own is not None:
         return ""
     quants = [target.selector or target.quant for target in targets]
@@ -139,7 +139,7 @@ def _pull(targets: Sequence[Target]) -> str:
 
 
 class DownloadLines:
-    """Write a line at each tenth of a download, and in between if that takes long."""
+    """Write a line at each tenth of a download, or more often if that takes long."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -161,7 +161,7 @@ class DownloadLines:
 
 
 class DownloadNotices:
-    """Write how a download begins, and once that it has stalled."""
+    """Write how a download starts, and one notice if it stalls."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -191,7 +191,9 @@ class DownloadNotices:
 
 @contextlib.contextmanager
 def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield a callback for the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if quiet."""
+    """Yield a callback that shows the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if
+    quiet.
+    """
     if output.quiet:
         yield lambda _files: None
         return
@@ -227,7 +229,7 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
 
 @contextlib.contextmanager
 def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback for the number of headers read and the total, which shows a status line in a terminal."""
+    """Yield a callback, given the number of headers read and the total, that shows a status line in a terminal."""
     if output.quiet or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -236,7 +238,7 @@ def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
 
 
 def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
-    """Return how much was read for the headers of a repo, wrapped at 80 characters."""
+    """Return how many bytes were read for a repo's headers, wrapped at 80 characters."""
     total = format_bytes(listing.total_bytes)
     cost = f"{format_bytes(moved_bytes)} read of {total}" if moved_bytes else "read from this disk"
     listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""

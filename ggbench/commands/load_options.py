@@ -1,4 +1,4 @@
-"""Options of how a model is loaded and of the memory to plan for, and which engines and machines take them."""
+"""Options for loading a model and for the memory to plan for, and the engines and machines that accept them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ggbench.commands.options import (
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, long_flag, options_of
+from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words, sanitize
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SWITCHED_OFF = ("mmap", "kv_offload")
-"""Fields that are on by default and have options that switch them off."""
+"""Fields that are on by default, with the options that turn them off."""
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, "n_ctx")]
@@ -51,7 +51,7 @@ def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own type
 
 
 def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
-    """Return a decorator for these fields and the rest; `n_ctx` is the help of --n-ctx in place of the field's."""
+    """Return a decorator for these fields and the rest; `n_ctx` replaces the field's help of --n-ctx."""
     first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
     taken = [*LlamaConfig.__struct_fields__, *(f"no_{name}" for name in _SWITCHED_OFF)]
@@ -59,7 +59,7 @@ def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Ca
 
 
 load_options = _load_options(*_KV, "n_ctx")
-"""Add the options of how llama.cpp loads a model; the command gets `setup`, a LlamaConfig."""
+"""Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_plans = _load_options(
     *_KV, "n_ctx", n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter."
 )
@@ -67,15 +67,16 @@ load_options_of_searches = _load_options(
     *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
-"""The same without the KV cache types, for a command that takes several and scores chunks of --n-ctx tokens."""
+"""Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
+"""
 load_options_but_cache = _load_options()
-"""The same without n_ctx too, for a command that chooses the whole cache."""
+"""Also without n_ctx, for a command that chooses the whole cache."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
-"""The same for a command that chooses every n_ctx itself: --n-ctx is hidden, and refused if given."""
+"""For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 
 
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
-    """Pair the types of K and V; a single type goes with each of the others. Raises UsageError."""
+    """Pair the types of K and V; a single type is paired with each of the others. Raises UsageError."""
     lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
     for name in (*lists[0], *lists[1]):
         if name not in KV_TYPES:
@@ -103,13 +104,18 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
     )
 
 
-class BudgetOptions(msgspec.Struct, frozen=True):
-    """The options of the memory to plan for, as typed."""
+_GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
-    gpu: Annotated[str | None, Option(kind=FieldKind(metavar="NAME"), heading="memory")] = None
-    """Plan for a known GPU, e.g. rtx-4090. Default: this machine."""
+
+class BudgetOptions(msgspec.Struct, frozen=True):
+    """The options for the memory to plan for, as typed."""
+
+    gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
+    """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB."""
+    """Plan for a GPU with this much memory, e.g. 24GiB, or with --gpu for one that has this instead of its own."""
+    ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
+    """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
     bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
@@ -120,49 +126,50 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the command line that reproduces a row."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return tuple((name, str(value)) for name, value in values if value is not None)
+        return tuple((name, joined(value) if name == "gpu" else str(value)) for name, value in values if value)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether it is not this machine's."""
+        return bool(self.gpu) or self.vram is not None or self.ram is not None
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
-        """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
+        """Return the memory; with `measures`, the bandwidth of main memory is measured if it is not known yet.
 
-        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a file that is not
-        a projector.
+        Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
         """
         from ggbench.gguf_file.header import read_projector
 
         budget = self._without_projector(setup, measures=measures)
         if self.mmproj is None:
             return budget
-        return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
+        return budget.beside_projector(str(self.mmproj), read_projector(self.mmproj).weight_bytes)
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
+        from ggbench.machine.description import describe_machine
         from ggbench.machine.host import default_threads
-        from ggbench.sizing.budget import devices_budget, given_budget, machine_budget
+        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
-        from ggbench.units import parse_bandwidth, parse_size
+        from ggbench.units import parse_bandwidth
 
         reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
         limit_bytes = setup.memory_limit_bytes
         if setup.rpc_servers and setup.n_gpu_layers:
             from ggbench.sizing.cluster import device_memories
 
-            if self.gpu is not None or self.vram is not None:
-                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
+            if self.is_described:
+                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             check_rpc(setup)
             return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-        if setup.tensor_split:
-            raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu selects the GPU")
+        if self.is_described:
+            machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
+            if setup.main_gpu is not None:
+                machine = machine.only(setup.main_gpu)
+            budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
+            _check_split(setup, len(budget.devices))
+            return budget
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
-        vram_bytes = None if self.vram is None else parse_size(self.vram)
-        if self.gpu is not None or vram_bytes is not None:
-            return given_budget(
-                gpu=self.gpu,
-                vram_bytes=vram_bytes,
-                reserve_bytes=reserve_bytes,
-                bandwidth=rate,
-                limit_bytes=limit_bytes,
-            )
-        return machine_budget(
+        budget = machine_budget(
             n_gpu_layers=setup.n_gpu_layers,
             main_gpu=setup.main_gpu,
             threads=default_threads(),
@@ -171,6 +178,21 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             limit_bytes=limit_bytes,
             measures=measures,
         )
+        _check_split(setup, len(budget.devices))
+        return budget
+
+
+def _check_split(setup: LlamaConfig, n_devices: int) -> None:
+    """Raise UsageError for a tensor split into more shares than there are GPUs."""
+    if len(setup.tensor_split) > max(1, n_devices):
+        found = (
+            "there is no GPU"
+            if not n_devices
+            else "there is 1 GPU"
+            if n_devices == 1
+            else f"there are {n_devices} GPUs"
+        )
+        raise UsageError(f"a split into {len(setup.tensor_split)} shares, and {found}", "pass a share for each GPU")
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
@@ -189,14 +211,14 @@ budget_options = as_record(
 
 
 def check_main_gpu(setup: LlamaConfig) -> None:
-    """Raise UsageError for a `--main-gpu` beyond the GPUs that CUDA counts; other backends count their own."""
+    """Raise UsageError for a `--main-gpu` that CUDA does not have; other backends check their own."""
     if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
         return
     from ggbench.machine.gpus import cuda_devices, list_gpus
 
     n_gpus = len(cuda_devices(list_gpus()))
     if 0 < n_gpus <= setup.main_gpu:
-        raise UsageError(f"there is no GPU {setup.main_gpu} here", f"--main-gpu is at most {n_gpus - 1}")
+        raise UsageError(f"this machine has no GPU {setup.main_gpu}", f"--main-gpu is at most {n_gpus - 1}")
 
 
 def _is_built_for_cuda() -> bool:
@@ -205,7 +227,7 @@ def _is_built_for_cuda() -> bool:
 
 
 class IgnoredGpuOptions:
-    """Print one notice about GPU options that have no effect, as soon as a loaded model shows that."""
+    """Print one notice about GPU options without effect, once a loaded model shows it."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -224,7 +246,7 @@ class IgnoredGpuOptions:
         self._names = []
 
     def report(self, reason: str, hint: str) -> None:
-        """Print which of the given options have no effect, and why."""
+        """Print which of the given options had no effect, and why."""
         if self._names:
             self._output.notice(f"{reason}, so {in_words(self._names)} had no effect; {hint}")
 
@@ -238,9 +260,9 @@ def check_rpc(setup: EngineConfig) -> None:
 
 
 def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
-    """Return the config of MODEL's engine from the options; asks no server.
+    """Return the config of MODEL's engine from the options, without contacting a server.
 
-    Raises UsageError for options of another engine, and if the experiment needs a file or a GGUF.
+    Raises UsageError for options of another engine, or if the experiment needs a file or a GGUF.
     """
     from ggbench.models.reference import own_models
 
@@ -256,8 +278,8 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
         raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
     if ref.is_server:
         experiment.refuse_servers()
-        hint = "omit them here; give them to the server when it starts"
-        _refuse(asked, (), "a model that ggbench loads, and the server has loaded its own", hint)
+        hint = "omit them here; pass them to the server when starting it"
+        _refuse(asked, (), "a model that ggbench loads itself, not a server", hint)
     if not ref.engine:
         return asked.setup
     experiment.refuse_all_but_gguf()
@@ -291,10 +313,10 @@ tuned_option = option(
 
 
 def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
-    """With --tuned, return the jobs with the settings that a search found, and print them.
+    """With --tuned, return the jobs with the settings found by a search, and print them.
 
-    Of several quants, one without a search keeps the defaults, with a notice. Raises UsageError if no quant has
-    settings that are up to date. `keeps_cache` keeps the KV cache types.
+    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if no quant has
+    settings that are up to date. `keeps_cache` leaves the KV cache types as they are.
     """
     if not asked.tuned:
         return list(jobs)
@@ -328,7 +350,7 @@ def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
     name, tune = sanitize(f"{target.model} {target.quant}"), experiment_of("tune")
     command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
     if found is None:
-        raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")
+        raise UsageError(f"there are no tuned settings for {name} on this machine", f"{command} searches for them")
     changed = "; ".join(found.stale)
     raise UsageError(
         f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",

@@ -1,4 +1,4 @@
-"""From jobs to finished runs, for every command that measures.
+"""Turn jobs into finished runs, for every command that measures.
 
 A command calls `make_jobs`, `measure`, `run_output.show_measured` and `MeasureResult.leave`.
 """
@@ -49,9 +49,9 @@ class MeasureResult(msgspec.Struct, frozen=True):
     asked: MeasureRequest
     jobs: tuple[Job, ...]
     groups: tuple[tuple[Finished, ...], ...]
-    """Each job's own run, then any that follow it, such as the search after a decode of `bench`; only started jobs."""
+    """The runs of each started job: its own, then any that follow it, such as `bench`'s search after a decode."""
     is_sweep: bool
-    """Whether runs are shown side by side, and an error is one of the rows."""
+    """Whether runs are shown side by side, with errors as rows."""
     is_cancelled: bool
 
     @property
@@ -66,18 +66,18 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> GgbenchError | None:
-        """The error of a single job, with which the command ends."""
+        """The error of a single job, which ends the command."""
         return self.finished[0].error if self.groups and not self.is_sweep else None
 
     @property
     def store_error(self) -> StoreError | None:
-        """The first error of storing the runs."""
+        """The first error while storing runs."""
         records = itertools.chain.from_iterable(self.groups)
         return next((record.store_error for record in records if record.store_error is not None), None)
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if any job completed and none was cancelled, else the code of the first job."""
+        """0 if any job completed and none was cancelled, else the exit code of the first job."""
         if self.is_cancelled or not self.groups:
             return ExitCode.INTERRUPTED
         if any(record.run.is_complete for record in self.finished):
@@ -86,7 +86,7 @@ class MeasureResult(msgspec.Struct, frozen=True):
         return first.error.exit_code if first.error else _EXIT_CODES.get(first.run.outcome, ExitCode.ENGINE_FAILED)
 
     def leave(self) -> NoReturn:
-        """End the command with the error of a single job, the store's error, or the exit code."""
+        """End the command with the single job's error, the store's error, or the exit code."""
         if self.error is not None:
             if self.store_error is not None:
                 self.asked.output.notice(self.store_error.message)
@@ -97,10 +97,10 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
 
 def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:
-    """Return the job of the one target that MODEL and QUANT select, or those of `every` one; asks about downloads.
+    """Return the job of the target that MODEL and QUANT select, or with `every` all of them; asks about downloads.
 
-    Raises UsageError for settings that the setup cannot hold, for a missing GPU and for several targets unless `every`,
-    and as `resolve` and `allow_downloads` do.
+    Raises UsageError for settings that do not fit the setup, a missing GPU, or several targets without `every`, and
+    like `resolve` and `allow_downloads`.
     """
     given = given_setup(experiment, asked)
     if not asked.model.is_server:
@@ -140,7 +140,7 @@ def measure(
 ) -> MeasureResult:
     """Run the jobs and draw their progress; the first Ctrl-C stops them and keeps the results.
 
-    `run` may add runs to those of the jobs. `is_sweep` is by default whether there are several jobs.
+    `run` may add further runs. `is_sweep` defaults to whether there are several jobs.
     """
     experiments = [job.experiment for job in jobs]
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
@@ -192,7 +192,9 @@ def _follow(
 
 
 def _advise(measured: MeasureResult) -> None:
-    """Print after the last run: changes of the machine, hints, failures despite --quiet, an interrupted download."""
+    """Print what remains after the last run: machine changes, hints, failures despite --quiet, an interrupted
+    download.
+    """
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
@@ -205,7 +207,7 @@ def _advise(measured: MeasureResult) -> None:
             output.notice(f"Hint: {hint}")
     if hint := _tuning_hint(jobs[: len(finished)], runs):
         output.notice(f"Hint: {hint}")
-    if output.quiet and measured.error is None:  # silent only while nothing fails
+    if output.quiet and measured.error is None:  # --quiet does not hide failures
         for run, name in zip(runs, names, strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
                 click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
@@ -216,11 +218,11 @@ def _advise(measured: MeasureResult) -> None:
 
 
 _LOW_W = 0.1
-"""Share of its limit below which W is worth a search for other settings."""
+"""Share of its limit below which W justifies a search for better settings."""
 
 
 def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
-    """Return what to do about a failed run, or "". `is_searched`: the largest context was searched for as well."""
+    """Return advice for a failed run, or "". `is_searched`: the largest context was also searched."""
     known = next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
     if not job.setup.loads_file:
         return known if run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT) else ""
@@ -228,7 +230,7 @@ def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
         case Outcome.OUT_OF_MEMORY:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
-            return "" if "--timeout" in run.reason else "a longer --timeout gives the worker more time"
+            return "" if "--timeout" in run.reason else "use a longer --timeout"
         case Outcome.FAILED:
             return known
         case Outcome.CRASHED if "CUDA error" in run.reason:
@@ -242,7 +244,7 @@ def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
 
 
 def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
-    """Return the command that searches for better settings if some W is far below its limit, else "".
+    """Return a hint to search for better settings if some W is far below its limit, else "".
 
     With flash attention on a CPU, W was 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
     """
@@ -280,7 +282,7 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
     setup, environment = run.head.setup, run.head.environment
     has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
     needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
-    # Without a buffer not even the weights fit; and a search tries no context below KV_CELLS.
+    # without a buffer not even the weights fit, and a search tries no context below KV_CELLS
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
     if is_searched or not run.memory.buffers or (n_ctx or 0) <= KV_CELLS:
         return needs_less

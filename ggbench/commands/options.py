@@ -1,4 +1,4 @@
-"""Options that several commands share, and the records in which a command receives them.
+"""Options shared by several commands, and the records in which a command receives them.
 
 `ggbench.fields` explains how an option is made from a record's field.
 """
@@ -65,18 +65,17 @@ class MeasureRequest(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     """Stop the worker after this time without output; None: the experiment's default."""
     bandwidth: Bandwidth | None = None
-    """The user's own figure."""
+    """Given by the user."""
     tuned: bool = False
-    """Whether to measure with the settings that a search found."""
+    """Whether to measure with the settings found by a search."""
     server: ServerOptions | None = None
     """None for a command that measures only files."""
     configs: Mapping[str, EngineConfig] = {}
-    """The config of each engine with its own format, by the engine's name; `setup` has the options that every
-    engine shares."""
+    """The config of each engine with its own format, by engine name; `setup` has the options shared by all engines."""
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """Text parsed by a FieldKind; numbers of tokens with a k or an m are echoed in full on stderr."""
+    """Text parsed by a FieldKind; token counts with k or m are echoed in full on stderr."""
 
     def __init__(self, kind: FieldKind, name: str = "text") -> None:
         self.name, self._kind = name, kind
@@ -182,7 +181,7 @@ def timeout_option(default: str) -> _Decorator:
 
 
 def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
-    """Return a decorator that adds options, and passes those of these names to the command as one record."""
+    """Return a decorator that adds options and passes those with these names to the command as one record."""
 
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
@@ -204,7 +203,7 @@ def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator
 
 
 def _given(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
-    """Return a record of these values, with its own defaults in place of None."""
+    """Return a record of these values, with its defaults in place of None."""
     return getattr(record, "of_options", record)(**{name: value for name, value in values.items() if value is not None})
 
 
@@ -233,7 +232,9 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 def _engine_options(function: _Function) -> _Function:
-    """Add the options of every engine with its own format; the command gets `configs`, by engine."""
+    """Add the options of all engines that have their own model format; the command gets `configs`, a config by
+    engine.
+    """
     types: dict[str, type] = {
         name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
         for name in plugin_names("ggbench.engines", "options")
@@ -280,8 +281,8 @@ def measuring_options(
 ) -> _Decorator:
     """Add MODEL, one QUANT or `many`, and the options of a run; the command gets `asked`, a MeasureRequest.
 
-    `timeout` is the default that --timeout's help names; `servers` and `own_models` say whether MODEL may be a server,
-    or a model in an engine's own format.
+    `timeout` is the default named in --timeout's help; `servers` and `own_models` allow MODEL to be a server, or a
+    model in an engine's own format.
     """
     from ggbench.commands.load_options import load_options
 

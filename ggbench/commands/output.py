@@ -30,7 +30,7 @@ class Output(msgspec.Struct, frozen=True):
     """Print no progress and no notices."""
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
-        """Print a document on stdout, made from an object and values of further fields."""
+        """Print a document on stdout, made from an object and the values of further fields."""
         text = document.text(of, **given)
         click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
 
@@ -38,7 +38,7 @@ class Output(msgspec.Struct, frozen=True):
         """Print tables or text on stdout."""
         console = self.console()
         for renderable in renderables:
-            console.print(renderable, crop=False)  # tables fit the width anyway; a command line is never cut
+            console.print(renderable, crop=False)  # tables fit the width anyway, and a command line must not be cut
 
     def plot(self, figure: Figure, height: int) -> None:
         """Draw a figure in the terminal, as wide as it is."""
@@ -51,13 +51,13 @@ class Output(msgspec.Struct, frozen=True):
     def notice(self, *texts: str) -> None:
         """Print lines on stderr, unless `--quiet`."""
         for text in () if self.quiet else texts:
-            # click.echo writes to the stream below sys.stderr, and so into the middle of rich's progress bar.
+            # click.echo writes to the stream below sys.stderr, hence into the middle of rich's progress bar
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
     @contextlib.contextmanager
     def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """Yield a callback for the bytes done and the total, which shows a bar on stderr in a terminal."""
+        """Yield a callback, given the bytes done and the total, that shows a bar on stderr in a terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda _done, _total: None
             return
@@ -76,7 +76,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def plan_exit_code(rows: Iterable[PlanRow], *, misses: bool) -> ExitCode:
-    """Return the exit code of sized quants; `misses` says that none of them meets the request."""
+    """Return the exit code for sized quants; `misses` means that none of them meets the request."""
     from ggbench.engines.endings import Outcome
 
     rows = list(rows)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C; what `kill`, a batch system and a shutdown send; a terminal that closes."""
+"""Sent by Ctrl-C; by `kill`, batch systems and a shutdown; by a closing terminal."""
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(output: Output) -> Iterator[None]:
-    """Let Ctrl-C during requests to the Hub print that nothing is lost, and end the command with 130."""
+    """On Ctrl-C during Hub requests, print that nothing is lost and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -101,17 +101,17 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 _NAME = "ggbench_ascii"
-"""Name of the error handler and of the encoding: click replaces the encoding `ascii` by UTF-8, but not this one.
+"""Name of the error handler and of the encoding: click replaces an encoding called `ascii` by UTF-8, but not this one.
 Source: `_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
 
 
 def open_closed() -> None:
-    """Point each stream that is closed at the null device, so no other file gets its number."""
+    """Point each closed stream at the null device, so that no other file gets its descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
         if getattr(sys, name) is None:
             stream = open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
@@ -124,7 +124,7 @@ def has_every_character(stream: TextIO) -> bool:
 
 
 def spell_missing() -> None:
-    """Let stdout and stderr spell out characters that their encoding lacks, instead of failing."""
+    """Make stdout and stderr escape characters that their encoding lacks, instead of failing."""
     codecs.register_error(_NAME, _spelled)
     codecs.register(_find)
     for stream in (sys.stdout, sys.stderr):

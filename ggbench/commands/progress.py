@@ -22,25 +22,25 @@ _STATUS = {
     "prompt": "reading the prompt",
     "decode": "decoding",
 }
-"""Texts for stages without their own."""
+"""Texts for stages that have none of their own."""
 
 
 class View:
-    """Draw the progress of a command's jobs; this view draws nothing."""
+    """Draws the progress of a command's jobs; this base class draws nothing."""
 
     def draw(self, record: Progress) -> None: ...
 
     def notice(self, text: str) -> None:
-        """Print a line, whatever is drawn at the moment."""
+        """Print a line above anything being drawn."""
 
     def refresh(self) -> None: ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 def view_of(output: Output, names: Sequence[str]) -> View:
-    """Return the view for stderr; `names` are the jobs'."""
+    """Return the view for stderr; `names` are the names of the jobs."""
     if output.quiet:
         return View()
     return _BarView(output, names) if sys.stderr.isatty() else _LineView(output, names)
@@ -77,7 +77,7 @@ class _BarView(View):
         from rich.text import Text
 
         class Remaining(TimeRemainingColumn):
-            """The time left as the work states it; NaN shows nothing, and None the bar's estimate."""
+            """The time left as reported by the work; NaN shows nothing, None the bar's own estimate."""
 
             def render(self, task: Task) -> Text:
                 left_s = task.fields["left_s"]
@@ -139,7 +139,7 @@ class _BarView(View):
         elif record.done is None or not record.total:
             self._restart(record.text or _STATUS.get(record.stage, ""))
         elif record.done >= record.total and self._status:
-            self._restart(self._status)  # a new worker has loaded the model: resume the status before that
+            self._restart(self._status)  # a new worker has loaded the model: resume the previous status
         else:
             status = record.text or _STATUS.get(record.stage) or self._status
             if record.stage not in _STATUS:
@@ -170,7 +170,7 @@ def _title(record: Started, names: Sequence[str]) -> str:
 
 
 def _has_line(record: PointMeasured) -> bool:
-    """Return whether a point gets its own line; a prompt, which is repeated, does not."""
+    """Return whether a point gets its own line; a repeated prompt does not."""
     return bool(record.text) and not isinstance(record.observation, PromptTiming)
 
 

@@ -25,7 +25,7 @@ _PLOT_HEIGHT = 18
 def show_measured(
     measured: MeasureResult, *, samples: bool = False, plot: bool = False, against: str | None = None
 ) -> None:
-    """Show one run in full, or several side by side; with --json, one document."""
+    """Show one run in full, or several side by side; with --json, print one document."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
     if output.as_json or measured.is_sweep or measured.error is None:
@@ -46,7 +46,7 @@ def show_runs(
     is_sweep: bool,
     plot: bool = False,
 ) -> None:
-    """Show runs of one kind, a sweep side by side, a single run in full; with --json, print their documents."""
+    """Show runs of one kind: a sweep side by side, a single run in full; with --json, print their documents."""
     printed = presenter_of(kind).documents
     if output.as_json and is_sweep and printed.several is not None:
         output.document(printed.several, model=model, rows=documents)
@@ -72,7 +72,7 @@ def show_run_ids(measured: MeasureResult) -> None:
 
 
 def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
-    """Return the run for JSON, on request with its raw samples and the nearest published figures."""
+    """Return the run for JSON, on request with its raw samples and the nearest published rows."""
     presenter = presenter_of(run.head.kind)
     given = presenter.against_document(run) if against else None
     fields = presenter.documents.value(run, **(given or {}))
@@ -104,7 +104,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
 
 def show_against(runs: Sequence[Run], output: Output) -> None:
-    """Show the nearest published figures below those of runs of one kind, if any can be compared."""
+    """Show the nearest published rows below runs of one kind, if any can be compared."""
     compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
     if compared:
         click.echo()

@@ -27,7 +27,7 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
     rows: tuple[PlanRow, ...]
     alternative: PlanRow | None
-    """A smaller quant that was not requested, if none of the rows fits."""
+    """A smaller quant that was not requested, if no row fits."""
     sources: dict[str, str]
 
 
@@ -40,11 +40,11 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
     if not request.budget.is_here or not recent_runs(1):
         yield from rows
         return
-    from ggbench.decisions.known import expected_at, known_here  # slow to import
+    from ggbench.decisions.known import KnownSpeeds, expected_at  # slow to import
 
-    known = known_here([target.file for target in targets], request.setup, request.budget)
-    for row, speed in zip(rows, known, strict=True):
-        yield replace(row, expected=expected_at(speed, row.n_ctx))
+    known = KnownSpeeds.here(request.budget)
+    for target, row in zip(targets, rows, strict=True):
+        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
 
 
 def plan_model(
@@ -58,7 +58,7 @@ def plan_model(
     budget, rows = request.budget, list(plan_rows(targets, request, allocator))
     alternative = None
     if not any(row.fits for row in rows):
-        # the largest file of another quant that fits if its context takes what theirs does
+        # the largest file of another quant that fits if its context is as large as theirs
         most_bytes = max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
         found = plan(smaller(most_bytes), request, allocator)
         others = [row for row in found if row.fits or row.fits_with]
@@ -75,7 +75,7 @@ def plan_model(
 def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
-        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a file adds its tokenizer, some MB"
+        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a real file adds a few MB of tokenizer"
     build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
     sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
     if allocator.compute_devices:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
@@ -168,6 +168,17 @@ class Source(msgspec.Struct, frozen=True):
     """The GGUF file or its first shard; None if the weights are not a file here."""
 
 
+class DescribedDevice(msgspec.Struct, frozen=True):
+    """A GPU to size a context for, which need not be here."""
+
+    name: str
+    """ggml's name of its buffers, `CUDA0`."""
+    backend: str
+    """ggml's name of its backend: `CUDA`, `ROCm`, `Vulkan`, `MTL`, `SYCL`."""
+    memory_bytes: int
+    """Without a tensor split, llama.cpp gives it layers in proportion."""
+
+
 class Engine(Protocol):
     """One model at a time, in whatever process or server runs it."""
 
@@ -179,8 +190,13 @@ class Engine(Protocol):
         """
         ...
 
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        """Yield as `open`, but only report the memory it would take; Failed unless the config `sizes_dry`."""
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
+        """Yield as `open`, but only report the memory it would take; Failed unless the config `sizes_dry`.
+
+        `devices` take the place of the GPUs that are here.
+        """
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:

@@ -224,9 +224,9 @@ _SOMETIMES = (
     "no_kv_offload", "flash_attn", "devices", "tensor_split", "tensor_buft_overrides", "load_mode",
 )  # fmt: skip
 """Shown if rows differ in one, or if it is not llama-bench's default."""
-_TEST = re.compile(r"(?:pp(\d{1,10}))?\+?(?:tg(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
+_TEST = re.compile(r"(?:pp ?(\d{1,10}))?\+?(?:tg ?(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
 _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
-_BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
+BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
 def as_markdown(rows: Sequence[BenchRow]) -> str:
@@ -248,32 +248,32 @@ def as_markdown(rows: Sequence[BenchRow]) -> str:
 
 
 def is_table(text: str) -> bool:
-    return any(_header(line) for line in text.splitlines())
+    return any(line.lstrip().startswith("|") and is_table_header(line) for line in text.splitlines())
 
 
 def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the fields of each row and its place; other lines are skipped. Raises BadFile, naming the line."""
     header: list[str] = []
-    found = _BUILD.search(text)
+    found = BUILD.search(text)
     build = {"build_commit": found[1], "build_number": found[2] or "0"} if found else {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.lstrip().startswith("|"):
             header = [] if line.strip() else header
             continue
-        cells = _cells(line)
-        if _header(line):
+        cells = table_cells(line)
+        if is_table_header(line):
             header = cells
         elif header and not set("".join(cells)) <= set("-: "):
             where = f"{name}, line {number}"
             if len(cells) != len(header):
                 raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
-            yield where, _fields(dict(zip(header, cells, strict=True)), where) | build
+            yield where, table_fields(dict(zip(header, cells, strict=True)), where) | build
 
 
 _TABLE_HINT = "pass the unmodified table of llama-bench"
 
 
-def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
+def table_fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
     if test is None or not (test[1] or test[2]):
         raise BadFile(
@@ -288,11 +288,11 @@ def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     return stated | counts | {"avg_ts": speed[1], "stddev_ts": speed[2] or "0"}
 
 
-def _header(line: str) -> bool:
-    return line.lstrip().startswith("|") and {"model", "test", "t/s"} <= set(_cells(line))
+def is_table_header(line: str) -> bool:
+    return {"model", "test", "t/s"} <= set(table_cells(line))
 
 
-def _cells(line: str) -> list[str]:
+def table_cells(line: str) -> list[str]:
     parts = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
     return [re.sub(r"\\([\\|`*<>\[\]&~])", r"\1", part).strip() for part in parts]
 

@@ -18,7 +18,7 @@ from ggbench.stats.decode_timing import Bandwidth
 
 
 class Nvml:
-    """An NVML session. Handles and results are pynvml's own."""
+    """An NVML session. Handles and results are pynvml's types."""
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
@@ -85,7 +85,7 @@ def nvml_problem() -> str:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in NVML's order, the PCI bus's, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
+    """Return all GPUs in PCI bus order, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -97,13 +97,13 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs visible to CUDA programs: all, or those in CUDA_VISIBLE_DEVICES, in its order.
 
     Source: the environment variables in the CUDA programming guide. Entries are indices, UUIDs or UUID prefixes; an
-    entry that matches no GPU ends the list. MIG instances are left out. Indices are taken as NVML's.
+    entry that matches no GPU ends the list. MIG instances are left out. Indices are interpreted as NVML's.
     """
     return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
 
 def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> tuple[Gpu | None, ...]:
-    """Return CUDA's devices from 0 on, as for `visible_gpus`; None in the place of a MIG instance."""
+    """Return CUDA's devices in order, like `visible_gpus`, but with None for each MIG instance."""
     names = environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return tuple(gpus)
@@ -119,9 +119,9 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -
 def find_cuda_gpu(
     gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
 ) -> Gpu | None:
-    """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, or by its number.
+    """Return the GPU that llama.cpp calls `device` (`CUDA0`): found by its PCI bus id or UUID, else by its number.
 
-    None if that is ambiguous: no id, and CUDA's default order, fastest first, among several.
+    None if that is ambiguous: several GPUs in CUDA's default order (fastest first), and no id.
     """
     if device_id is not None:
         return next((gpu for gpu in gpus if _has_id(gpu, device_id)), None)
@@ -136,7 +136,7 @@ def find_cuda_gpu(
 
 
 def _has_id(gpu: Gpu, device_id: str) -> bool:
-    """Return whether the GPU has this PCI bus id or UUID, as written by CUDA.
+    """Return whether the GPU has this PCI bus id or UUID, in CUDA's spelling.
 
     CUDA writes the domain of a bus id with four digits where NVML uses eight, and some tools omit the UUID's `GPU-`.
     """
@@ -166,7 +166,7 @@ def _plain_uuid(uuid: str) -> str:
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
     """Return a GPU's peak memory bandwidth: bus width x memory clock x 2; None if the driver does not report them.
 
-    NVML's memory clock is half the data rate of a pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
+    NVML's memory clock is half the data rate per pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
     the RTX 4090's datasheet, 5120 bit x 1593 MHz the 2039 GB/s of the A100 80GB SXM's.
     """
     if not gpu.bus_width_bits or not gpu.memory_clock_mhz:

@@ -45,6 +45,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     memory_gib: float
     """Main memory if unified."""
     memory_source: str
+    """The source of `gpu_bytes`."""
     bandwidth_gb_s: float
     """10^9 bytes/s."""
     bandwidth_source: str
@@ -88,9 +89,9 @@ def find_device(text: str) -> KnownDevice:
     """
     found = _matching(text)
     if not found:
-        name = _SIZE.sub("", text).strip(" -_").lower()
+        name = _without_size(text.lower())
         ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
-            name, [device.id for device in known_devices()], n=2, cutoff=0.75
+            name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
         )
         hint = "describe the card by its figures: --gpu 24GiB@960GB/s"
         raise UsageError(
@@ -148,6 +149,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(_SAME_WORDS.get(word, word) for word in _WORD.findall(spaced)) - _IGNORED_WORDS
 
 
+def _without_size(text: str) -> str:
+    return _SIZE.sub("", text).strip(" -_")
+
+
 def _size_gib(text: str) -> float | None:
     size = _SIZE.search(text)
     return None if size is None else float(size[1])
@@ -180,7 +185,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
     for gib in sizes:
         is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
         share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
-        limit = f"; {sources[family['share_source']]}" if "share" in family else ""
+        limit = f"{share:.0%} of {gib} GiB, {sources[family['share_source']]}; " if "share" in family else ""
         yield KnownDevice(
             id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
             name=entry["name"],
@@ -189,7 +194,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             vendor=family["vendor"],
             backend=entry.get("backend", family["backend"]),
             memory_gib=float(gib),
-            memory_source=source(values["source"]) + limit,
+            memory_source=limit + source(values["source"]),
             bandwidth_gb_s=bandwidth,
             bandwidth_source=bandwidth_source,
             fp16_matrix_tflops=matrix,

@@ -1,4 +1,4 @@
-"""Rows as tables, text and plots, from one definition of every column."""
+"""Runs, plans and models as tables, text, plots and JSON; every column is defined once."""
 
 UNKNOWN = "—"
 ESSENTIAL = 0

@@ -1,4 +1,4 @@
-"""A run's figures next to the nearest published ones, with every difference between their conditions named."""
+"""A run's results next to the nearest published rows, naming every difference in their conditions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms,
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
-"""The published name of each server program; a server's version begins with the program's name."""
+"""The published name of each server program; a server's version string starts with the program's name."""
 
 
 class FigureColumn(msgspec.Struct, frozen=True):
-    """A column of the table: a run's own figure, and how to read it from a published row."""
+    """A column of the table: a run's own value, and how to read it from a published row."""
 
     header: str
     unit: str
@@ -40,7 +40,7 @@ class FigureColumn(msgspec.Struct, frozen=True):
 
 
 def printed(name: str) -> Callable[[PublishedRow], str]:
-    """Return a function that reads a figure of a row as it was printed."""
+    """Return a function that reads a value of a row as printed."""
     return lambda row: _printed(getattr(row, name))
 
 
@@ -54,7 +54,7 @@ def against_table(
     width: int | None,
     name: Callable[[PublishedRow], str] = lambda row: row.system,
 ) -> RenderableType:
-    """Return a table of a run's own figures and the nearest published rows, with every difference below it."""
+    """Return a table of a run's own values and the nearest published rows, with every difference below."""
     rows = [each.row for each in near]
     cells = [
         names("", ["yours", *map(name, rows)]),
@@ -67,7 +67,7 @@ def against_table(
 
 
 def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
-    """Return what all rows differ in, then what else each differs in, how it was measured and its source."""
+    """Return the differences shared by all rows, then each row's own, how it was measured, and its source."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
     lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
     for each in near:
@@ -97,7 +97,7 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
         FigureColumn("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
     )
     stated = [each for each in columns[3:] if any(each.of(one.row) != UNKNOWN for one in near)]
-    note = sanitize(device_of(summary) or "device not known")
+    note = sanitize(device_of(summary) or "unknown device")
     if decode is not None and decode.n_gen:
         note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
     title = f"{quant_name(summary.subject)} against published rows"
@@ -115,7 +115,7 @@ def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
 
 
 def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
-    """Return how a run was measured, in the terms of published rows; None for a model that nobody published."""
+    """Return how a run was measured, in the terms of published rows; None for an unpublished model."""
     model = published_model(summary.subject)
     if model is None:
         return None
@@ -126,7 +126,7 @@ def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, ba
 
 
 def published_model(subject: Subject) -> str | None:
-    """Return the published model of the same name, by MODEL or else by the file's name; None if there is none.
+    """Return the published model of the same name, by MODEL or by the file's name; None if there is none.
 
     `twin:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
     """
@@ -140,7 +140,7 @@ def published_model(subject: Subject) -> str | None:
 
 
 def device_of(summary: QuantSummary) -> str | None:
-    """Return the main GPU if layers lay on one, else the CPU; None if unknown, as on a server."""
+    """Return the main GPU if layers were on one, else the CPU; None if unknown, as on a server."""
     environment, setup = summary.environment, summary.setup
     if environment is None or not setup.loads_file:
         return None
@@ -160,7 +160,7 @@ _QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
 }
 """System and quant of the published rows for each method of a checkpoint."""
 _FIRST_TOKENS = 1
-"""Longest prompt of a published row whose memory counts as that of the weights."""
+"""Longest prompt of a published row whose memory is taken as that of the weights."""
 
 
 class PublishedSize(msgspec.Struct, frozen=True):
@@ -168,9 +168,9 @@ class PublishedSize(msgspec.Struct, frozen=True):
 
     row: PublishedRow
     file_share: float | None
-    """Published file over the planned one, less 1; None where either is unknown."""
+    """Published file size / planned size - 1; None if either is unknown."""
     beside_weights_bytes: int | None
-    """Published memory, its GB taken as 2^30, less the planned weights: cache, buffers, and how it was counted."""
+    """Published memory (GB taken as 2^30) minus the planned weights: cache, buffers, and differences in counting."""
 
 
 def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
@@ -184,7 +184,7 @@ def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
             continue
         sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
         repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
-        if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column to compare with
+        if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column for comparison
             found[sizes] = _sized(published, row)
     return tuple(found.values())
 
@@ -203,15 +203,15 @@ def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
 
 
 _CAPTION = (
-    "file: in GB of 10^9; off by: the published file over yours; beyond weights: the published memory, its GB taken as "
-    "2^30, minus your weights: cache, buffers and the program itself"
+    "file: in GB of 10^9; off by: published file size / yours - 1; beyond weights: published memory (GB taken as 2^30)"
+    " minus your weights: cache, buffers and the program itself"
 )
 
 
 def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:
     found = [(row, size) for row in rows for size in published_sizes(row)]
     if not found:
-        return Padding(Text("No published row states a size of these quants.", style="dim"), (1, 0, 0, 0))
+        return Padding(Text("No published row gives a size for these quants.", style="dim"), (1, 0, 0, 0))
     cells = [
         names("quant", (row.quant for row, _ in found)),
         right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),

@@ -1,4 +1,4 @@
-"""Hide what others should not see: folders outside `~`, server names, serial numbers of GPUs."""
+"""Hide private data: folders outside `~`, server names, serial numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ class Paths(msgspec.Struct, frozen=True):
         if self.whole:
             return path
         pure = PurePath(path)
-        if pure.is_relative_to(self.home) and self.home != self.home.parent:  # all is below `/`, a container's home
+        if (
+            pure.is_relative_to(self.home) and self.home != self.home.parent
+        ):  # everything is below `/`, a container's home
             return str(PurePath("~") / pure.relative_to(self.home))
         return f"…/{pure.name}"
 
     def without(self, text: str) -> str:
-        """Return a message of another program with the folders in its paths left out."""
+        """Return a message of another program without the folders in its paths."""
         return _PATH.sub(lambda match: self.shown(match[0]), text)
 
     def shell_word(self, path: str) -> str:
-        """Return a path for a command line; `FILE` if its folder is left out."""
+        """Return a path for a command line; `FILE` if its folder must be left out."""
         shown = self.shown(path)
         if shown.startswith("~/"):
             return f"~/{shlex.quote(shown[2:])}"
@@ -66,7 +68,7 @@ def anonymous_run(one: SavedRun) -> SavedRun:
 
     run = one.summary.run
     subject = _anonymous_record(run.head.subject)
-    if subject.model != run.head.subject.model:  # it was named by its folder
+    if subject.model != run.head.subject.model:  # the model was named by its folder
         subject = replace(subject, model=name_without_quant(subject.file or "") or subject.model)
     head = replace(
         run.head,
@@ -116,7 +118,7 @@ def _bytes_fields() -> frozenset[str]:
 def _without_paths(text: str) -> str:
     if "/" not in text and "\\" not in text:
         return text
-    if text.startswith(("/", "~/", "../", "./")):  # a field that is a path, which may hold blanks
+    if text.startswith(("/", "~/", "../", "./")):  # a field that is a path, which may contain blanks
         return _name(text)
     text = _SERVER.sub(r"\1server", text)
     text = _QUOTED_PATH.sub(lambda found: f"'{_name(found[1] or found[2])}'", text)

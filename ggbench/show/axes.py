@@ -1,4 +1,4 @@
-"""From values to places on an axis: ranges, ticks, and curves reduced to what columns or pixels can show."""
+"""Map values to axes: ranges, ticks, and curves reduced to the resolution of columns or pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggbench.show.figures import Curve, Figure, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
-"""Share of the values with an error, from the first on, that the range ignores."""
+"""Share of the values with an error that the range ignores, counted from the first."""
 _ROUNDING = 1e-9
 
 
@@ -32,7 +32,7 @@ class Axis(msgspec.Struct, frozen=True):
         return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
 
     def dots(self, value: npt.ArrayLike, count: int) -> Integers:
-        """Return the nearest of `count` dots, the first of which is at `low` and the last at `high`."""
+        """Return the nearest of `count` dots, the first at `low` and the last at `high`."""
         return np.rint(self.share(value) * (count - 1)).astype(np.int64)
 
     def bins(self, value: npt.ArrayLike, count: int) -> Integers:
@@ -54,7 +54,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def tick_step(low: float, high: float, count: int) -> float:
-    """Return the least of 1, 2 and 5 times a power of ten that divides the range into at most `count` steps."""
+    """Return the smallest step, 1, 2 or 5 times a power of ten, that divides the range into at most `count` parts."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - _ROUNDING))
@@ -74,7 +74,7 @@ def tick_decimals(step: float) -> int:
 
 
 def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
-    """Return the axis from the first x with a value to the last, or to `end`; at least 1 long."""
+    """Return the axis from the first x with a value to the last, or to `end`; its length is at least 1."""
     shown = [one for one in curves if len(one.x)]
     low = min((float(one.x.min()) for one in shown), default=1.0)
     high = float(end) if end is not None else max((float(one.x.max()) for one in shown), default=low)
@@ -82,12 +82,11 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
 
 
 def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
-    """Return the least and the largest y to draw: from the least of values and limits to the largest value, or to a
-    tenth above 99.5 % of them, 0 and 1 without any.
+    """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
+    tenth above the 99.5th percentile if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first ones scatter far more than where they settle, and do not count. `y_low` is drawn
-    whatever the values.
+    values with an error, the first scatter most and are ignored. `y_low` is always included.
     """
     lows, highs = [] if y_low is None else [y_low], []
     for one in curves:
@@ -116,24 +115,24 @@ def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | 
 
 
 def from_a_tick(axis: Axis, count: int) -> Axis:
-    """Return the axis with its low end at one of its `count` ticks, so a label says where it begins."""
+    """Return the axis with its low end at one of its `count` ticks, so that its start is labelled."""
     while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
         axis = Axis(low, axis.high)
     return axis
 
 
 WINDOW = 256
-"""Positions of one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`), so latency
-rises by stairs of that width: a median of one stair keeps their edges where they are."""
+"""Number of positions in one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`),
+so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
 _SHORT = 8
-"""A median is at most this part of the positions wide, so a short run is no flat line."""
+"""A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
 
 
 def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
     """Return the median of the values around each x of `at`, over `WINDOW` positions or an eighth of all.
 
-    `x` may come in any order and more than once, as those of repetitions do. Towards an end, and towards a gap in `x`,
-    the window becomes narrower to stay centred. Empty without values.
+    `x` may be unordered and contain duplicates, as with repetitions. Near an end or a gap in `x`, the window narrows to
+    stay centred. Empty without values.
     """
     places = np.asarray(at, np.float64)
     if not len(x):
@@ -173,7 +172,7 @@ class Columns(NamedTuple):
 
 
 def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
-    """Return the typical latency of single steps in the middle of every column that has any, without a range."""
+    """Return the typical latency of single steps at the middle of every column that has any, without a range."""
     column = min_max_columns(curve, x, n_columns).column
     middle = x.low + (column + 0.5) / n_columns * (x.high - x.low)
     typical = rolling_median(curve.x, curve.y, middle)
@@ -181,10 +180,10 @@ def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
 
 
 def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
-    """Return the least and the largest value of every column that has any, for `is_band` by a standard error less and
-    more; values beyond the axis are left out.
+    """Return the least and the largest value of every column that has any, with `is_band` widened by a standard error;
+    values beyond the axis are left out.
 
-    They may come in any order, as those of repetitions do.
+    Values may be unordered, as with repetitions.
     """
     at = curve.x
     error = curve.error if is_band and curve.error is not None else 0.0
@@ -203,10 +202,10 @@ def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = Fa
 
 
 BINS = 800
-"""About the pixels across a figure; a zoomed one shows them as they are."""
+"""About the width of a figure in pixels; zooming in adds no detail."""
 TICKS = 8, 6
 _DIGITS = 5
-"""Significant digits of a value in a picture: finer than a pixel."""
+"""Significant digits of a value in a picture, finer than a pixel."""
 
 
 class CurveData(msgspec.Struct, frozen=True):
@@ -222,10 +221,10 @@ class CurveData(msgspec.Struct, frozen=True):
 
 
 def curve_data(figure: Figure) -> CurveData:
-    """Reduce a figure that is not empty to the points that a picture can show.
+    """Reduce a non-empty figure to the points that a picture can show.
 
-    10,000 steps are more than a screen has pixels: each of at most `BINS` bins keeps its least and largest step, so
-    that no spike is lost, and the typical one, which the eye follows.
+    10,000 steps exceed the pixels of a screen: each of at most `BINS` bins keeps its least and largest step, so that no
+    spike is lost, and a typical one.
     """
     curves = [curve for curve in figure.curves if len(curve.x)]
     whole = x_axis(curves, figure.x_end)

@@ -1,4 +1,4 @@
-"""Columns of every table of runs: header, unit, meaning, value and text, defined once for all outputs."""
+"""Columns of all tables of runs: header, unit, meaning, value and text, defined once for all outputs."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Column(msgspec.Struct, frozen=True):
     text: Callable[[QuantSummary], str]
     right_aligned: bool = True
     priority: int = 5
-    """A narrow table leaves out the highest first; `ESSENTIAL` stays."""
+    """A narrow table drops the highest first; `ESSENTIAL` stays."""
     after: str = "bandwidth_bytes_per_s"
-    """Key of the column that it follows, if an experiment adds it."""
+    """Key of the preceding column, if an experiment adds this one."""
 
     @property
     def title(self) -> str:
@@ -63,9 +63,9 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def note(summary: QuantSummary, *, is_marked: bool = False) -> str:
-    """Return the caveats of a row: why it did not complete, or what it lacks if it did; and what disturbed it.
+    """Return the caveats of a row: why it did not complete or, if it did, what is missing; and what disturbed it.
 
-    `is_marked` leaves the disturbance out, which is named elsewhere.
+    With `is_marked` the disturbance is left out, as it is named elsewhere.
     """
     disturbance = "" if is_marked or not summary.unsteady else f"unsteady: {sanitize(summary.unsteady)}"
     if summary.outcome is not Outcome.COMPLETED:
@@ -83,14 +83,14 @@ def imported_text(environment: Environment | None) -> str:
 
 
 def _too_few(summary: QuantSummary) -> str:
-    """Say that more tokens would give a W."""
+    """Return a notice that W needs more tokens; empty if it does not."""
     decode, fit = summary.decode, summary.fit
     if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
         return ""
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"
+    return f"{format_count(fit.n_samples)} tokens are too few for W, which needs at least {enough}"
 
 
 def speed_text(summary: QuantSummary) -> str:
@@ -111,7 +111,9 @@ def max_n_ctx_text(summary: QuantSummary) -> str:
 
 
 def reader(path: str, of: Callable[[QuantSummary], Any] = lambda summary: summary) -> Callable[[QuantSummary], Any]:
-    """Return a function that reads a path of attributes such as `decode.n_gen`; None if one on the way is None."""
+    """Return a function that reads a path of attributes such as `decode.n_gen`; it returns None if any of them is
+    None.
+    """
     names = path.split(".")
     return lambda summary: reduce(
         lambda found, name: None if found is None else getattr(found, name), names, of(summary)
@@ -171,7 +173,7 @@ _OWN = (
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
-        "model", "model", "", "The model as named; for a path, the file name without its quant.",
+        "model", "model", "", "The model as named; for a path, the file name without the quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
     column("quant", "quant", "", "How the weights are quantized.", "subject.quant", sanitize, ESSENTIAL),
@@ -203,7 +205,7 @@ _OWN = (
     ),
     column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
-        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` if no decode proved it.",
+        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` if not proved by a decode.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
     column(
@@ -262,28 +264,28 @@ _OWN = (
         "latency.sample_p50_ms", format_ms, 8,
     ),
     column(
-        "limit_w_tokens_per_ms", "limit of W", "tokens/ms", "W that the memory's bandwidth allows.",
+        "limit_w_tokens_per_ms", "limit of W", "tokens/ms", "W at the memory bandwidth's limit.",
         "limit.w_tokens_per_ms", format_number,
     ),
-    column("limit_b_ms", "limit of B", "ms", "B that the memory's bandwidth allows.", "limit.b_ms", format_ms),
+    column("limit_b_ms", "limit of B", "ms", "B at the memory bandwidth's limit.", "limit.b_ms", format_ms),
     column(
-        "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
+        "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth from which the limits are computed.",
         "limit.bandwidth_bytes_per_s", format_bandwidth,
     ),
     column(
-        "gpu_temperature_max_c", "max temp", "°C", "Highest temperature of the GPU while it was timed.",
+        "gpu_temperature_max_c", "max temp", "°C", "Highest GPU temperature during timing.",
         "gpu_use.temperature_max_c", format_number,
     ),
     column(
-        "gpu_sm_clock_min_mhz", "min clock", "MHz", "Lowest SM clock of the GPU while it was timed.",
+        "gpu_sm_clock_min_mhz", "min clock", "MHz", "Lowest GPU SM clock during timing.",
         "gpu_use.sm_clock_min_mhz", format_number,
     ),
     column(
-        "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median SM clock of the GPU while it was timed.",
+        "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median GPU SM clock during timing.",
         "gpu_use.sm_clock_median_mhz", format_number,
     ),
     column(
-        "gpu_power_mean_w", "power", "W", "Mean power of the GPU while it was timed.",
+        "gpu_power_mean_w", "power", "W", "Mean GPU power during timing.",
         "gpu_use.power_mean_w", format_number,
     ),
     column(
@@ -304,11 +306,11 @@ _OWN = (
 )  # fmt: skip
 
 COLUMNS = {each.key: each for each in _OWN}
-"""The columns that every kind of run has, by key."""
+"""The columns shared by all kinds of runs, by key."""
 
 
 def column_of(key: str) -> Column:
-    """Return a column by its key; loads the experiments only if it is one of theirs."""
+    """Return a column by its key; loads the experiments only if one of them defines it."""
     return COLUMNS.get(key) or all_columns()[key]
 
 
@@ -345,7 +347,7 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
-    """Return `BENCH`, with the largest context and the expected speed if any row has one."""
+    """Return `BENCH`, plus the largest context and the expected speed if any row has them."""
     rows, keys = list(summaries), list(BENCH)
     if any(row.expected for row in rows):
         keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
@@ -357,7 +359,7 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
 
 
 def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
-    """Return every column as CSV: unrounded values; an empty cell is unknown."""
+    """Return every column as CSV: values are not rounded, unknown ones empty."""
     columns = all_columns()
 
     def cell(value: Value) -> Value:

@@ -1,7 +1,7 @@
-"""JSON documents, each declared once as shapes whose fields know their values, types and meanings.
+"""JSON documents, each declared once as a shape whose fields have a value, a type and a meaning.
 
-From one declaration come what `--json` prints, its JSON Schema, and the reading of a document back into records. Fields
-that come from a record have its types and docstrings.
+The declaration gives the output of `--json`, its JSON Schema, and the way to read a document back into records. Fields
+of a record take its types and docstrings.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from ggbench.plugins import plugin_names
 Get: TypeAlias = Callable[[Any], Any]
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
-"""Characters that json leaves as they are; terminals and readers do not take some of them."""
+"""Characters that json does not escape, some of which terminals and readers mishandle."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     get: Get
     kind: Any = None
-    """A type, a `Shape`, or a `Nested`; None for the type of the record's member."""
+    """A type, a `Shape`, or a `Nested`; None to use the type of the record's member."""
     about: str = ""
-    """Empty for the docstring of the record's member."""
+    """Empty to use the docstring of the record's member."""
     record: type | None = None
-    """The record that value, type and meaning come from; None for the document's own field."""
+    """The record that gives value, type and meaning; None for a field of the document itself."""
     member: str = ""
     is_text: bool = False
     """Whether an empty text is null in JSON."""
     maybe_none: bool = False
-    """Whether the record may be missing, which makes the field null."""
+    """Whether the record may be missing; the field is then null."""
     is_always: bool = True
-    """Whether every object has it; else only one for which `Shape.value` is given a value."""
+    """Whether every object has it, not only those for which `Shape.value` is given a value."""
 
 
 class Shape:
-    """A JSON object: its fields in their order."""
+    """A JSON object: its fields, in order."""
 
     def __init__(self, name: str, about: str, *parts: Iterable[Field]) -> None:
-        """`about` is the object's description in the schema; a repeated field keeps its first place."""
+        """`about` is the object's description in the schema; a field given again keeps its first position."""
         self.name, self.about = name, about
         self.fields = tuple({each.name: each for part in parts for each in part}.values())
 
     def value(self, of: Any, /, **given: object) -> dict[str, object]:  # noqa: ANN401 - what its fields take
-        """Return the object made from `of`; a dict is one already. `given` has values by field name."""
+        """Return the object made from `of`; a dict is returned as it is. `given` has values by field name."""
         if isinstance(of, dict):
             return of | given
         return {
@@ -84,7 +84,7 @@ class Nested(msgspec.Struct, frozen=True):
 
 class Document(Shape):
     def __init__(self, schema: str, printed_by: str, about: str, *parts: Iterable[Field]) -> None:
-        """`schema` is its name, `plan` or `models.repo`; `printed_by` its command lines without `ggbench`."""
+        """`schema` is the name, e.g. `plan` or `models.repo`; `printed_by` its command lines without `ggbench`."""
         super().__init__("Document", about, *parts)
         self.schema, self.printed_by = schema, printed_by
 
@@ -95,10 +95,10 @@ class Document(Shape):
 def of(
     record: type, names: str = "", at: Get | None = None, *, without: str = "", maybe: bool = False
 ) -> tuple[Field, ...]:
-    """Return members of a record as fields; without `names` all fields of a Struct except those of `without`.
+    """Return members of a record as fields; without `names` all fields of a Struct except those in `without`.
 
-    `name=member` renames a member; a trailing `?` makes an empty text null. `at` finds the record in what the object is
-    made from, by default that itself; if it finds None, all fields are null, which `maybe` states in the schema.
+    `name=member` renames a member; a trailing `?` makes an empty text null. `at` returns the record, given the object's
+    source, which is the record by default; if it returns None, all fields are null, which `maybe` states in the schema.
     """
     every: tuple[str, ...] = getattr(record, "__struct_fields__", ())
     wanted = names.split() or [name for name in every if name not in without.split()]
@@ -106,12 +106,12 @@ def of(
 
 
 def field(name: str, kind: Any, about: str = "", get: Get | None = None) -> tuple[Field, ...]:  # noqa: ANN401 - a type
-    """Return a field of the document's own; without `get` its value is the member of that name."""
+    """Return a field of the document itself; without `get` its value is the member of that name."""
     return (Field(name=name, get=get or (lambda found: getattr(found, name)), kind=kind, about=about),)
 
 
 def within(at: Get, *parts: Iterable[Field]) -> tuple[Field, ...]:
-    """Return fields of what `at` finds; all are null if it finds None."""
+    """Return fields of the object that `at` returns; all are null if it returns None."""
 
     def inside(get: Get) -> Get:
         return lambda root: None if (found := at(root)) is None else get(found)
@@ -133,7 +133,7 @@ def by_name(shape: Shape) -> Nested:
 
 
 def json_text(content: Mapping[str, object]) -> str:
-    """Return JSON that any terminal and reader takes; NaN and infinity become null."""
+    """Return JSON that any terminal and reader accepts; NaN and infinity become null."""
     text = json.dumps(_strict(content), ensure_ascii=False, allow_nan=False, indent=2)
     return _NOT_ASCII.sub(lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
 
@@ -167,7 +167,7 @@ def _nested(kind: object, found: Any) -> object:  # noqa: ANN401 - what the shap
 
 
 def _strict(value: object) -> object:
-    """Return the value as JSON's own types. Raises TypeError if it has no such form."""
+    """Return the value in JSON types. Raises TypeError if that is impossible."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -182,7 +182,7 @@ def _strict(value: object) -> object:
         return str(value)
     if isinstance(value, msgspec.Struct):
         return {name: _strict(getattr(value, name)) for name in value.__struct_fields__}
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 Json: TypeAlias = dict[str, Any]
@@ -194,7 +194,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_of(document: Document) -> Json:
-    """Return the JSON Schema of a document, complete in itself."""
+    """Return the self-contained JSON Schema of a document."""
     types = (_Types(has_texts=True).of(document), *_setups())
     _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
     records = {each.__name__: each for each in _records(types)}
@@ -209,7 +209,7 @@ def schema_of(document: Document) -> Json:
 
 
 def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
-    """Return JSON of this shape as an object with its fields, None for a missing one.
+    """Return JSON of this shape as an object with its fields; missing ones are None.
 
     `dec_hook` is msgspec's. Raises msgspec.ValidationError for wrong types.
     """
@@ -217,10 +217,10 @@ def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], A
 
 
 def record_of(shape: Shape, found: object, record: type[_Record], **members: object) -> _Record:
-    """Return the record whose members are fields of the shape, from what `read_object` returned.
+    """Return the record whose members are fields of the shape, from the result of `read_object`.
 
     A null becomes the default of a member that cannot be None. Raises TypeError for a missing member without a default,
-    and whatever the record raises.
+    and any error of the record itself.
     """
     hints = get_type_hints(record)
     known = {
@@ -235,7 +235,7 @@ def record_of(shape: Shape, found: object, record: type[_Record], **members: obj
 
 class _Types:
     def __init__(self, *, has_texts: bool) -> None:
-        """`has_texts` is for a schema; without, for a reader, a missing field is None."""
+        """`has_texts` is set for a schema; unset, for a reader, a missing field is None."""
         self._has_texts = has_texts
         self._made: dict[int, type[msgspec.Struct]] = {}
 
@@ -287,7 +287,7 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 
 def _hook(kind: type) -> Json:
     if kind is object:
-        return {"title": "anything"}  # msgspec takes none that is empty
+        return {"title": "anything"}  # msgspec rejects an empty one
     if kind is EngineConfig:
         return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _setups()]}
     raise NotImplementedError(kind)
@@ -314,7 +314,7 @@ def _described(schema: Json, record: type | None) -> Json:
 
 
 def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the schema without titles, which repeat names, and without defaults, which an output does not need."""
+    """Return the schema without titles, which repeat names, and defaults, which do not matter for output."""
     if isinstance(schema, list):
         return [_clean(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Data of plots and reports: curves with their bands and lines, bars with their limits, stacks, and points."""
+"""Data for plots and reports: curves with bands and lines, bars with limits, stacks, and points."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LatencyLine(msgspec.Struct, frozen=True):
 class Curve(msgspec.Struct, frozen=True):
     name: str
     x: Integers
-    """Positions from 1 on, where repetitions follow each other, or numbers of chunks."""
+    """Positions from 1 on, repetitions one after the other, or numbers of chunks."""
     y: Floats
     error: Floats | None = None
     """Standard error of each value, zero if unknown, drawn as a band; None for single steps."""
@@ -45,11 +45,11 @@ class Curve(msgspec.Struct, frozen=True):
     note: str = ""
     """Text after the name in the legend: W and B, or the last value."""
     dimmed: bool = False
-    """Drawn paler, behind the others, and without its band."""
+    """Whether to draw it paler, behind the others, and without its band."""
     run: int | None = None
-    """Index of its run; None if each run has one curve, in order."""
+    """Index of the run; None if each run has one curve, in order."""
     is_formula: bool = False
-    """Whether its letter is repeated along it, since it was computed and crosses others."""
+    """Whether to repeat the letter along the curve, as for a computed one that crosses others."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Mark(msgspec.Struct, frozen=True):
     y: float
     text: str
     index: int | None = None
-    """Index of the curve whose colour it has; None for the colour of text."""
+    """Index of the curve that gives the colour; None for the colour of text."""
     label: str = ""
 
 
@@ -68,14 +68,14 @@ class Figure(msgspec.Struct, frozen=True):
     y_unit: str
     x_name: str
     x_unit: str
-    """Empty if the name says it."""
+    """Empty if the name suffices."""
     curves: tuple[Curve, ...]
     x_end: int | None = None
-    """The last x to expect; None for that of the last value."""
+    """The expected last x; None for that of the last value."""
     least_range: float = 1e-3
-    """Differences below it are not worth drawing."""
+    """Smaller differences are not worth drawing."""
     y_low: float | None = None
-    """The y axis begins here or lower; None for the least value."""
+    """The y axis starts here or lower; None for the least value."""
     marks: tuple[Mark, ...] = ()
     caption: str = ""
     is_log: bool = False
@@ -111,17 +111,17 @@ class PlottedRun(msgspec.Struct, frozen=True):
     result: Result | None = None
     """None while the run is in progress."""
     doing: object = None
-    """Activity that a run in progress reports."""
+    """Activity reported by a run in progress."""
     end: int | None = None
-    """The last x to expect; None if unknown or the run has ended."""
+    """The expected last x; None if unknown or the run has ended."""
     dimmed: bool = False
 
 
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
-    """Return latency against position of every timed step of a batch size.
+    """Return latency against position for every timed step of one batch size.
 
-    An imported run has no steps, but means of windows that another tool timed as a whole; a decode at depths is drawn
-    as the means of its windows too.
+    An imported run has no steps, only means over windows that another tool timed; a decode at depths is also drawn as
+    window means.
     """
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
@@ -175,14 +175,14 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
 
 
 def fitted_line(fit: LineFit | None) -> LatencyLine | None:
-    """Return the fitted line; None where W or B is only a bound: a line through a bound would look like a fit."""
+    """Return the fitted line; None if W or B is only a bound: a line through a bound would look like a fit."""
     if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
         return None
     return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
 
 
 def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
-    """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
+    """Return the parts of a legend in lines of `width` characters; only longer parts are broken, at blanks."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(gap) + len(part) <= width:
@@ -194,7 +194,7 @@ def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
 
 class Bar(msgspec.Struct, frozen=True):
     run: int
-    """Index of the run, which gives its name, letter and colour."""
+    """Index of the run, which determines name, letter and colour."""
     value: float
     text: str
     low: float | None = None
@@ -217,7 +217,7 @@ class ChartPoint(msgspec.Struct, frozen=True):
     y: float
     text: str
     group: str = ""
-    """Points of one group have one shape; empty without groups."""
+    """Points of the same group have the same shape; empty without groups."""
     x_ends: tuple[float, float] | None = None
     y_ends: tuple[float, float] | None = None
 
@@ -247,7 +247,7 @@ class PointChart(msgspec.Struct, frozen=True):
     points: tuple[ChartPoint, ...]
     has_labels: bool = False
     counts: bool = False
-    """Whether the x axis counts and has only whole numbers."""
+    """Whether the x axis is a count, with whole numbers only."""
 
 
 Chart = BarChart | StackChart | PointChart | Figure
@@ -262,7 +262,7 @@ def runs_of(chart: Chart) -> tuple[int, ...]:
 
 
 def series_of(chart: Chart) -> tuple[int, ...]:
-    """Return the indices with their own colour, ascending: a figure's curves, or the runs without curves."""
+    """Return the indices with colours of their own, ascending: a figure's curves, or the runs without curves."""
     match chart:
         case Figure():
             return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
@@ -276,11 +276,11 @@ def series_of(chart: Chart) -> tuple[int, ...]:
 
 
 OUTSIDE = "outside buffers"
-"""The part of a stack that is in none of llama.cpp's buffers."""
+"""The part of a stack outside llama.cpp's buffers."""
 
 
 def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, BarChart]:
-    """Return tokens/s, W and B of each decode with intervals and limits; there is no bar for a bound."""
+    """Return tokens/s, W and B of each decode with intervals and limits; bounds have no bar."""
 
     def bars(part: str, value: str, interval: str, text: Callable[[Any], str]) -> tuple[Bar, ...]:
         found = []
@@ -294,7 +294,7 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     speeds = bars("latency", "tok_s", "tok_s_ci95", tok_s_text)
     w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
     return (
-        BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
+        BarChart("speed", "Tokens decoded per second", "tok/s", speeds),
         BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
         BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
     )
@@ -312,7 +312,7 @@ def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
     unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
     return StackChart(
         "memory",
-        "Memory by what it holds",
+        "Memory by use",
         unit,
         tuple(
             StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
@@ -330,4 +330,4 @@ def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Fig
         x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
         note = f"{tok_s_text(found[-1])} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
         curves.append(Curve(name, x, y, np.zeros(len(y)), note=note))
-    return Figure("prefill", "speed of reading a prompt", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)
+    return Figure("prefill", "prompt speed", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)

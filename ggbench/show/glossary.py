@@ -1,4 +1,4 @@
-"""Meaning of the numbers and marks of every table: one text for `--help`, `ggbench help numbers` and the TUI's `?`."""
+"""Meanings of the numbers and marks in tables: one text for `--help`, `ggbench help numbers` and the TUI's `?`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 UNSTEADY = "!"
-"""Mark of a run that was disturbed, before its speed."""
-MARKED = f"{UNSTEADY} unsteady: the machine was disturbed while this was measured"
+"""Mark before the speed of a disturbed run."""
+MARKED = f"{UNSTEADY} unsteady: the machine was disturbed during the measurement"
 """Caption of a table whose notes name the disturbance."""
 MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
 
@@ -45,5 +45,5 @@ def terms(keys: Iterable[str] = TERMS) -> list[tuple[str, str]]:
 
 
 def provenance() -> list[tuple[str, ...]]:
-    """Return what `measured`, `predicted` and the like mean in tables."""
+    """Return the meanings of `measured`, `predicted` and similar words in tables."""
     return read_rows((_FOLDER / "provenance.txt").read_text("utf-8"))

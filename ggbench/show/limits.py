@@ -53,7 +53,7 @@ def limits_report(
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
-    if curves := [row.prefill for row in rows if row.prefill]:  # all or none: one machine has one compute rate
+    if curves := [row.prefill for row in rows if row.prefill]:  # all or none, as the machine has one compute rate
         longest = min(curve.longest for curve in curves)
         notes = (
             "knee: prompt length at which the bound changes between reads and compute, searched up to "
@@ -259,7 +259,7 @@ _REGIME = Shape(
 )
 _PROMPT = Shape(
     "Prompt",
-    "The time that a prompt takes at least.",
+    "Lower bound of the time of a prompt.",
     field("n_prompt", int, get=lambda prompt: prompt.n),
     field("read_ms", float, get=lambda prompt: prompt.curve.read_ms(prompt.n)),
     field("compute_ms", float, get=lambda prompt: prompt.curve.compute_ms(prompt.n)),
@@ -274,20 +274,20 @@ _SCHEME = Shape(
     of(SchemeLimits, "batch_size"),
     field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
     field(
-        "read_bytes", int, "Of the weights, for one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
+        "read_bytes", int, "For the weights, in one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
     ),
     field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
     of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
     field(
         "knees",
         list[int] | None,
-        "Last prompt length before what bounds it changes.",
+        "Last prompt length before the bound changes.",
         lambda row: row.prefill and row.prefill.knees(),
     ),
     field(
         "regimes",
         many(_REGIME) | None,
-        "What bounds a prompt, by its length.",
+        "The bound on a prompt, by its length.",
         lambda row: row.prefill and row.prefill.regimes(),
     ),
     of(SchemeLimits, "decode"),
@@ -301,7 +301,7 @@ LIMITS = Document(
     field(
         "convention",
         dict[str, object],
-        "What the prefixes of the figures mean.",
+        "Meaning of the unit prefixes.",
         lambda _: {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
     ),
     field(

@@ -1,4 +1,4 @@
-"""Stored runs for lists and files: one that cannot be read is listed with its reason and does not hide the others."""
+"""Stored runs for lists and files: an unreadable one is listed with the reason and does not hide the others."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ggbench.text import sanitize
 
 
 def measuring_elsewhere(store: Store) -> str:
-    """Return a line about a run of another ggbench that goes on; empty without one. Raises StoreError."""
+    """Return a line about another ggbench's run in progress; empty without one. Raises StoreError."""
     found = store.runs_elsewhere()
     if not found:
         return ""
     run, pid = found[0]
     what = f"run {run.run_id}, {sanitize(f'{run.kind} of {run.subject.model} {run.subject.quant}')}"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"another ggbench (process {pid}) is measuring {what}{more}; two at once slow each other down"
+    return f"another ggbench (process {pid}) is measuring {what}{more}; simultaneous runs slow each other down"
 
 
 class ListedRun(msgspec.Struct, frozen=True):
@@ -41,13 +41,13 @@ class ListedRun(msgspec.Struct, frozen=True):
     run: Run | None
     """None if this ggbench cannot read it."""
     problem: str = ""
-    """Reason that the run or its result cannot be read. Printable."""
+    """Why the run or its result cannot be read. Printable."""
     model: str = ""
     """A name that distinguishes the model in its list, set by `named_runs`. Printable."""
 
     @classmethod
     def of(cls, stored: StoredRun, store: Store | None = None) -> ListedRun:
-        """Return the run, or why it cannot be read; with the store, an unfinished run has what its samples show."""
+        """Return the run, or why it cannot be read; with the store, an unfinished run is summarized."""
         try:
             run = listed_run(stored) if store is None or stored.is_finished else read_run(store, stored)
         except GgbenchError as error:
@@ -73,7 +73,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def answer(self) -> str:
-        """Return `n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has; else its state. Printable."""
+        """Return e.g. `n_ctx 24,576`, `PPL 12.36 ±0.52` if no other column has it; else the state. Printable."""
         short = ""
         if self.run is not None and self.run.is_complete:
             with contextlib.suppress(GgbenchError):
@@ -90,7 +90,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """Return its answer if no column has it, and its problems. Printable."""
+        """Return the run's answer if no column has it, and its problems. Printable."""
         run, summary = self.run, self.summary
         if run is None or summary is None or self.problem:
             return self.problem

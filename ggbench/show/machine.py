@@ -1,4 +1,4 @@
-"""The machine, the server and the command of a run, and the machine's state meanwhile."""
+"""A run's machine, server and command, and the state of the machine during the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_page(
     folded: bool = False,
     readings: Sequence[MachineReading] = (),
 ) -> RenderableType:
-    """Return one run under its heading, with these parts, the machine's state meanwhile, and the command."""
+    """Return one run under a heading: these parts, the machine's state during the run, and the command."""
     if isinstance(heading, str):
         heading = Text(heading, style="bold")
         if run.reason:
@@ -59,7 +59,7 @@ def run_page(
 
 
 def unsteady_line(run: Run) -> str:
-    """Return the mark of a list with what disturbed the run; empty if nothing did. Printable."""
+    """Return the mark for lists and the disturbance of the run; empty if undisturbed. Printable."""
     return f"{UNSTEADY} unsteady: {sanitize(run.unsteady)}" if run.unsteady else ""
 
 
@@ -109,7 +109,9 @@ def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[t
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` characters from the least value to the largest; longer series are averaged."""
+    """Return a sparkline of at most `width` characters, from the least value to the largest; longer series are
+    averaged.
+    """
     if not values:
         return ""
     n = min(width, len(values))
@@ -121,7 +123,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def again_line(command: str, *, folded: bool) -> list[Text]:
-    """Return the command, if there is one. Unless folded it is on one line, to be copied."""
+    """Return the command, if there is one; on one line to copy, unless folded."""
     text = f"Again: {sanitize(command)}"
     return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
 
@@ -139,7 +141,7 @@ def serving_in(run: Run) -> ServingFigures | None:
 
 
 def serving_facts(run: Run) -> list[tuple[str, str]]:
-    """Return the facts on the server; none for a run without one. Printable."""
+    """Return the server's facts; none for a run without one. Printable."""
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
@@ -162,12 +164,12 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
 
 
 def serving_caption(run: Run) -> str:
-    """Return the facts on the server in one line; empty for a run without one. Printable."""
+    """Return the server's facts in one line; empty for a run without one. Printable."""
     serving = serving_in(run)
     if serving is None:
         return ""
     parts = [f"{serving.server}; clock of the tokens: {_CLOCKS[serving.clock]}", _network(serving), _chunks(serving)]
-    parts += [f"not as asked: {each}" for each in serving.remarks]
+    parts += [f"not as requested: {each}" for each in serving.remarks]
     return sanitize("; ".join(filter(None, parts)))
 
 
@@ -215,7 +217,7 @@ def machine_text(environment: Environment | None) -> str:
 
 
 def reproducing(run: Run) -> str:
-    """Return the command of a run; for an imported run, the one that shows it. Printable."""
+    """Return the command of a run; for an imported run, the command that shows it. Printable."""
     if run.head.command:
         return sanitize(run.head.command)
     return f"ggbench results show {run.run_id}"

@@ -1,6 +1,6 @@
-"""A metric that runs are compared by: its value and interval, which way is better, and when it is not compared.
+"""A metric for comparing runs: its value and interval, whether higher is better, and when not to compare it.
 
-A bound is no interval: two values that are both below 20 may be any distance apart, so bounds are not compared.
+A bound is not an interval: two values below 20 may be any distance apart, so bounds are not compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
-"""Quantity that a limit of `ggbench compare` is on; empty without one."""
+"""Quantity limited by an option of `ggbench compare`; empty if none."""
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -39,21 +39,21 @@ class Metric(msgspec.Struct, frozen=True):
     more_is_better: bool
     value: Callable[[QuantSummary], float | None]
     interval: Callable[[QuantSummary], Interval | None] | None = None
-    """None if runs give a value without an interval."""
+    """None if runs have a value without an interval."""
     left_out: Callable[[QuantSummary], str] = lambda summary: NO_INTERVAL
-    """Reason that a run with a value but no interval is not compared."""
+    """Why a run with a value but no interval is not compared."""
     topic: str = ""
-    """The word for it in sentences; empty if it follows from another metric."""
+    """The name in sentences; empty if the metric follows from another."""
     difference: Callable[[float], str] | None = None
-    """The text of a difference between exact values; None for an estimate, which has a ratio."""
+    """Describes a difference between exact values; None for an estimate, which has a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None
-    """Conditions that must be equal in all runs for the values to be comparable."""
+    """Conditions that must be equal for values to be comparable."""
     other_basis: str = ""
     """The verdict if the basis differs."""
     paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
-    """The interval of the ratio of two runs whose values vary together; None for independent runs."""
+    """The interval of the ratio of two runs with correlated values; None for independent runs."""
     is_timed: bool = False
-    """Whether another load of the model may give another value, beyond the noise within a run."""
+    """Whether the value varies between loads of the model, beyond the noise within a run."""
     concern: Concern = ""
 
     @property
@@ -63,15 +63,15 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """Something that two quants may differ in."""
+    """A property in which two quants may differ."""
 
     name: str
     path: str
     """A path for `reader`."""
     form: Callable[[Any], str] = str
-    """Formats a value, which is never None."""
+    """Formats a value other than None."""
     of: Callable[[QuantSummary], object] = lambda summary: summary
-    """Object that the path starts from."""
+    """Object at which the path starts."""
 
     def text(self, summary: QuantSummary) -> str:
         value = reader(self.path, self.of)(summary)
@@ -79,7 +79,7 @@ class Property(msgspec.Struct, frozen=True):
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return metrics with each key once; a run has the first metric of its key that has a value."""
+    """Return metrics with unique keys; the first metric of a key that has a value for a run is used."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         before = found.get(metric.key)
@@ -109,7 +109,7 @@ def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float 
 
 
 def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
-    """Return a column proportional to another metric or its inverse, with an interval that follows from it."""
+    """Return a metric proportional to another or to its inverse, with the interval derived from it."""
     column = metric_of(COLUMNS[key], more_is_better=more_is_better, is_timed=base.is_timed)
 
     def interval(summary: QuantSummary) -> Interval | None:
@@ -126,7 +126,7 @@ def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bo
 
 
 def _either(one: Metric, other: Metric) -> Metric:
-    """Return a metric that is `one` if a run has a value for it, else `other`."""
+    """Return a metric that uses `one` for a run with a value for it, else `other`."""
 
     def of(summary: QuantSummary) -> Metric:
         return one if one.text(summary) != UNKNOWN else other
@@ -149,7 +149,7 @@ _OTHER_LENGTHS = "different lengths"
 
 
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return speed, W, B and what follows from them, memory, percentiles, and prompts that several runs read."""
+    """Return speed, W, B and derived metrics, memory, percentiles, and prompts read by several runs."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
 
@@ -167,7 +167,7 @@ def _memory_interval(summary: QuantSummary) -> Interval | None:
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
-    """Return what speed depends on: tokens of prompt and decode, and depths; None without a decode."""
+    """Return the conditions of speed: tokens of prompt and decode, and depths; None without a decode."""
     depths = getattr(summary.run.head.settings, "depths", ())
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
@@ -179,7 +179,7 @@ def _speed_metric(
     text: Callable[[QuantSummary], str],
     speed: Callable[[QuantSummary], tuple[float, tuple[float, float | None] | None] | None],
 ) -> Metric:
-    """Return a metric of tokens/s; `speed` returns the value and the ends of its interval, as far as they exist."""
+    """Return a metric in tokens/s; `speed` returns the value and the ends of its interval, None if unknown."""
     metric = Metric(
         key,
         header,
@@ -259,10 +259,11 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at depths up to what any of these runs reached, and at the next one.
+    """Return tokens/s at the depths that any of these runs reached, and at the next one, including the requested depths
+    of a decode.
 
-    They include the requested depths of a decode. Figures that a run did not measure follow from its line and have
-    a tilde; without a line that says them there is none. Raises StoreError for an unknown kind.
+    Speeds that a run did not measure follow from its fitted line and are marked with a tilde, if the line reaches that
+    far. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:
@@ -279,13 +280,13 @@ def reach_of(summary: QuantSummary) -> int | None:
 
 
 def has_speed_at(summary: QuantSummary, depth: int) -> bool:
-    """Return whether the run measured a speed at this depth, or its line says one."""
+    """Return whether the run measured a speed at this depth, or its line gives one."""
     found = _speed_of(summary)
     return found is not None and knows(found, depth + 1)
 
 
 def is_extrapolated(summary: QuantSummary, depth: int) -> bool:
-    """Return whether the run has a speed at this depth that it did not measure."""
+    """Return whether the speed of the run at this depth comes from its line."""
     found = _speed_of(summary)
     return found is not None and has_speed_at(summary, depth) and not is_measured(found, depth + 1)
 

@@ -1,4 +1,4 @@
-"""JSON of models that are not measured: GGUF headers, the catalog, this disk, and repos of the Hub."""
+"""JSON of unmeasured models: GGUF headers, the catalog, this disk, and Hub repos."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _metadata(file: ModelFile) -> dict[str, object]:
 INSPECT = Document(
     "inspect",
     "inspect FILE",
-    "What a GGUF's header says.",
+    "The header of a GGUF.",
     of(ModelFile, "model=name"),
     field("quant", str | None, get=quant_label),
     files_field(lambda file: file.paths),
@@ -59,14 +59,14 @@ INSPECT = Document(
         "KV cache in f16 for one position over all layers, ignoring any window.",
         lambda file: _kv(file)[0],
     ),
-    field("no_kv_reason", str | None, "Why that is not counted from the header.", lambda file: _kv(file)[1]),
+    field("no_kv_reason", str | None, "Why it cannot be computed from the header.", lambda file: _kv(file)[1]),
     of(ModelFile, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
     of(ModelFile, "n_expert n_expert_used sliding_window"),
     field("n_windowed_layers", int, get=lambda file: sum(state.window is not None for state in file.states)),
     field(
         "state_bytes",
         int | None,
-        "Of layers whose state does not grow with the context.",
+        "State of layers whose state does not grow with the context.",
         lambda file: None if _kv(file)[1] else sum(state.state_bytes for state in file.states),
     ),
     field("n_tensors", int, get=lambda file: len(file.tensors)),
@@ -144,7 +144,7 @@ REPO_VARIANT = Shape(
     field("repo_files", many(_REPO_FILE), get=lambda variant: variant.files),
     of(RepoVariant, "missing"),
     field("files", list[str], "Paths on this disk, if it is complete."),
-    field("here_bytes", int, "What of it is on this disk, unfinished downloads included."),
+    field("here_bytes", int, "Bytes on this disk, including unfinished downloads."),
 )
 """Made from a `RepoVariant`."""
 REPO = Document(
@@ -159,7 +159,7 @@ REPO = Document(
 SEARCH = Document(
     "models.search",
     "models --search TEXT",
-    "What the Hub's search finds.",
+    "The results of a Hub search.",
     field("search", str),
     field("rows", list[RepoSummary]),
 )
@@ -181,7 +181,7 @@ PULLED_QUANT = Shape(
     field("files", many(_PULLED_FILE)),
 )
 """Made from a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
-PULLED = Document("pull", "pull MODEL [QUANT...]", "What was downloaded.", field("rows", many(PULLED_QUANT)))
+PULLED = Document("pull", "pull MODEL [QUANT...]", "The downloaded quants.", field("rows", many(PULLED_QUANT)))
 TWIN = Shape(
     "Twin",
     "A twin that was written.",

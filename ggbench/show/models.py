@@ -1,4 +1,4 @@
-"""Tables of models that are not measured: the catalog, this disk, the Hub, and the header of a GGUF."""
+"""Tables of unmeasured models: the catalog, this disk, the Hub, and the header of a GGUF."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 _WIDE = 100
-"""Characters; a narrower terminal leaves architecture and trained length to `ggbench inspect`."""
+"""In characters; a narrower terminal omits architecture and training context (see `ggbench inspect`)."""
 _RIGHT = {"size", "trained to"}
 
 
 def catalog_table(
     models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
 ) -> Table:
-    """Return the catalog; `twins` has the quants with twins on this disk, by id."""
+    """Return the catalog as a table; `twins` has the quants with twins on this disk, by id."""
     models = tuple(models)
     own = [model.origin == "user" for model in models]
     return fitted_table(
@@ -70,9 +70,9 @@ def catalog_table(
 
 
 def local_models_listing(models: Sequence[LocalModel], *, width: int | None = None) -> Text:
-    """Return store, quant, size, architecture, trained length, and MODEL as a shell takes it, as one text.
+    """Return store, quant, size, architecture, training context, and MODEL quoted for a shell, as one text.
 
-    rich is too slow for a table of hundreds of lines, and a path folded into a column cannot be copied.
+    rich is too slow for hundreds of lines, and a path wrapped in a column cannot be copied.
     """
     columns = {
         "store": [model.store for model in models],
@@ -103,9 +103,11 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 
 def _model_text(model: LocalModel) -> str:
-    """Return the text to type, after a name that is in no path, such as Ollama's, and before any problem."""
+    """Return the text to type, after a name that is not in the path, such as Ollama's, and before any problem."""
     path = model.model
-    quoted = f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)  # no shell expands a quoted ~
+    quoted = (
+        f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+    )  # shells do not expand a quoted ~
     typed = sanitize(quoted) if model.paths else ""
     has_name = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
@@ -115,7 +117,7 @@ def _model_text(model: LocalModel) -> str:
 def repo_report(
     listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int], *, width: int
 ) -> RenderableType:
-    """Return the repo's facts and its variants; `here` has complete ones on this disk, `here_bytes` bytes of any."""
+    """Return the repo's facts and variants; `here` has those complete on this disk, `here_bytes` the bytes of each."""
     variants = listing.variants
     facts = [
         ("commit", listing.commit + ("" if listing.revision == listing.commit else f" ({listing.revision})")),
@@ -176,7 +178,7 @@ def header_details(model_file: ModelFile) -> RenderableType:
         heading.append(text, style="bold red")
     if model_file.unknown_types:
         types = ", ".join(map(sanitize, model_file.unknown_types))
-        text = f"\nunknown tensor types: {types}; so size in memory and BPW are unknown, too"
+        text = f"\nunknown tensor types: {types}; size in memory and BPW are therefore unknown"
         heading.append(text, style="yellow")
     metadata = [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
     parts = [

@@ -1,7 +1,7 @@
-"""Short names for everything that shows a model: the shortest that distinguishes the files at hand.
+"""Short names of models: the shortest that distinguish the files at hand.
 
-A table has a column for the model and one for the quant, and the two together name a row. A file opened by its path is
-called by its name without the quant, so the quants of one model in a folder are one model.
+A table has a column for the model and one for the quant, which together identify a row. A file given by its path is
+named without the quant, so the quants in a folder are one model.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 _PATH_STARTS = ("/", "./", "../", "~")
 _NAMELESS = {"", ".", "..", "~"}
-"""Last parts of a path that do not name a file."""
+"""Last parts of paths that are not file names."""
 _FOLDERS_ABOVE = 2
 """A folder's models are its own files and those of its direct subfolders."""
 
 _NAMED_MODELS = 3
 _MOST_FOLDERS = 3
-"""Folders in front of a file's name; if it is still ambiguous, its whole path is the name."""
+"""Maximum number of folders in front of a file's name; if it is still ambiguous, the whole path is the name."""
 
 
 def model_name(subject: Subject) -> str:
-    """Return the model as it was named; a path becomes the file's name without its quant. Printable."""
+    """Return the model as it was given; a path becomes the file's name without the quant. Printable."""
     if not _is_path(subject):
         return sanitize(subject.model)
     return sanitize(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
 
 
 def file_name(subject: Subject) -> str:
-    """Return the file's name, the first shard's of several; empty without a file. Printable."""
+    """Return the name of the file, or of its first shard; empty without a file. Printable."""
     return sanitize(PurePath(subject.file).name)
 
 
@@ -49,7 +49,7 @@ def quant_name(subject: Subject) -> str:
 def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Return the shortest name of each model that, with the quant, distinguishes all files. Printable.
 
-    Models of the same name get a longer one together: with folders in front, or the file's path.
+    Models with equal names all get longer ones: with folders in front, or the file's path.
     """
     names = [model_name(subject) for subject in subjects]
     groups: dict[str, list[int]] = {}
@@ -79,7 +79,7 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
 
 
 def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tuple[str, ...]:
-    """Return the names, with the KV cache types if a quant occurs with several."""
+    """Return the names, with the KV cache types if a quant occurs with more than one."""
     types = [setup.cache_types or () for setup in setups]
     kinds: dict[str, set[tuple[str, ...]]] = {}
     for name, pair in zip(names, types, strict=True):
@@ -101,7 +101,7 @@ def models_title(subjects: Sequence[Subject]) -> str:
 
 
 def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the names of `short_names`, repeated ones with the run's number. Printable."""
+    """Return `short_names`, adding the run's number to duplicates. Printable."""
     names = short_names(summaries)
     return tuple(
         name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
@@ -112,7 +112,7 @@ def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return the shortest form that distinguishes all files: quant, model or both. Printable.
 
-    The quant alone only if the model is the same, so no model goes without its name.
+    Only the quant if the model is the same everywhere, so that every model is named.
     """
     subjects = [summary.subject for summary in summaries]
     models, names = model_names(subjects), quant_names(subjects)
@@ -125,7 +125,7 @@ def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 
 
 def quant_colors(names: Sequence[str]) -> tuple[int, ...]:
-    """Return a colour's index for each run: one for each name, or for each run if all have the same."""
+    """Return a colour index for each run: one per name, or one per run if all names are equal."""
     distinct = list(dict.fromkeys(names))
     return tuple(map(distinct.index, names)) if len(distinct) > 1 else tuple(range(len(names)))
 
@@ -144,7 +144,7 @@ def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
 
 
 def _longer_names(subject: Subject) -> list[str]:
-    """Return longer and longer names, the same number of them for every subject."""
+    """Return increasingly long names, equally many for every subject."""
     file = PurePath(subject.file)
     if not _is_path(subject):
         return [sanitize(f"{subject.model} {file.name}".rstrip())] * (_MOST_FOLDERS + 1)

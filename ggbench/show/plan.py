@@ -1,4 +1,4 @@
-"""Plans as tables and JSON: what each quant needs of a machine or of several, and what would help."""
+"""Plans as tables and JSON: the needs of each quant on one or several machines, and what would help."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
-from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
-"""Sources of expected speeds named under the table."""
+"""Number of sources of expected speeds named under the table."""
 
 
 def plan_report(
@@ -38,7 +38,7 @@ def plan_report(
 ) -> RenderableType:
     """Return facts, the table, and what would help if a quant does not fit.
 
-    `config` is None for a checkpoint, which is not llama.cpp's.
+    `config` is None for a checkpoint.
     """
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
@@ -53,7 +53,7 @@ def plan_report(
             width=width,
         ),
     ]
-    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if row.devices]
+    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if _is_spread(row)]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     missing = [row for row in rows if row.fits is False and row.changes]
@@ -65,12 +65,29 @@ def plan_report(
     return Group(*parts)
 
 
+_LEAST_SPREAD = 0.1
+"""Share of the weights in main memory from which a plan for one GPU says what lies there."""
+
+
+def _is_spread(row: PlanRow) -> bool:
+    """Return whether a model lies on several GPUs, or much of it in main memory."""
+    if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
+        return bool(row.devices)
+    host = row.devices[-1]
+    return bool(host.kv_bytes) or host.weight_bytes > _LEAST_SPREAD * (row.weight_bytes or 0)
+
+
+def _hardware(device: PlannedDevice) -> str:
+    return sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def _devices_table(row: PlanRow, width: int) -> RenderableType:
     devices = row.devices
     sizes = (("weights", "weight_bytes", 0), ("KV", "kv_bytes", 0), ("compute", "compute_bytes", 0),
              ("budget", "usable_bytes", 1))  # fmt: skip
     cells = [
         names("device", (device.device for device in devices)),
+        *([left("hardware", map(_hardware, devices), "", 2)] if any(device.name for device in devices) else []),
         right("layers", (str(device.n_layers) for device in devices), stays=True),
         *(
             right(header, (format_bytes(getattr(device, field)) for device in devices), "", priority, stays=True)
@@ -78,21 +95,23 @@ def _devices_table(row: PlanRow, width: int) -> RenderableType:
         ),
         left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
     ]
-    dim = [device.left_bytes < 0 for device in devices]
+    dim = [(device.left_bytes or 0) < 0 for device in devices]
     return fitted_table(cells, dim=dim, title=f"{row.quant} by device", width=width)
 
 
-def _left_text(left_bytes: int) -> str:
+def _left_text(left_bytes: int | None) -> str:
+    if left_bytes is None:
+        return UNKNOWN
     mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "missing")
     return f"{mark} {format_bytes(abs(left_bytes))} {word}"
 
 
 def fit_text(row: PlanRow) -> str:
-    return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
+    return UNKNOWN if row.fits is None else _left_text(row.left_bytes)
 
 
 def longest_text(row: PlanRow) -> str:
-    """Return `50,176`; with a star beyond the training context; `≥ 1,048,576` if the search ended there."""
+    """Return `50,176`; with a star if beyond the training context; `≥ 1,048,576` if the search ended there."""
     if row.planned_n_ctx is None:
         return UNKNOWN
     star = "*" if row.exceeds_training else ""
@@ -173,12 +192,12 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
-    """Return whether some weights stay with the CPU: llama.cpp's input embedding does."""
+    """Return whether some weights stay with the CPU, as llama.cpp's input embedding does."""
     return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
 def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
-    """Format speeds, with a mark after those of a context that does not fit."""
+    """Format speeds, marking those of a context that does not fit."""
     marked = any(speed is not None and speed.fits is False for speed in speeds)
     marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
@@ -192,7 +211,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
-        lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
+        lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
     sources: dict[str, dict[str, None]] = {}
     for expected in filter(None, (row.expected for row in rows)):
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
@@ -206,11 +225,11 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
 
 
 def changes_report(title: str, changes: Sequence[Change], *, width: int) -> RenderableType:
-    """Return the changes that suffice, the best first; if none does, all, with what is still missing."""
+    """Return the sufficient changes, best first; if there are none, all, with the memory still missing."""
     enough = [change for change in changes if change.fits]
     shown = enough or changes
     if not enough:
-        title += "; no single change is enough: combine some, or take a smaller model"
+        title += "; no single change is enough: combine some, or use a smaller model"
     if not shown:
         return Text(title)
     cells = [
@@ -225,7 +244,7 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
 
 
 COSTS: Mapping[ChangeKind, str] = {
-    "close programs": "nothing for the model",
+    "close programs": "none for the model",
     "n_ubatch": "slower prompts",
     "flash attention": "nothing",
     "KV q8_0": "a little quality",
@@ -275,7 +294,7 @@ _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse t
 
 
 def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
-    """Return a line for each device; the first has what concerns its server."""
+    """Return a line for each device; a server's first line describes the server."""
     lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
 
     def texts(text: Callable[[ServerProbe], str]) -> list[str]:
@@ -364,7 +383,7 @@ _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source
 _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
-MEMORY = Shape("Machine", "The memory to keep within.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
+MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
 CHANGE = Shape(
     "Change",
     "What would help if it does not fit.",
@@ -372,11 +391,11 @@ CHANGE = Shape(
     field(
         "options",
         str | None,
-        "As ggbench and llama.cpp name them: `-ctk q8_0 -ctv q8_0`.",
+        "Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`.",
         lambda change: change_options(change) or None,
     ),
     of(Change, "quant? programs needed_bytes left_bytes fits planned_n_ctx tok_s"),
-    field("costs", str, "What it takes in exchange.", lambda change: COSTS[change.kind]),
+    field("costs", str, "What it costs in exchange.", lambda change: COSTS[change.kind]),
 )
 PUBLISHED_SIZE = Shape(
     "PublishedSize",
@@ -386,7 +405,7 @@ PUBLISHED_SIZE = Shape(
 )
 PLAN_ROW = Shape(
     "Row",
-    "What one quant needs; null is unknown, never zero.",
+    "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
@@ -395,30 +414,30 @@ PLAN_ROW = Shape(
 PLAN = Document(
     "plan",
     "plan MODEL [QUANT...]",
-    "What each quant needs, before any download.",
+    "The needs of each quant, before any download.",
     field("model", str),
     field(
         "machine",
         Shape("Machine", MEMORY.about, of(Budget, f"{_DEVICE} mmproj_bytes budget_bytes=usable_bytes"), _BANDWIDTH),
     ),
-    field("sources", dict[str, str], "Where each kind of figure comes from."),
+    field("sources", dict[str, str], "The source of each kind of number."),
     of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
-    field("moved_bytes", int | None, "Downloaded for this plan: headers alone.", lambda read: read and read[1]),
+    field("moved_bytes", int | None, "Downloaded for this plan: only headers.", lambda read: read and read[1]),
     of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
     field("rows", many(PLAN_ROW)),
-    field("alternative", PLAN_ROW | None, "A smaller quant that was not requested, if none of the rows fits."),
+    field("alternative", PLAN_ROW | None, "A smaller quant that was not requested, if no row fits."),
 )
 """Made from what `repo_read` returns, with model, `machine` (a `Budget`) and rows."""
 CLUSTER_SERVE = Document(
     "cluster.serve",
     "cluster serve",
-    "A server that answers; the command goes on until it is ended.",
+    "A running server; the command continues until stopped.",
     of(RpcServerReady),
-    field("pid", int, "Of the process that serves."),
+    field("pid", int, "The serving process."),
 )
 """Made from an `RpcServerReady`."""
 CLUSTER_PROBE = Document(
-    "cluster.probe", "cluster probe HOST:PORT...", "RPC servers that were asked.", field("servers", list[ServerProbe])
+    "cluster.probe", "cluster probe HOST:PORT...", "The probed RPC servers.", field("servers", list[ServerProbe])
 )
 CLUSTER_PLAN = Document(
     "cluster.plan",

@@ -1,9 +1,9 @@
-"""Figures as braille in a terminal, eight dots to a character: the typical value as a line, every step faint behind it.
+"""Figures in braille, eight dots to a character: the typical value as a line, every step faint behind it.
 
 Every fourth dot from the least to the largest step of a column is drawn, so a single slow step among 10,000 stays
-visible and does not hide the line. Letters distinguish the curves: colour may be missing, or invisible to the reader.
-Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`, and a
-figure is global and no wider than the terminal it finds.
+visible and does not hide the line. Letters distinguish the curves, as colour may be missing or invisible to the reader.
+No plotting library is used: in plotext 6 curves differ only by colour, tick labels read `1.7e3`, and figures are global
+and limited to the terminal's width.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
 _LETTER_SHIFT = 5
-"""Columns between the letters of neighbouring curves, so they do not cover each other."""
+"""Columns between the letters of neighbouring curves, to keep them apart."""
 
 Cell = tuple[int, int, str]
 
@@ -53,7 +53,7 @@ Cell = tuple[int, int, str]
 class Frame(msgspec.Struct, frozen=True):
     """The area between two axes, in characters of two by four dots.
 
-    The TUI draws a live plot from it several times a second, next to a decode on every core.
+    The TUI draws it several times a second while a decode uses every core.
     """
 
     x: Axis
@@ -62,7 +62,7 @@ class Frame(msgspec.Struct, frozen=True):
     n_rows: int
 
     def columns(self, curve: Curve) -> Columns:
-        """Return the line of a curve in every column of dots: its values, or the typical latency of single steps."""
+        """Return the line of a curve at each column of dots: its values, or the typical latency of single steps."""
         of_curve = typical_columns if curve.error is None else min_max_columns
         return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
 
@@ -70,11 +70,11 @@ class Frame(msgspec.Struct, frozen=True):
         return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
 
     def band(self, curve: Curve) -> Columns:
-        """Return the band around the line: the errors, or from the least to the largest step."""
+        """Return the band around the line: the errors, or the range of single steps."""
         return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
 
     def cells(self, columns: Columns, *, every_fourth: bool = False) -> list[Cell]:
-        """Return the dots from the least to the largest of every column, or every fourth dot, which looks paler."""
+        """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
         dots = self._dots(columns)
         if every_fourth:
             down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
@@ -87,7 +87,7 @@ class Frame(msgspec.Struct, frozen=True):
         ]
 
     def line_places(self, line: LatencyLine, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
-        """Return the columns from `first` to `last` that `every` divides, with the rows of a line inside the frame."""
+        """Return the columns from `first` to `last` divisible by `every`, with the rows of a line inside the frame."""
         columns = np.arange(-(-first // every) * every, last + 1, every)
         y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
         inside = (y >= self.y.low) & (y <= self.y.high)
@@ -100,7 +100,7 @@ class Frame(msgspec.Struct, frozen=True):
         if not len(columns.column):
             return dots
         every = np.arange(columns.column[0], columns.column[-1] + 1)
-        # Dots count from the top, so the largest value has the smallest number.
+        # dots count from the top, so the largest value has the smallest number
         top, bottom = (
             n_dots_down - 1 - self.y.dots(np.interp(every, columns.column, values), n_dots_down)
             for values in (columns.largest, columns.least)
@@ -155,9 +155,8 @@ def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legen
 def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
     """Return rows of text with their ink.
 
-    Values are drawn as dots with paler errors or single steps behind them, the fit as dashes with the curve's letter,
-    the limit as points, and marks over all. The y axis ends a tenth above 99.5 % of the steps; slower ones are marked
-    at the top.
+    Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
+    points, and marks are on top. The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
     """
     curves = sorted(
         ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
@@ -211,7 +210,7 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     step = tick_step(y.low, y.high, n_ticks)
     if figure.ends is None:
         y = Axis(min(y.low, tick_below(y.low, step)), y.high)
-    if len(ticks_within(y.low, y.high, step)) < 2:  # one number is no scale
+    if len(ticks_within(y.low, y.high, step)) < 2:  # a single number is not a scale
         step = tick_step(y.low, y.high, 2 * n_ticks)
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 

@@ -1,4 +1,4 @@
-"""Presenters: each shows one kind of run as columns, JSON, details, one line, and a live view."""
+"""Presenters: each shows one kind of run as columns, JSON, details, a line, and a live view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 LiveView = Literal["figures", "bracket"]
-"""Live view of a run: the presenter's figures, or the bracket around the largest context."""
+"""The live view of a run: the presenter's figures, or the bracket around the largest context."""
 
 
 class Presenter(abc.ABC):
@@ -41,17 +41,17 @@ class Presenter(abc.ABC):
     documents: ClassVar[RunDocuments]
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
-    """Whether all timed steps are one decode, for which a live view shows speed, W and B."""
+    """Whether all timed steps are one decode, so that a live view shows speed, W and B."""
     plotted: ClassVar[tuple[type, ...]] = ()
-    """Types of observations that its figures draw, besides timed steps."""
+    """Types of observations drawn by its figures, besides timed steps."""
     has_samples: ClassVar[bool] = True
-    """Whether runs have timed steps to plot, export and compare with published ones."""
+    """Whether runs have timed steps to plot, export and compare with published rows."""
 
     columns: ClassVar[tuple[Column, ...]] = ()
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
-    """Said of a run that completed without an answer."""
+    """Shown for a run that completed without an answer."""
 
     @property
     def has_figures(self) -> bool:
@@ -63,18 +63,18 @@ class Presenter(abc.ABC):
 
     @abc.abstractmethod
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """Return all that is known of a run; `readings` are the machine's, `folded` wraps the command."""
+        """Return all details of a run; `readings` are the machine's, `folded` wraps the command."""
 
     @abc.abstractmethod
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return several runs side by side; `width` is the terminal's, in characters."""
 
     def against_document(self, run: Run) -> dict[str, object] | None:
-        """Return the nearest published figures for `documents`; None if there is nothing to compare."""
+        """Return the nearest published rows for `documents`; None if there is nothing to compare."""
         return None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return the nearest published figures under those of the runs."""
+        """Return the nearest published rows below the runs' own."""
         return ""
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
@@ -86,11 +86,11 @@ class Presenter(abc.ABC):
         return (memory_stack(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """Return what runs are compared by; a metric knows nothing of runs of other kinds."""
+        """Return the metrics for comparing runs; they have no value for runs of other kinds."""
         return (MEMORY,)
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-        """Return which numbers do not measure the same thing, a line for each."""
+        """Return a line for each number that does not measure the same thing in all runs."""
         return ()
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Presenter(abc.ABC):
         return ()
 
     def short_answer(self, run: Run) -> str:
-        """Return the answer in a word or two for a list; empty if other columns have it. Printable."""
+        """Return the answer in a few words for a list; empty if other columns have it. Printable."""
         return ""
 
     def has_details(self, run: Run) -> bool:
@@ -106,14 +106,14 @@ class Presenter(abc.ABC):
         return bool(self.answer(run))
 
     def ending(self, run: Run) -> str:
-        """Return its answer in one line, or why there is none. Printable."""
+        """Return the run's answer in one line, or why there is none. Printable."""
         if run.is_complete:
             return sanitize(self.answer(run)) or self.no_answer
         return run.outcome.because(sanitize(run.reason))
 
 
 class QuantPresenter(Presenter):
-    """Presents runs that fit a table of quants: a decode, or prompts of several lengths."""
+    """Presents runs shown in a table of quants: a decode, or prompts of several lengths."""
 
     def has_details(self, run: Run) -> bool:
         return run.is_complete or bool(self.answer(run))
@@ -149,19 +149,19 @@ class QuantPresenter(Presenter):
 
 
 def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-    """Return the figures of runs of these kinds that are not empty, each once. Raises StoreError."""
+    """Return the non-empty figures of runs of these kinds, each once. Raises StoreError."""
     found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
     return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
 
 
 def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-    """Return the charts of runs of these kinds that are not empty, each once. Raises StoreError."""
+    """Return the non-empty charts of runs of these kinds, each once. Raises StoreError."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
     return tuple({chart.key: chart for chart in found if series_of(chart)}.values())
 
 
 def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return the metrics that runs of these kinds are compared by, each once. Raises StoreError."""
+    """Return the metrics for comparing runs of these kinds, each once. Raises StoreError."""
     return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(summaries))
 
 

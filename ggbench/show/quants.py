@@ -73,7 +73,7 @@ def row_details(
     sections = {
         "Latency": _latency(summary, summary.decode) if summary.decode else (),
         "Server": serving_facts(summary.run),
-        "Limit of this machine's memory": bandwidth,
+        "Limit by memory bandwidth": bandwidth,
         "GPU while timing": _gpu(summary.gpu_use) if summary.gpu_use else (),
     }
     parts += [facts_table(title, facts) for title, facts in sections.items() if facts]
@@ -132,7 +132,7 @@ def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
     requested = "" if memory.n_batch and memory.n_ubatch else " requested"
     limit = "" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)
     if limit and memory.peak_bytes is not None and all(buffers.is_host for buffers in memory.buffers):
-        limit += " of address space on top of the idle worker, which the peak resident includes"
+        limit += " of address space on top of the idle worker, which is included in the peak resident memory"
     return [
         ("KV cache", f"{cache}{size}{flash}"),
         ("", swa_text(memory.swa_cells, memory.n_ctx)),
@@ -170,7 +170,7 @@ def _prefills(summary: QuantSummary) -> Table:
     headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
     rows = []
     for each in summary.prefills:
-        depth = f" @ d{each.n_depth}" if each.n_depth else ""  # as llama-bench writes it
+        depth = f" @ d{each.n_depth}" if each.n_depth else ""  # llama-bench's spelling
         prompt = f"{format_count(each.n_prompt)}{depth}"
         rows.append((prompt, format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat)))
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
@@ -208,7 +208,7 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
 
 
 def _share(ratio: float | None) -> str:
-    return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth's speed"
+    return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth limit"
 
 
 def _gpu(use: GpuUse) -> Facts:
@@ -233,7 +233,7 @@ def _gpu(use: GpuUse) -> Facts:
 
 
 _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
-"""Figures of a list of runs, with their priorities."""
+"""Columns of a list of runs, with their priorities."""
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
@@ -248,7 +248,7 @@ def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width:
 
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
-    """Return stored runs with what came of them so far; an unsteady run is only marked."""
+    """Return stored runs with their results so far; an unsteady run is only marked."""
     runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
     is_marked = any(run.run is not None and run.run.unsteady for run in runs)
@@ -273,7 +273,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
 
 
 def _outcome(run: ListedRun) -> str:
-    """Return its answer or state, with the mark of an unsteady run that has no speed to mark."""
+    """Return the run's answer or state, marked if it is unsteady and has no speed to mark."""
     is_marked = run.run is not None and run.run.unsteady and not run.text("tok_s").startswith(UNSTEADY)
     return f"{UNSTEADY} {run.answer}" if is_marked else run.answer
 

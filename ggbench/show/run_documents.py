@@ -37,7 +37,7 @@ def ends(expected: Any) -> tuple[float, float] | None:  # noqa: ANN401 - a value
 
 
 def expected(name: str, about: str, get: Get, interval: str = "") -> tuple[Field, ...]:
-    """Return the fields of a value and its interval, `interval` or `NAME_ci95`; all null if `get` finds None."""
+    """Return the fields of a value and its interval, `interval` or `NAME_ci95`; all null if `get` returns None."""
     value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
     return (*value, *field(interval or f"{name}_ci95", ENDS, get=lambda root: ends(get(root))))
 
@@ -54,9 +54,7 @@ _PREFILL_MS = field("prefill_ms", NUMBER, "Median time to read the prompt.", _of
 NAMED = subject("model quant file provenance=source")
 MEASURED_FILE = (*NAMED, *subject("file_bytes n_params bpw weight_bytes kv_bytes_per_token"))
 CACHE_TYPES = of(LlamaConfig, "type_k type_v", lambda run: run.head.setup, maybe=True)
-CONFIG = field(
-    "config", EngineConfig, "How the model was loaded, by its engine's own names.", lambda run: run.head.setup
-)
+CONFIG = field("config", EngineConfig, "Settings of the load, by the engine's own names.", lambda run: run.head.setup)
 ORIGIN = (
     *of(Run, "outcome reason?"),
     *CONFIG,
@@ -71,23 +69,23 @@ _REPEAT = field(
 )
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
-    field("step_ns", list[int], "With --samples: how long every timed token took."),
-    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null if it was not timed."),
+    field("step_ns", list[int], "With --samples: the time of every timed token."),
+    field("sample_ns", list[int] | None, "With --samples: the sampler's time; null if not timed."),
 )
 _STORED = Shape(
     "Stored",
     "",
-    field("readings", list[MachineReading], "The machine while it ran."),
+    field("readings", list[MachineReading], "The machine during the run."),
     of(StoredRun, "state started_at finished_at"),
 )
 
 
-NO_STEPS = "the timed steps are not in the document, so there is no curve"
+NO_STEPS = "the document has no timed steps, so there is no curve"
 """For `ReadRun.lacks`."""
 
 
 class ReadRun(msgspec.Struct, frozen=True):
-    """Fields of a run in a document besides its file, its memory and its outcome."""
+    """Fields of a run in a document, besides file, memory and outcome."""
 
     settings: Settings
     result: Result
@@ -100,12 +98,12 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     one: Document
     stored: Document
     several: Document | None = None
-    """Document that the command prints for several quants; None if it takes only one."""
+    """The document printed for several quants; None if the command takes only one."""
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
-    """Returns the object that the shape is made from."""
+    """Returns the source object of the shape."""
     read: Callable[[Any], ReadRun | None] | None = None
-    """Makes a run of an object of the shape; None for another kind. None if it cannot be read back."""
+    """Turns an object of the shape into a run, or None for another kind; None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
     """Finds the runs in a document."""
 
@@ -135,7 +133,7 @@ def run_documents(
 
 def stored_document(name: str, shape: Shape) -> Document:
     repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
-    about = f"{shape.about} As it is stored."
+    about = f"{shape.about} As stored."
     return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
 
 
@@ -167,7 +165,7 @@ QUANT = Shape(
     subject("kv_bytes_per_token"),
     memory("compute_bytes other_bytes peak_bytes buffers n_ctx n_batch n_ubatch"),
     of(QuantSummary, "max_n_ctx max_n_ctx_verified max_n_ctx_reason?"),
-    field("n_prompt", int | None, "Tokens in the cache before the first that was timed.", _of_decode("n_prompt")),
+    field("n_prompt", int | None, "Tokens in the cache before the first timed one.", _of_decode("n_prompt")),
     _N_GEN,
     of(QuantSummary, "repeat"),
     _PREFILL_MS,
@@ -179,8 +177,18 @@ QUANT = Shape(
         maybe=True,
     ),
     of(QuantSummary, "expected limit"),
-    field("w_ratio", NUMBER, "Measured W over the limit's; 1.0 is the physical limit.", _of_decode("w_ratio")),
-    field("b_ratio", NUMBER, "The limit's B over the measured; 1.0 is the physical limit.", _of_decode("b_ratio")),
+    field(
+        "w_ratio",
+        NUMBER,
+        "Measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit.",
+        _of_decode("w_ratio"),
+    ),
+    field(
+        "b_ratio",
+        NUMBER,
+        "Limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit.",
+        _of_decode("b_ratio"),
+    ),
     of(QuantSummary, "b_w16_ms unsteady? serving gpu_use"),
     memory("flash_attn swa_cells"),
     within(lambda summary: summary.run, ORIGIN),
@@ -205,7 +213,7 @@ def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]
 _SHOWN = stored_document("show", QUANT)
 _LISTED = Shape(
     "ListedRun",
-    "A stored run as a list shows it.",
+    "A stored run, as listed.",
     of(StoredRun, "run_id kind state started_at finished_at", lambda listed: listed.stored),
     NAMED,
     of(StoredRun, "n_samples", lambda listed: listed.stored),
@@ -215,7 +223,7 @@ _LISTED = Shape(
     field(
         "max_n_ctx_verified",
         bool | None,
-        "Whether tokens were decoded at its end.",
+        "Whether tokens were decoded at the end of that context.",
         lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
@@ -224,13 +232,13 @@ _LISTED = Shape(
     field(
         "reason",
         str | None,
-        "Why it did not complete, or cannot be read.",
+        "Why the run did not complete or cannot be read.",
         lambda listed: listed.stored.reason or listed.problem or None,
     ),
     field(
         "imported",
         Imported | None,
-        "Null of a run that was measured here.",
+        "Null for a run measured here.",
         lambda listed: listed.stored.environment and listed.stored.environment.imported,
     ),
     of(StoredRun, "command", lambda listed: listed.stored),

@@ -1,4 +1,4 @@
-"""Tables: headers with the unit below, numbers to the right, plain text only, no wider than the terminal."""
+"""Tables of plain text: headers with the unit below, right-aligned numbers, no wider than the terminal."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and me
 GAP = 2
 
 _WRAPPED_WIDTH = 24
-"""Characters that a wrapping column keeps if the terminal is narrow."""
+"""Minimum width of a wrapping column, in characters."""
 
 _NAME_WIDTH = 14
-"""Characters of a column of names, with its gap, where names wrap."""
+"""Width of a column of wrapped names with its gap, in characters."""
 
 Facts = Sequence[tuple[str, str]]
 
 
 class CaptionedTable(Table):
-    """A table with lines of text below, which wrap at the terminal's width."""
+    """A table with lines of text below that wrap at the terminal's width."""
 
     lines_below: tuple[Text, ...] = ()
 
@@ -44,7 +44,7 @@ class CaptionedTable(Table):
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> CaptionedTable:
-    """Return a table ruled only under the header, readable without colour.
+    """Return a table with a rule only under the header, readable without colour.
 
     `columns` are headers, with the unit after a line break, and their alignment as in `add_column`.
     """
@@ -65,7 +65,7 @@ def new_table(
 
 
 def add_column(table: Table, header: str, align: str = "left") -> None:
-    """Add a column aligned `left` or `right`, or one that may `wrap`; a cut text ends in an ellipsis."""
+    """Add a column aligned `left` or `right`, or one that may `wrap`; truncated texts end in an ellipsis."""
     justify: Literal["left", "right"] = "right" if align == "right" else "left"
     wraps = align == "wrap"
     table.add_column(Text(header), justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
@@ -96,13 +96,13 @@ class Cells(msgspec.Struct, frozen=True):
     unit: str = ""
     right_aligned: bool = False
     priority: int = ESSENTIAL
-    """The highest is left out first; an `ESSENTIAL` one only if the others and wrapped names are still too wide."""
+    """The highest is dropped first; an `ESSENTIAL` column only if the table is otherwise still too wide."""
     is_note: bool = False
-    """Whether the texts are sentences about their rows."""
+    """Whether the texts are notes on their rows."""
     is_name: bool = False
-    """Whether a text needs no header to be understood."""
+    """Whether a text is clear without a header."""
     stays: bool = False
-    """Whether it stays in the table even if it is the same in every row."""
+    """Whether it stays in the table even if every row has the same text."""
     wraps: bool = False
     """Whether its texts may take several lines."""
 
@@ -116,7 +116,7 @@ class Cells(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Return its characters on the screen, with the gap to the next column; the minimum if it wraps."""
+        """Return the column's width on the screen, with the gap to the next; the minimum if it wraps."""
         widest = max(map(cell_len, (self.header, self.unit, *self.texts)))
         return (min(widest, _WRAPPED_WIDTH) if self.wraps else widest) + GAP
 
@@ -138,7 +138,7 @@ def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells
 
 
 def row_names(subjects: Sequence[Subject]) -> list[Cells]:
-    """Return the columns that distinguish rows: the quant, after the model unless all have the same."""
+    """Return the columns that distinguish rows: the quant, preceded by the model unless all are the same."""
     models, quants = model_names(subjects), names("quant", (subject.quant for subject in subjects))
     return [quants] if len(set(models)) == 1 else [names("model", models), quants]
 
@@ -164,8 +164,8 @@ def fitted_table(
 ) -> Table:
     """Return a table no wider than `width` characters, with lines of text below; None keeps every column.
 
-    If it is too wide, notes go below under their row's label, then what is the same in every row, and then columns are
-    left out, which the caption says, and long names wrap. Labels are the first column's texts unless given.
+    If it is too wide, notes move below the table under their row's label, then texts common to all rows; then columns
+    are dropped, as the caption says, and long names wrap. Labels are the first column's texts unless given.
     """
     labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
@@ -185,7 +185,7 @@ def fitted_table(
     shared = [each for each in below if not each.is_note and not each.is_empty]
     facts = [each.texts[0] if each.is_name else f"{title_of(each)} {each.texts[0]}" for each in shared]
     lines = [f"all rows: {', '.join(facts)}"] if facts else []
-    said: dict[str, list[str]] = {}  # a note on several rows once, as `q4_0, q2_k: some matrices are repacked`
+    said: dict[str, list[str]] = {}  # a note on several rows appears once: `q4_0, q2_k: some matrices are repacked`
     for each in below:
         if each.is_note:
             for label, text in zip(labels, each.texts, strict=True):
@@ -193,18 +193,18 @@ def fitted_table(
     gap = "; " if any("," in label for label in labels) else ", "
     lines += [f"{gap.join(about)}: {text}" for text, about in said.items() if text]
     if left_out:
-        lines.append(f"left out for width: {', '.join(map(title_of, left_out))}; --json has them all")
+        lines.append(f"omitted for width: {', '.join(map(title_of, left_out))}; --json has them all")
     table.lines_below = tuple(map(Text, filter(None, (*lines, caption))))
     return table
 
 
 def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
-    """Return the characters of a table with these columns, with names in full or as narrow as they may be."""
+    """Return the width of a table with these columns, with names in full or at their narrowest."""
     return sum(min(each.width, _NAME_WIDTH) if wraps_names and each.is_name else each.width for each in cells) - GAP
 
 
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """Return the columns kept in the table, those shown below it, and those left out, each in order."""
+    """Return the columns kept in the table, those shown below it, and those dropped, each in order."""
     kept, below = list(cells), []
 
     def is_too_wide(*, wraps_names: bool = False) -> bool:

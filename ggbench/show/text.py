@@ -1,4 +1,4 @@
-"""Figures with their intervals in words, and cells that are safe in CSV and Markdown."""
+"""Numbers with their intervals as text, and cells that are safe in CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def without_formula(text: str) -> str:
-    """Return plain text, after an apostrophe if a spreadsheet would take it for a formula."""
+    """Return plain text, preceded by an apostrophe if a spreadsheet would read it as a formula."""
     text = sanitize(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
@@ -40,14 +40,14 @@ def markdown_escaped(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return plain text as a Markdown code span, between more backticks than any run of them in it."""
+    """Return plain text as a Markdown code span, delimited by more backticks than it contains in a row."""
     shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
 
 
 def w_text(fit: LineFit | None) -> str:
-    """Return `205 ±4`; `> 1234` if the slope cannot be told from zero; an em dash without a fit."""
+    """Return `205 ±4`; `> 1234` if the slope is indistinguishable from zero; an em dash without a fit."""
     if fit is None:
         return UNKNOWN
     if fit.w_ci95 is None:
@@ -111,7 +111,7 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
 
 
 def expected_text(expected: Expected | None) -> str:
-    """Return `4.28 ±0.27`, both ends if they are lopsided, or `≥ 126`, `≤ 7.92` for a bound."""
+    """Return `4.28 ±0.27`, both ends if asymmetric, or `≥ 126`, `≤ 7.92` for a bound."""
     if expected is None:
         return UNKNOWN
     if not math.isfinite(expected.high):
@@ -122,7 +122,7 @@ def expected_text(expected: Expected | None) -> str:
 
 
 def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """Return `3.2 ±0.4`, in tokens per second, marked if it comes from an unsteady run."""
+    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run."""
     if expected is None:
         return UNKNOWN
     text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))

@@ -1,10 +1,10 @@
-"""Find the best split of a model over several machines: time each device, and count the layers that it can hold.
+"""Find the best split of a model over several machines: time each device, and count the layers that fit on it.
 
-A step goes through the devices one after the other: t(n) sums each device's layers, the round trip to every server but
-the last, and the output plus the trip to the last device. A device is timed with two twins of a few layers: the slope
-between them is the cost of a layer, the intercept that of the output and the trip. Layers are assumed equal, so the
-fastest chosen device is filled first. The k fastest devices are tried for every k; slower ones are added if these
-cannot hold the model.
+A step passes through the devices in turn: t(n) is the sum of every device's layers, the round trips to all servers but
+the last, and the output with the round trip to the last. A device is timed with two twins of a few layers: the slope is
+the cost of a layer, the intercept that of the output and the trip. Layers are assumed equal, so the fastest chosen
+device is filled first. The k fastest devices are tried for every k; slower ones are added if the model does not fit on
+these.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The machines, and how to use llama.cpp on them."""
+    """The machines, and the llama.cpp setup to use on them."""
 
     devices: tuple[DeviceMemory, ...]
     """In llama.cpp's order."""
     links: Mapping[str, Link]
     launch: Callable[[], Engine]
     on_step: Callable[[str], None]
-    """Called with a text that describes the current step."""
+    """Called with a description of each step."""
 
 
 def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` must be set.
 
-    Nothing is timed if no split holds the model. Raises Unsupported for a model whose steps cannot be counted,
-    EngineFailed if a device cannot compute.
+    Nothing is timed if no split holds the model. Raises Unsupported if the bytes of a step are unknown, EngineFailed if
+    a device cannot compute.
     """
     if variant.file is None:
         raise Unsupported(variant.reason, "name another quant")
@@ -96,13 +97,13 @@ def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> Clust
 
 
 def split_setup(setup: LlamaConfig, speeds: Sequence[DeviceSpeed], split: ClusterSplit) -> LlamaConfig:
-    """Return the setup that makes llama.cpp split a model so: shares are layers, and the output counts as one."""
+    """Return the setup that makes llama.cpp split a model this way: shares are layers, and the output counts as one."""
     offloading = [
         (speed, count) for speed, count in zip(speeds, split.n_layers, strict=True) if speed.device != MAIN_MEMORY
     ]
     n_host = sum(split.n_layers) - sum(count for _, count in offloading)
     servers = tuple(dict.fromkeys(speed.server for speed, count in offloading if speed.server and count))
-    # A server that is used brings all of its devices, and so does this machine.
+    # llama.cpp uses all devices of a server in use, and of this machine
     known = [(speed, count) for speed, count in offloading if speed.server in ("", *servers)]
     shares = [float(count) for _, count in known]
     if not any(shares):
@@ -114,7 +115,7 @@ def split_setup(setup: LlamaConfig, speeds: Sequence[DeviceSpeed], split: Cluste
 
 
 class _Room:
-    """The room on the devices for layers, with a context that was sized dry."""
+    """Room for layers on the devices, given a context that was sized dry."""
 
     def __init__(
         self, model: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], context: DryContext
@@ -127,13 +128,13 @@ class _Room:
         ).planned.usable_bytes
 
     def overflow(self, n_layers: Sequence[int]) -> list[int]:
-        """Return by how many layers a split exceeds each device, main memory last."""
+        """Return by how many layers a split exceeds each device's room, main memory last."""
         shares = [float(count) for count in n_layers[:-1]]
         if any(shares):
             shares[max(index for index, share in enumerate(shares) if share)] += 1
             asked = replace(self._setup, tensor_split=tuple(shares), n_gpu_layers=round(sum(shares)))
-            held = DeviceSplit(self._model, asked, self._devices).planned(self._context)
-            left = [each.left_bytes for each in held]
+            held = Placement(self._model, asked, on_gpu=True, devices=self._devices).planned(self._context)
+            left = [each.left_bytes or 0 for each in held]
         else:
             left = [0] * len(shares)
         host_bytes = n_layers[-1] * self._layer_bytes if n_layers[-1] else 0
@@ -156,16 +157,16 @@ def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryC
 
 
 def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[DeviceSpeed, ...]:
-    """Time every device, main memory last, with twins that are removed afterwards."""
+    """Time every device, main memory last, with temporary twins."""
     group, costs = cluster_twins(model)
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
     remove_left_twins(folder)
     require_room(
-        folder, group.file_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room"
+        folder, group.file_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room"
     )
     with twin_folder(folder) as own:
-        cluster.on_step("writing twins of some layers")
+        cluster.on_step("writing twins of a few layers")
         paths = [group.write(number, own) for number in range(len(costs))]
         return tuple(
             _time_device(cluster, place, paths, costs, model, setup_alone(setup, cluster.devices, index))
@@ -180,7 +181,7 @@ def _places(cluster: Cluster) -> list[tuple[str, str]]:
 
 MAIN_MEMORY = "CPU"
 _MOST_CHOSEN = 8
-"""Number of devices whose every choice is tried (255); slower ones are added one by one."""
+"""Try every subset of this many devices (255 subsets); add slower ones one by one."""
 
 Room = Callable[[Sequence[int]], Sequence[int]]
 """Returns by how many layers a split exceeds each device; 0 or less if it fits."""
@@ -189,7 +190,7 @@ Room = Callable[[Sequence[int]], Sequence[int]]
 def step_ms(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int], n: float) -> float:
     """Return the time of a step at position n for a split into `n_layers`, main memory last."""
     used = [index for index, count in enumerate(n_layers) if count]
-    # The output is on the last device that is used, in main memory only if no other is.
+    # the output is on the last device in use, in main memory only if there is no other
     last = ([index for index in used if speeds[index].device != MAIN_MEMORY] or used)[-1]
     links = sum(speeds[index].link_ms for index in used if index != last)
     return links + speeds[last].output_ms + sum(speeds[index].layers_ms(n_layers[index], n) for index in used)
@@ -218,7 +219,7 @@ def best_split(
 def _filled(
     used: Sequence[int], n_devices: int, n_layer: int, capacities: Sequence[int], overflow: Room
 ) -> tuple[int, ...] | None:
-    """Put all layers on these devices, at least one on each, filling the first first; None if they do not fit."""
+    """Put all layers on these devices, at least one on each, filling them in order; None if they do not fit."""
     room = [min(capacities[index], n_layer) for index in used]
     while min(room) >= 1 and sum(room) >= n_layer and len(used) <= n_layer:
         split, left = [0] * n_devices, n_layer - len(used)
@@ -273,8 +274,8 @@ def _time_device(
 ) -> DeviceSpeed:
     """Time both twins on one device, given by name and server. Raises EngineFailed.
 
-    The last device has the output and sends the logits; others send only the activations, whose way takes as long as
-    that of the logits less the time of the additional bytes.
+    The last device has the output and sends the logits; others send only the activations, whose transfer is shorter
+    than that of the logits by the time of the additional bytes.
     """
     name, server = device
     engine, near_ms, link = cluster.launch(), list[float](), cluster.links.get(server)
@@ -304,7 +305,7 @@ def _time_device(
 
 
 def _step_ms(engine: Engine, n_depth: int) -> float:
-    """Return the median of all steps but those of the first round."""
+    """Return the median of all steps except those of the first round."""
     taken: list[int] = []
     for number in range(_ROUNDS + 1):
         for event in _completed(engine.run(DecodeAtDepth(n_depth, _N_GEN))):

@@ -1,7 +1,7 @@
 """Run llama.cpp's own allocator dry: size a context of any length in milliseconds, without allocating memory.
 
 The cache and the compute buffers depend on a model's graph, not on the types of its weights, so quants of one shape
-share the answers. Each header is still loaded, since llama.cpp may refuse one and accept another.
+share the results. Each header is still loaded, since llama.cpp may refuse one and accept another.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import DescribedDevice, Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.plan_record import Budget, DeviceMemory
-from ggbench.sizing.theory.offload import device_layers
+from ggbench.sizing.theory.offload import HOST, device_layers
 
 
 class DryContext(msgspec.Struct, frozen=True):
@@ -33,26 +33,30 @@ class DryContext(msgspec.Struct, frozen=True):
     flash_attn: bool | None
     """Value that `auto` resolved to; None if the log does not say."""
     device_compute: tuple[tuple[str, int], ...] = ()
-    """The compute buffer of each device that is not main memory, by llama.cpp's name."""
+    """The compute buffer of each device except main memory, by llama.cpp's name."""
     swa_cells: int | None = None
-    """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
+    """Cells of the sliding-window layers' caches; None if there are no such layers, or the engine does not say."""
 
 
 def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
-    """Return how the allocator of a plan loads headers: for one GPU, or for main memory without offloaded layers."""
+    """Return the load configuration for planning: one GPU, or main memory if no layers are offloaded."""
     if not budget.on_gpu:
         return replace(setup, n_gpu_layers=0)
-    if budget.devices:
+    if len(budget.devices) > 1:
         return setup
-    return replace(setup, main_gpu=0, tensor_split=())  # the card that is planned for need not be here
+    is_here = budget.devices and not budget.devices[0].backend
+    return replace(setup, main_gpu=setup.main_gpu if is_here else 0, tensor_split=())
 
 
 class DryAllocator:
-    """A worker that loads headers and makes contexts of them, dry. A context manager that ends the worker."""
+    """A worker that loads headers and creates contexts dry. A context manager that stops the worker."""
 
     def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
-        """`setup.n_ctx` is ignored; its threads have to be given. `devices` are those of a budget of several."""
+        """`setup.n_ctx` is ignored; its threads have to be given. `devices` are those of the budget."""
         self._engine, self._devices = engine, devices
+        self._described = tuple(
+            DescribedDevice(device.device, device.backend, device.usable_bytes) for device in devices if device.backend
+        )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
         self._known: dict[tuple[object, LlamaConfig], DryContext] = {}
@@ -61,14 +65,14 @@ class DryAllocator:
         self.versions: Mapping[str, str] | None = None
         """Versions that the engine reports; None before the first load."""
         self.compute_devices: tuple[str, ...] = ()
-        """Names of the buffers that the last context would compute in."""
+        """Names of the last context's compute buffers."""
         self.has_gpu = False
         """Whether one of them is not in main memory."""
         self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
-        """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; those with an id if the
-        load was refused."""
+        """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; if the load was refused,
+        all GPUs with an id."""
         self.free_bytes: int = 0
-        """Free bytes that llama.cpp reports for all of them, each counted as the fullest; 0 without GPUs."""
+        """Free bytes over all of them by llama.cpp's report, counting each like the fullest; 0 without GPUs."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +81,7 @@ class DryAllocator:
         self._engine.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load the header of `file` at `path` and return the names of its weights' buffers. Raises EngineEnded."""
+        """Load the header of `file` at `path` and return the names of its weight buffers. Raises EngineEnded."""
         self._shape, self._source = None, Source(path)
         allocated, loaded, _ = self._open(self._setup)
         self._file, self._shape = file, _shape(file)
@@ -88,7 +92,7 @@ class DryAllocator:
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
 
-        `setup` replaces the allocator's own but for the device, the split and the threads.
+        `setup` replaces the allocator's own, except the device, the split and the threads.
         """
         wanted = self._setup
         if setup is not None:
@@ -123,16 +127,16 @@ class DryAllocator:
     def _without_copied_norms(
         self, buffers: Sequence[DeviceBuffers], setup: LlamaConfig, n_ctx: int, n_copies: int
     ) -> tuple[DeviceBuffers, ...]:
-        """Return the buffers less what only a dry run counts, on each device with layers except the first.
+        """Return the buffers without the bytes that only a dry run counts, on each device with layers except the first.
 
         llama.cpp assigns a layer's norms to the layer's device. `ggml_backend_sched_reserve_size`, which sizes a dry
-        graph, begins with a reset that forgets it; so the previous device computes the first norm and sends it with
-        the layer's input, with room for every copy. Models whose layers begin otherwise have no such norm.
+        graph, starts with a reset that loses this, so the previous device computes the first norm and sends it with the
+        layer's input, with room for every copy. Models whose layers start differently have no such norm.
         """
         file = self._file
         assert file is not None
         layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
-        firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place is not None}
+        firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
         begin_with_norm = {layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")}
         norm_bytes = n_copies * 4 * file.n_embd * min(n_ctx, setup.n_ubatch)
         counted = {
@@ -148,7 +152,7 @@ class DryAllocator:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.estimate_memory(self._source, setup):
+        for event in self._engine.estimate_memory(self._source, setup, self._described):
             match event:
                 case Ready():
                     self.versions = event.versions

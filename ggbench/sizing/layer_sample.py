@@ -1,6 +1,6 @@
-"""Choose the layers of a model that a forecast measures, few but more than the CPU's cache holds, and their placements.
+"""Choose the layers that a forecast measures (few, but larger than the CPU's cache) and their placements.
 
-A twin of a few layers is timed once for each placement; the number of the model's layers placed so gives their cost.
+A twin of a few layers is timed once for each placement; that time is scaled to the model's layers so placed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ggbench.units import counted
 WHOLE_BYTES = 10**9
 """A model of up to this size is measured whole, as a twin of all its layers."""
 LARGER_BYTES = 7 * 10**8
-"""Layers of the larger twin, unless the smaller needs nearly as much: the more the twins differ, the less their noise
-counts. Both of a 7B in Q4_K_M take less than 2 GB of disk."""
+"""Layers of the larger twin, unless the smaller needs nearly as much: the more the twins differ, the less noise
+matters. For a 7B in Q4_K_M both take less than 2 GB of disk."""
 _MORE_LAYERS = 4
 """The larger twin has at least this many layers more than the smaller."""
 _CACHE_FACTOR = 1.25
-"""A step of the smaller twin reads more than the CPU's last-level cache by this factor, as the model's steps do."""
+"""A step of the smaller twin reads at least this multiple of the CPU's last-level cache, as the model's steps do."""
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Layers with the same tensors and shapes, whatever their types and windows."""
+    """Layers with the same tensors and shapes; types and windows may differ."""
 
     layers: tuple[int, ...]
-    """Layers with a window first, then by rising size: even steps through them are a fair sample."""
+    """Layers with a window first, then by size: evenly spaced picks are a fair sample."""
 
 
 def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each twin to measure: two samples, the smaller first, or one of every layer.
+    """Return the layers of each twin to measure: two samples, the smaller first, or all layers once.
 
     `cache_bytes` is the last-level cache of a CPU that reads the weights, None for a GPU.
     """
@@ -61,7 +61,9 @@ def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, .
 
 
 def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type_v: str = "f16") -> StepCost:
-    """Return the bytes that a step of these layers reads. Raises Unsupported if the state of a sequence is unknown."""
+    """Return the bytes that a step of these layers reads. Raises Unsupported if the size of a sequence's state is
+    unknown.
+    """
     model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
     full = windowed = 0
@@ -93,7 +95,7 @@ def _groups(model: ModelFile) -> list[_Group]:
 
 
 def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
-    """Return layers of every group, in proportion, in the order of the model."""
+    """Return layers from every group in proportion, in model order."""
     n_all = sum(len(group.layers) for group in groups)
     counts = [max(1, round(n_layers * len(group.layers) / n_all)) for group in groups]
     counts[0] = max(1, n_layers - sum(counts[1:]))
@@ -109,7 +111,7 @@ class StepCost(msgspec.Struct, frozen=True):
 
     n_layer: int
     layer_bytes: float
-    """Weights of all layers for one token, without the experts that it is not routed to."""
+    """Weights of all layers for one token, without unused experts."""
     full_kv_bytes: int
     """Added by each position, in layers without a window."""
     windowed_kv_bytes: int
@@ -122,17 +124,17 @@ class StepCost(msgspec.Struct, frozen=True):
 
 class LayerPlacement(msgspec.Struct, frozen=True):
     layers: tuple[int, ...]
-    """Layers of the model; empty if only the output is placed so."""
+    """Layers of the model with this placement; empty if only the output has it."""
     setup: LlamaConfig
-    """A setup that places all layers of a twin so."""
+    """A setup that places all layers of a twin this way."""
     name: str = ""
     """E.g. `30 on the GPU`; empty for llama.cpp's default placement."""
 
 
 def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlacement, ...]:
-    """Return the ways in which layers are placed, those on the GPU first; one of all layers where they are not split.
+    """Return the placements of layers, those on the GPU first; a single one if the layers are not split.
 
-    Raises Unsupported for tensors that an override puts anywhere but into main memory.
+    Raises Unsupported for an override to anything other than main memory.
     """
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
     split = offload(model, setup.n_gpu_layers, setup.tensor_overrides)
@@ -182,7 +184,7 @@ def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, li
 
 
 def _pattern(name: str) -> str:
-    """Return a regular expression, valid for llama.cpp too, that only this name matches."""
+    """Return a regular expression, also valid in llama.cpp, that matches only this name."""
     return name.replace(".", r"\.")
 
 

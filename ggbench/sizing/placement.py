@@ -1,109 +1,213 @@
-"""Count a model's share of the planned memory, its speed limit, and the longest context that fits.
+"""Count a model's share of each device, its speed limit, and what llama.cpp's process takes besides.
 
-A plan and the search for the largest context count alike, also if only some of the layers are on a GPU. What
-llama.cpp's process takes besides its buffers is in no log: it was measured with llama.cpp 0.5.0 on a 64-bit machine,
-under limits of the address space.
+A plan and the search for the largest context count the same way, also if only some layers are on a GPU. No log reports
+what llama.cpp's process uses outside its buffers: it was measured with llama.cpp 0.5.0 on a 64-bit machine under
+address space limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import re
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
-from ggbench.sizing.cluster import DeviceSplit
 from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.plan_record import Budget, DeviceMemory, PlannedSpeed
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
-from ggbench.sizing.theory.offload import offload
-from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.units import KV_CELLS, MIB, format_bytes
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
+from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.text import in_words
+from ggbench.units import MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
 
 
 class Placement:
-    """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
+    """One model under one configuration: what lies on each device and in main memory."""
 
     def __init__(
-        self, file: ModelFile, setup: LlamaConfig, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
+        self,
+        file: ModelFile,
+        setup: LlamaConfig,
+        *,
+        on_gpu: bool,
+        devices: Sequence[DeviceMemory] = (),
+        host: DeviceMemory | None = None,
     ) -> None:
-        """`devices` are given if the planned memory is that of several machines."""
+        """`on_gpu` says whether GPUs are planned for: the `devices`, or one if there are none.
+
+        `host` is their machine's main memory if its size is known.
+        """
         self.on_gpu = on_gpu
-        self.split = DeviceSplit(file, setup, devices) if devices else None
-        """Which device holds what; None if the planned memory is one."""
-        self._file = file
-        self._setup = setup
+        self.devices, self.host = tuple(devices), host
+        self._file, self._setup = file, setup
+        n_places = max(1, len(devices)) if on_gpu else 0
+        self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
+        """The place of each layer, the output's as the last."""
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded is in main memory."""
-        self.has_two_speeds = self.is_split or bool(devices) or (on_gpu and not setup.kv_offload)
-        """Whether a token reads from a GPU's memory and from main memory, or from several machines."""
+        self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
+        """Whether a token reads from more than one memory."""
+        self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
+        held = self._weights()
         is_known = not file.unknown_types
-        self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
-        """Weights in the planned memory; None if a tensor's type, and so its size, is unknown."""
-        self.host_weight_bytes = (self.offload.host_weight_bytes if on_gpu else 0) if is_known else None
+        self.weights = tuple(held[place] for place in range(n_places)) if is_known else None
+        """Bytes on each device; None if a tensor's type, and so its size, is unknown."""
+        self.host_weight_bytes = (held[HOST] if on_gpu else 0) if is_known else None
+        self.weight_bytes = (sum(self.weights or ()) if on_gpu else file.weight_bytes) if is_known else None
+        """Weights in the planned memory; None as above."""
         self.theory: KvCache | None = None
-        """The whole cache by formula; None if the theory has none, with the reason in `no_theory_reason`."""
+        """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
-        self._device_theory: KvCache | None = None
+        self._cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
+        self.is_cache_on_devices = HOST not in self._cache_places
+        self._caches: dict[int, KvCache] = {}
+        """The cache at each place, by formula."""
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
-            self._device_theory = (
-                kv_cache(file, setup.type_k, setup.type_v, self.offload.first_gpu_layer)
-                if self.is_split
-                else self.theory
-            )
+            for place in set(self._cache_places):
+                layers = {layer for layer, each in enumerate(self._cache_places) if each == place}
+                self._caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
         except Unsupported as error:
             self.no_theory_reason = error.message
-        self._cache_on_device = not on_gpu or setup.kv_offload
-        self._layers_share = 1.0
-        if self.is_split:
-            self._layers_share = 1 - self.offload.first_gpu_layer / file.n_layer if file.n_layer else 0.0
+
+    def _place_of(self, tensor: TensorInfo) -> int:
+        """Return where llama.cpp puts a tensor: where an override says, or on its layer's device."""
+        if not self.on_gpu:
+            return HOST
+        for pattern, buffer in self._setup.tensor_overrides:
+            if re.search(pattern, tensor.name):
+                names = [each.device for each in self.devices] or [buffer]
+                return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
+        layer = layer_of(tensor.name)
+        place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
+        first = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
+        return place if is_on_device(tensor, first, output_on_device=self.layers[-1] != HOST) else HOST
+
+    def _weights(self) -> dict[int, int]:
+        """Return the bytes at each place; a tied embedding table lies in main memory and with the output."""
+        held = dict.fromkeys((HOST, *range(max(1, len(self.devices)))), 0)
+        rows: dict[int, int] = {}
+        for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True):
+            n_bytes = tensor.n_bytes or 0
+            if self._setup.split_mode == "row" and len(self.devices) > 1 and place != HOST and len(tensor.shape) > 1:
+                rows[place] = rows.get(place, 0) + n_bytes
+            else:
+                held[place] += n_bytes
+            if tensor.name == "token_embd.weight" and self.layers[-1] != HOST and is_tied(self._file.tensors):
+                held[self.layers[-1]] += n_bytes
+        if rows:  # every matrix lies on all devices, in shares
+            shares = self._shares()
+            for place, share in enumerate(shares):
+                held[place] += round(sum(rows.values()) * share)
+        return held
+
+    def _shares(self) -> list[float]:
+        given = [*self._setup.tensor_split, *[0.0] * (len(self.devices) - len(self._setup.tensor_split))]
+        shares = given if any(given) else [float(device.free_bytes) for device in self.devices]
+        return [share / sum(shares) for share in shares]
+
+    def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
+        """Return what each device holds, and main memory as the last; nothing if they have no names."""
+        if not self.devices or self.weights is None:
+            return ()
+        caches = self._cache_by_place(context)
+        found = [
+            PlannedDevice(
+                device=device.device,
+                name=device.name,
+                server=device.server,
+                n_layers=self.layers.count(place),
+                memory_bytes=device.free_bytes,
+                weight_bytes=self.weights[place],
+                kv_bytes=caches.get(place, 0),
+                compute_bytes=self._compute_at(place, context),
+                usable_bytes=device.usable_bytes,
+            )
+            for place, device in enumerate(self.devices)
+        ]
+        if self.devices[0].server:
+            return tuple(found)
+        host = self.host or DeviceMemory(HOST_DEVICE, "", 0, name="main memory")
+        return (
+            *found,
+            PlannedDevice(
+                device=host.device,
+                name=host.name,
+                n_layers=self.layers.count(HOST),
+                memory_bytes=None if self.host is None else host.free_bytes,
+                weight_bytes=self.host_weight_bytes or 0,
+                kv_bytes=caches.get(HOST, 0),
+                compute_bytes=self._host_compute(context) + context.output_bytes,
+                usable_bytes=None if self.host is None else host.usable_bytes,
+            ),
+        )
+
+    def left_bytes(self, context: DryContext) -> int:
+        """Return the smallest memory left on a device, or what main memory lacks; negative if one lacks memory."""
+        *devices, last = self.planned(context)
+        is_short = last.device != HOST_DEVICE or (last.left_bytes or 0) < 0
+        return min(each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None)
+
+    def _compute_at(self, place: int, context: DryContext) -> int:
+        found = dict(context.device_compute)
+        if len(self.devices) == 1:
+            return self.compute_bytes(context)
+        return found.get(self.devices[place].device, 0)
+
+    def _host_compute(self, context: DryContext) -> int:
+        return context.host_compute_bytes if context.device_compute_bytes else 0
+
+    def _cache_by_place(self, context: DryContext) -> dict[int, int]:
+        """Return the cache at each place, weighted by the theory, or else by layers."""
+        counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
+        if self.theory is not None:
+            counts = {
+                place: float(replace(cache, window=context.swa_cells or cache.window).cached_bytes(context.n_ctx))
+                for place, cache in self._caches.items()
+            }
+        total = sum(counts.values())
+        return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
     def cache_bytes(self, context: DryContext) -> int:
-        """Return the cache of the layers in the planned memory, weighted by the theory."""
-        if not self._cache_on_device:
-            return 0
-        if not self.is_split:
+        """Return the cache in the planned memory."""
+        if not self.on_gpu or set(self._cache_places) == {0}:
             return context.cache_bytes
-        share = self._layers_share
-        if self.theory is not None and self._device_theory is not None:
-            cached = float(self.theory.cached_bytes(context.n_ctx))
-            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached if cached else share
-        return round(context.cache_bytes * share)
+        return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
 
     def compute_bytes(self, context: DryContext) -> int:
-        """Return the compute buffers there; without a GPU here, those of the CPU stand for a GPU's."""
+        """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes
         return context.device_compute_bytes + context.host_compute_bytes
 
     def context_bytes(self, context: DryContext) -> int:
-        """Return all that a context takes there; the logits are in main memory."""
+        """Return the total memory of a context there; logits are in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
-        """Return what model and context need of a budget: more than all of it if one of several devices lacks memory.
+        """Return what model and context need of a budget: more than all of it if a device or main memory lacks any.
 
-        The size of the weights has to be known.
+        `weight_bytes` must be known.
         """
-        if self.split is not None:
-            return usable_bytes - self.split.left_bytes(context)
+        if self.devices:
+            return usable_bytes - self.left_bytes(context)
         return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
-        """Return what decoding to the end of a context takes of main memory besides buffers, beyond the reserve."""
+        """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.on_gpu:
             return 0
         metadata = self._file.metadata
@@ -122,197 +226,114 @@ class Placement:
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
-        if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
+        layers = {layer for layer, place in enumerate(self._cache_places) if not self.on_gpu or place != HOST}
+        if self.theory is None or left_bytes < 0 or not layers:
             return None
-        if not self._device_theory.bytes_per_token:
+        planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
+        if not planned.bytes_per_token:
             return None
-        in_cells = self._device_theory.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full)
-        return in_cells.n_that_fit(left_bytes) or None
+        return planned.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full).n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
-        """Return a note if the formula and the allocator differ by more than the log's rounding."""
+        """Return a note if formula and allocator differ by more than the log's rounding."""
         counted, cached = self.theory_bytes(context), context.cache_bytes
         if counted is None or abs(counted - cached) <= max(_AGREE_BYTES, _AGREE_SHARE * cached):
             return []
         return [f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(cached)}"]
 
+    @functools.cached_property
+    def weights_read(self) -> dict[int, Weights]:
+        """The weights that decoding reads from each place. Raises Unsupported if a tensor's size is unknown."""
+        tied = is_tied(self._file.tensors)
+        places = [
+            self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
+            for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
+        ]
+        return weights_by_place(self._file, places)
+
+    def read_bytes(self, n: float) -> dict[int, float]:
+        """Return the bytes that decoding the token at position n reads from each place.
+
+        Raises Unsupported if the cache or a tensor's size is unknown.
+        """
+        if self.theory is None:
+            raise Unsupported(self.no_theory_reason, "")
+        read = {place: weights.read_bytes() for place, weights in self.weights_read.items()}
+        for place, cache in self._caches.items():
+            read[place] = read.get(place, 0.0) + cache.read_bytes(n)
+        return {place: n_bytes for place, n_bytes in read.items() if n_bytes}
+
 
 def speed_bounds(
-    file: ModelFile, setup: LlamaConfig, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
+    budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidth's bound, and the speeds at the fixed positions and at `n_ctx`; nothing if it is unknown.
+    """Return the bandwidths' bound, and the speeds at the fixed positions and at `n_ctx`; nothing if it is unknown.
 
-    `longest` is the longest context that fits.
+    A token reads from one memory after the other. `longest` is the longest context that fits.
     """
-    bandwidth = budget.bandwidth
-    if bandwidth is None or placement.has_two_speeds:
-        return None, ()
+    bandwidths = place_bandwidths(budget)
     try:
-        limit = decode_limit(file, bandwidth, setup.type_k, setup.type_v)
-        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
+        read = {n: placement.read_bytes(n) for n in (1, *DECODE_POSITIONS, n_ctx)}
     except Unsupported:
         return None, ()
-    positions = (*DECODE_POSITIONS, n_ctx)
-    latencies = [decode_read_ms(weights, cache, bandwidth.bytes_per_s, n) for n in positions]
-    return limit, tuple(
-        PlannedSpeed(n, ms, 1e3 / ms, None if longest is None else longest >= n)
-        for n, ms in zip(positions, latencies, strict=True)
+    if not set().union(*read.values()) <= set(bandwidths):
+        return None, ()
+
+    def latency_ms(n: int) -> float:
+        return sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in read[n].items()) * 1e3
+
+    speeds = tuple(
+        PlannedSpeed(n, latency_ms(n), 1e3 / latency_ms(n), None if longest is None else longest >= n)
+        for n in (*DECODE_POSITIONS, n_ctx)
+    )
+    return _limit(placement, bandwidths, latency_ms(1), sum(read[1].values())), speeds
+
+
+def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
+    """Return the bandwidth of each place where it is known."""
+    if not budget.on_gpu:
+        found = {HOST: budget.bandwidth}
+    else:
+        found = {place: device.bandwidth for place, device in enumerate(budget.devices)} or {0: budget.bandwidth}
+        found[HOST] = None if budget.host is None else budget.host.bandwidth
+    return {place: bandwidth for place, bandwidth in found.items() if bandwidth is not None}
+
+
+def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, n_bytes: float) -> DecodeLimit:
+    growth = 0.0
+    for place, cache in placement._caches.items():
+        of_token = cache.full.read_bytes + (0 if cache.window else cache.windowed.read_bytes)
+        growth += of_token / bandwidths[place].bytes_per_s if of_token else 0.0
+    used = [bandwidths[place] for place in sorted(placement.read_bytes(1), reverse=True)]
+    source = in_words([f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in dict.fromkeys(used)])
+    return DecodeLimit(
+        w_tokens_per_ms=1 / growth / 1e3 if growth else None,
+        b_ms=b_ms,
+        bandwidth_bytes_per_s=n_bytes / b_ms * 1e3 if len(used) > 1 else used[0].bytes_per_s,
+        bandwidth_source=source if len(used) > 1 else used[0].source,
     )
 
 
 _CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
-"""Nearly all of it the scheduler's: ggml reserves 60 copies of each node for the inputs of its splits, and llama.cpp
-8 nodes per tensor, at least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
+"""Mostly the scheduler: ggml reserves 60 copies of each node for split inputs, and llama.cpp 8 nodes per tensor, at
+least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
 _VOCABULARY_ENTRY_BYTES = 170
 """Per token and merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
 _MADE_CELL_BYTES = 50
-"""Entry in the table of cells, before it is in use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
+"""Entry in the cell table before use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
 _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""Additional bytes of the first decodes, and of each cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
+"""Extra bytes for the first decodes, and per cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
 
 _SMALLEST_CELL_BYTES = 64
-"""K and V together, in one layer."""
+"""K and V of one layer."""
 
 
 def context_overhead(file: ModelFile | None, n_cells: int) -> int:
-    """Return the bytes that making a context takes besides its buffers."""
+    """Return the bytes that creating a context takes outside its buffers."""
     n_tensors = 0 if file is None else len(file.tensors)
     return _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _MADE_CELL_BYTES * n_cells
 
 
 def decode_overhead(n_cells: int) -> int:
-    """Return the bytes that decoding takes in addition, with that many cells in use."""
+    """Return the extra bytes that decoding takes with this many cells in use."""
     return _DECODE_BYTES + _USED_CELL_BYTES * n_cells
-
-
-_TRUSTED_QUESTIONS = 6
-"""This many questions may follow the caller's expectation before the bracket is halved instead."""
-
-
-class Bracket:
-    """The largest n_ctx that passed and the smallest that failed, multiples of 256: a search with few real contexts.
-
-    A real context allocates gigabytes, so the next one is tried where the caller expects the edge. If that is wrong,
-    steps away from it double; between two known ends a misleading expectation gives way to halving.
-    """
-
-    def __init__(self, ceiling: int, failed: int | None = None) -> None:
-        """`ceiling` is the largest to try, rounded down; `failed` is known to fail beforehand."""
-        self.passed: int | None = None
-        self.failed = failed
-        self._ceiling = ceiling // KV_CELLS
-        self._n_asked = 0
-        self._stride = 1
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the ends are neighbours, or the ceiling passed, or the smallest context failed."""
-        return self._high < self._low
-
-    @property
-    def _low(self) -> int:
-        return (self.passed or 0) // KV_CELLS + 1
-
-    @property
-    def _high(self) -> int:
-        return min(self._ceiling, self._ceiling if self.failed is None else self.failed // KV_CELLS - 1)
-
-    def next(self, expected: int) -> int:
-        """Return the n_ctx to try if the caller expects `expected` to be the largest that works.
-
-        If that has passed already, the next length is tried, to see it fail.
-        """
-        low, high = self._low, self._high
-        guess = expected // KV_CELLS
-        self._n_asked += 1
-        if low <= guess <= high:
-            wanted = guess
-        else:
-            wanted = low + self._stride - 1 if guess < low else high - self._stride + 1
-            self._stride *= 2
-        both_ends = self.passed is not None and self.failed is not None
-        if both_ends and (self._n_asked > _TRUSTED_QUESTIONS or not low <= wanted <= high):
-            wanted = (low + high) // 2
-        return min(max(wanted, low), high) * KV_CELLS
-
-    @property
-    def middle(self) -> int:
-        """The middle of the open range; a quarter away if only one end is known."""
-        if self.passed is not None and self.failed is not None:
-            return (self.passed + self.failed) // 2
-        return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
-
-    def record(self, n_ctx: int, *, passed: bool) -> None:
-        if passed:
-            self.passed = max(n_ctx, self.passed or 0)
-        else:
-            self.failed = min(n_ctx, self.failed or n_ctx)
-
-
-def largest_n_ctx(
-    need: Callable[[int], int], budget_bytes: int, ceiling: int, first_guess: int, bytes_per_token: float
-) -> int:
-    """Return the largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 for none.
-
-    `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
-    next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
-    then follows the line through the closest known lengths; every fourth step halves the rest instead.
-    """
-    known: dict[int, int] = {}
-    inside, outside = 0, ceiling // KV_CELLS + 1
-    growth = max(1, round(bytes_per_token * KV_CELLS))
-    guess = first_guess // KV_CELLS
-    while outside - inside > 1:
-        guess = min(max(guess, inside + 1), outside - 1)
-        known[guess] = need(guess * KV_CELLS)
-        if known[guess] <= budget_bytes:
-            inside = guess
-        else:
-            outside = guess
-        if len(known) % 4 == 0:
-            guess = (inside + outside) // 2
-        elif inside in known and outside in known:
-            rise = known[outside] - known[inside]
-            guess = inside + (budget_bytes - known[inside]) * (outside - inside) // rise
-        else:
-            guess += (budget_bytes - known[guess]) // growth
-    return inside * KV_CELLS
-
-
-CEILING = 1 << 20
-"""The longest context that is planned, unless the model was trained for a longer one."""
-LONGEST = 1 << 24
-"""The longest context of all: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
-
-_TOO_MUCH = 1 << 62
-"""Bytes of a context that llama.cpp refuses to size."""
-
-
-def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
-    """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
-    return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
-
-
-def longest_n_ctx(
-    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
-) -> int:
-    """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
-
-    `size` makes a dry context; the placement has to know the size of the weights. Raises EngineEnded if the worker
-    ends, but not if llama.cpp refuses a context.
-    """
-    assert placement.weight_bytes is not None
-    if placement.weight_bytes > usable_bytes:
-        return 0
-
-    def need(n_ctx: int) -> int:
-        try:
-            context = first if n_ctx == first.n_ctx else size(n_ctx)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return _TOO_MUCH
-        return placement.needed_bytes(context, usable_bytes)
-
-    bytes_per_token = placement.cache_bytes(first) / first.n_ctx
-    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)

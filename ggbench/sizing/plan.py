@@ -1,6 +1,6 @@
-"""Plan what each quant needs before it is downloaded: weights from the tensor table, the rest from a dry allocator.
+"""Plan the memory of each quant before downloading it: weights from the tensor table, the rest from a dry allocator.
 
-No tensor is read or allocated. A row has llama.cpp's figures and the theory's, and notes a disagreement.
+No tensor is read or allocated. A row has the sizes by llama.cpp and by the theory, and notes a disagreement.
 """
 
 from __future__ import annotations
@@ -21,36 +21,39 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.placement import LONGEST, Placement, longest_n_ctx, planning_ceiling, speed_bounds
+from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.sizing.theory.offload import check_overrides
+from ggbench.sizing.theory.offload import HOST, check_overrides
 from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
-"""Default n_ctx of a plan, unless the model's training context is shorter."""
+"""Default n_ctx of a plan; the training context if that is shorter."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """Setup and memory to plan for. Raises UsageError for an impossible context."""
+    """The setup and memory to plan for. Raises UsageError for an impossible context."""
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
-    """If its n_ctx is None, `DEFAULT_N_CTX` is planned."""
+    """An n_ctx of None means `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Other options of the command line, for the command that reproduces a row."""
+    """Other command-line options, for the command that reproduces a row."""
 
     def __post_init__(self) -> None:
         self.setup.check()
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
-                f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
+                f"a context of {format_count(self.setup.n_ctx)} tokens is too long to plan",
                 f"use --n-ctx up to {format_count(LONGEST)}",
             )
 
 
 def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each variant; one that cannot be planned has a reason, or raises if it is the only one."""
+    """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, its error is
+    raised.
+    """
     for variant in variants:
         try:
             yield from plan_variant(variant, request, allocator)
@@ -63,17 +66,19 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
 def plan_variant(
     variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
-    """Yield a row for each of `caches`; without any, one for the setup, with what would help if it does not fit.
+    """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
+    fit.
 
-    A variant that llama.cpp does not load is one row with its reason. Raises GgbenchError for one that cannot be
-    planned.
+    A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:  # until the end: a change may load it again
+    with tempfile.TemporaryDirectory(
+        prefix="ggbench-"
+    ) as folder:  # kept until the end, since a change may load it again
         try:
             weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
         except EngineEnded as end:
@@ -102,11 +107,11 @@ def _planned(
     row: PlanRow, file: ModelFile, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
-    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices)
+    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx, setup)
-    notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
+    notes = [*_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = None
@@ -115,8 +120,8 @@ def _planned(
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
-        notes.append(f"at this n_ctx llama.cpp's process takes {format_bytes(unreserved)} more than the reserve")
-    limit, decode = speed_bounds(file, setup, budget, placement, longest, asked.n_ctx)
+        notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
+    limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx)
     return replace(
         row,
         n_ctx=asked.n_ctx,
@@ -133,7 +138,7 @@ def _planned(
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
-        devices=placement.split.planned(asked) if placement.split else (),
+        devices=placement.planned(asked),
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
@@ -157,7 +162,9 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     )
     if variant.file is None:
         return named
-    file, placement = variant.file, Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
+    budget = request.budget
+    file = variant.file
+    placement = Placement(file, request.setup, on_gpu=budget.on_gpu, devices=budget.devices)
     return replace(
         named,
         file=str(file.paths[0]) if file.paths else "",
@@ -172,31 +179,43 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], kv_bytes: int) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], budget: Budget) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
-        yield f"tensors of unknown type, so size only: {', '.join(file.unknown_types)}"
+        yield f"tensors of unknown type, so only the file size is known: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:
-        yield f"{file.no_kv_reason}; its size is the allocator's, and the theory has no limits for it"
+        yield f"{file.no_kv_reason}; its size is the allocator's, and there are no theoretical limits"
     elif placement.no_theory_reason:
-        yield f"no KV from the theory: {placement.no_theory_reason}"
+        yield f"no theoretical KV size: {placement.no_theory_reason}"
     elif placement.theory is not None:
         if placement.theory.remark:
             yield placement.theory.remark
         if state_bytes := placement.theory.state_bytes:
             yield f"recurrent states of {format_bytes(state_bytes)} for each sequence, at every length"
-    if placement.is_split:
-        kept = placement.offload.overridden_host_bytes
-        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"
-        what = f"{layers} on the GPU, the rest and its KV in main memory"
-        if kept:
-            what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
-        yield f"no speed estimate: layers are split between GPU and CPU ({what})"
-    elif placement.split is not None:
-        yield "no speed estimate: the layers lie on several devices; ggbench cluster plan measures them"
-    elif placement.has_two_speeds:
-        yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, lies in main memory, the weights on the GPU"
+    yield from _placement_notes(file, placement, budget)
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"
+
+
+def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:
+    """Yield what lies in main memory, and which bandwidth is missing to bound the speed."""
+    if placement.is_split:
+        kept = placement.offload.overridden_host_bytes
+        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers on the GPU"
+        rest = (
+            f"{format_bytes(kept)} of their tensors in main memory by override" if kept else "the rest in main memory"
+        )
+        yield f"{layers}, {rest}"
+    if placement.on_gpu and not placement.is_cache_on_devices and not placement.is_split:
+        yield "the KV cache is in main memory"
+    if not placement.has_two_speeds:
+        return
+    known = place_bandwidths(budget)
+    if any(device.server for device in placement.devices):
+        yield "no speed estimate: the layers lie on several machines; ggbench cluster plan measures them"
+    elif any(place not in known for place in range(max(1, len(placement.devices)))):
+        yield "no speed estimate: the bandwidth of a GPU is not known; --gpu 24GiB@936GB/s gives it"
+    elif HOST not in known and (placement.is_split or not placement.is_cache_on_devices):
+        yield "no speed estimate: the bandwidth of main memory is not known; --ram 64GiB@60GB/s gives it"

@@ -1,4 +1,4 @@
-"""The frozen records of a plan: the memory to keep within, and what one quant needs of it."""
+"""The records of a plan: the memory budget, and the needs of one quant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
@@ -14,6 +15,9 @@ from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis
+
+HOST_DEVICE = "CPU"
+"""llama.cpp's name of the buffers in main memory."""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
@@ -26,6 +30,12 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     free_bytes: int
     reserve_bytes: int = 0
     """Free memory that is not for the model."""
+    name: str = ""
+    """The hardware's: `NVIDIA GeForce RTX 3060`; empty for a device of another machine."""
+    backend: str = ""
+    """ggml's name of the backend to plan with; empty for a device that llama.cpp has here itself."""
+    bandwidth: Bandwidth | None = None
+    """None if it is unknown."""
 
     @property
     def usable_bytes(self) -> int:
@@ -33,38 +43,47 @@ class DeviceMemory(msgspec.Struct, frozen=True):
         return max(0, self.free_bytes - self.reserve_bytes)
 
 
-class PlannedDevice(msgspec.Struct, frozen=True):
+class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory taken on one device, or in main memory."""
+
     device: str
-    server: str
+    """llama.cpp's name of its buffers: `CUDA0`, `CPU`."""
+    name: str = ""
+    """The hardware's name; empty for a device of another machine."""
+    server: str = ""
     n_layers: int
     """Layers including the output."""
+    memory_bytes: int | None
+    """None for main memory of an unknown size."""
     weight_bytes: int
     kv_bytes: int
     compute_bytes: int
-    usable_bytes: int
+    """Compute buffers; in main memory with the logits."""
+    usable_bytes: int | None
 
     @property
     def needed_bytes(self) -> int:
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
     @property
-    def left_bytes(self) -> int:
-        return self.usable_bytes - self.needed_bytes
+    def left_bytes(self) -> int | None:
+        """Bytes left; negative if memory is missing."""
+        return None if self.usable_bytes is None else self.usable_bytes - self.needed_bytes
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """A memory to keep within."""
+    """A memory budget."""
 
     device: str
     on_gpu: bool
-    """Whether it is a GPU's; the input embedding is elsewhere then."""
+    """Whether it is GPU memory; the input embedding is then elsewhere."""
     memory_bytes: int
     memory_source: str
     reserve_bytes: int
-    """Memory for the driver, the runtime and all else that is not in llama.cpp's buffers."""
+    """Memory for the driver, the runtime and everything else outside llama.cpp's buffers."""
     reserve_source: str
     bandwidth: Bandwidth | None = None
-    """None if it is unknown; there are no limits then."""
+    """None if unknown; there are then no speed limits."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
     mmproj: str = ""
@@ -72,19 +91,28 @@ class Budget(msgspec.Struct, frozen=True):
     mmproj_bytes: int = 0
     """A projector in this memory, without its compute buffer."""
     devices: tuple[DeviceMemory, ...] = ()
-    """Devices in llama.cpp's order if any is on another machine; empty for one memory."""
+    """GPUs in llama.cpp's order; empty for main memory."""
+    host: DeviceMemory | None = None
+    """Main memory of the machine with these GPUs; None if its size is unknown."""
     is_here: bool = True
-    """Whether it is this machine's; measurements here apply then."""
+    """Whether it is this machine's, so measurements made here apply."""
 
     @property
     def kept_bytes(self) -> int:
-        """Memory that a search leaves free, too."""
+        """Memory that even a search leaves free."""
         return self.reserve_bytes - self.process_bytes
 
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
         return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
+
+    def beside_projector(self, path: str, n_bytes: int) -> Budget:
+        """Return the budget with a projector, which llama.cpp loads to the first device."""
+        devices = self.devices
+        if devices:
+            devices = (replace(devices[0], reserve_bytes=devices[0].reserve_bytes + n_bytes), *devices[1:])
+        return replace(self, mmproj=path, mmproj_bytes=n_bytes, devices=devices)
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
@@ -96,24 +124,24 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     tok_s: float
     """Throughput over all sequences of the batch."""
     fits: bool | None
-    """Whether a context of n tokens fits; None if that is unknown."""
+    """Whether a context of n tokens fits; None if unknown."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed with the context filled, from measurements on this machine."""
+    """The expected speed with a full context, from measurements on this machine."""
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
     basis: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
     speed_basis: SpeedBasis
-    """Never the bound alone."""
+    """Never only the bound."""
     is_steady: bool = True
     """Whether the machine was steady during those measurements."""
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
-    """The options that decide the size of a KV cache at a given n_ctx, by llama.cpp's names."""
+    """The options that determine the size of a KV cache at a given n_ctx, by llama.cpp's names."""
 
     type_k: str
     type_v: str
@@ -121,12 +149,12 @@ class KvCacheTypes(msgspec.Struct, frozen=True):
 
 
 class PlanRow(msgspec.Struct, frozen=True):
-    """Needs of one quant; None is unknown, never zero."""
+    """The needs of one quant; None means unknown, never zero."""
 
     model: str
     quant: str
     provenance: str
-    """`file`, `twin`, `hub`, or `catalog`: a header made from the catalog's hyperparameters."""
+    """`file`, `twin`, `hub`, or `catalog` for a header generated from the catalog's hyperparameters."""
     engine: str = "llama"
     """The engine that would run it."""
     type_k: str = "f16"
@@ -138,7 +166,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     n_params: int | None = None
     bpw: float | None = None
     weight_bytes: int | None = None
-    """All tensors, each once."""
+    """All tensors, each counted once."""
     device_weight_bytes: int | None = None
     """Weights in the planned memory."""
     host_weight_bytes: int | None = None
@@ -166,7 +194,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Bytes left of the budget at `n_ctx`; negative if memory is missing."""
     fits: bool | None = None
     changes: tuple[Change, ...] = ()
-    """Changes that would help if it does not fit, best first."""
+    """Changes that would help if the quant does not fit, best first."""
     planned_n_ctx: int | None = None
     """The longest context within the budget; None if not even 256 tokens fit."""
     reached_ceiling: bool = False
@@ -177,9 +205,9 @@ class PlanRow(msgspec.Struct, frozen=True):
     decode: tuple[PlannedSpeed, ...] = ()
     """Speeds at a few fixed positions, the same in every plan."""
     at_n_ctx: PlannedSpeed | None = None
-    """Speed with the context filled to `n_ctx`."""
+    """Speed with a full context of `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
-    """Memory taken on each of several devices at `n_ctx`; empty if the budget is one memory."""
+    """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     flash_attn: bool | None = None
@@ -187,9 +215,9 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
-    """Reason that llama.cpp did not size it."""
+    """Why llama.cpp did not size it."""
     notes: tuple[str, ...] = ()
-    """Caveats to know before trusting the row."""
+    """Caveats about the row."""
     command: str = ""
 
     @property
@@ -200,7 +228,7 @@ class PlanRow(msgspec.Struct, frozen=True):
 
     @property
     def fits_with(self) -> KvCacheTypes | None:
-        """The largest other cache with which it would fit at `n_ctx`; None for none."""
+        """The largest other cache that would fit at `n_ctx`; None if there is none."""
         caches = ("flash attention", "KV q8_0", "KV q4_0")
         setups = {change.kind: change.setup for change in self.changes if change.setup is not None and change.fits}
         setup = next((setups[kind] for kind in caches if kind in setups), None)
@@ -215,9 +243,9 @@ class PlanRow(msgspec.Struct, frozen=True):
 ChangeKind = Literal[
     "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
 ]
-"""In the order of their cost: nothing; slower prompts; at most a trace of quality; experts read from main memory;
-quality; context; quality at long contexts;
-whole layers computed by the CPU. Losing more than half of the context costs most."""
+"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; experts read from main memory;
+quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of the context is
+the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -225,15 +253,15 @@ class Change(msgspec.Struct, frozen=True):
 
     kind: ChangeKind
     setup: LlamaConfig | None
-    """The load with the change; None if the load does not change."""
+    """The setup with the change; None if the setup does not change."""
     needed_bytes: int
-    """Bytes in the planned memory, at the setup's n_ctx."""
+    """Bytes needed in the planned memory, at the setup's n_ctx."""
     left_bytes: int
     """Bytes left of the budget; negative if memory is still missing."""
     planned_n_ctx: int | None
-    """The longest context with the change; None if none fits, or if it is unknown."""
+    """The longest context with the change; None if none fits or it is unknown."""
     tok_s: float | None
-    """The bandwidth's bound with the context filled; None if it is unknown."""
+    """The bandwidth bound with a full context; None if unknown."""
     quant: str = ""
     """Name of the other quant."""
     programs: tuple[Program, ...] = ()
@@ -245,7 +273,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """Result of an engine's own `plan_model`, in the module `plan` of its folder."""
+    """The result of an engine's own `plan_model`, in the module `plan` of its folder."""
 
     budget: Budget
     rows: tuple[PlanRow, ...]

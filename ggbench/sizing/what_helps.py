@@ -27,7 +27,8 @@ from ggbench.models.targets import Target
 from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.placement import Placement, longest_n_ctx, planning_ceiling, speed_bounds
+from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
 from ggbench.units import KV_CELLS, format_bytes
 
@@ -41,7 +42,7 @@ def what_helps(
 ) -> tuple[Change, ...]:
     """Return changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
 
-    The longest context is closed in on for those that are enough, or for all if none is, as its sizes take a while.
+    The longest context is searched only for changes that are enough, or for all if none is, since that takes a while.
     Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
@@ -52,7 +53,7 @@ def what_helps(
 
 
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
-    """Return the rows; those that do not fit with the largest smaller quant among all that does."""
+    """Return the rows, adding to each that does not fit the largest smaller quant that does."""
     fitting = [row for row in (*rows, *others) if row.fits]
 
     def changed(row: PlanRow) -> PlanRow:
@@ -100,12 +101,13 @@ def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[
 class _Sizes(msgspec.Struct, frozen=True):
     file: ModelFile
     setup: LlamaConfig
-    """The planned one, with its n_ctx."""
+    """The planned setup, with its n_ctx."""
     budget: Budget
     allocator: DryAllocator
 
     def placement(self, setup: LlamaConfig) -> Placement:
-        return Placement(self.file, setup, on_gpu=self.budget.on_gpu)
+        budget = self.budget
+        return Placement(self.file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
 
     def context(self, setup: LlamaConfig) -> DryContext | None:
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
@@ -119,8 +121,8 @@ class _Sizes(msgspec.Struct, frozen=True):
 
     def left_bytes(self, placement: Placement, context: DryContext) -> int:
         assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
-        needed = placement.weight_bytes + placement.context_bytes(context)
-        return self.budget.usable_bytes - needed - placement.unreserved_bytes(context)
+        usable = self.budget.usable_bytes
+        return usable - placement.needed_bytes(context, usable)
 
     def fits(self, setup: LlamaConfig) -> bool:
         context = self.context(setup)
@@ -132,7 +134,7 @@ class _Sizes(msgspec.Struct, frozen=True):
         if context is None:
             return None
         assert setup.n_ctx is not None
-        _, bounds = speed_bounds(self.file, setup, self.budget, placement, None, setup.n_ctx)
+        _, bounds = speed_bounds(self.budget, placement, None, setup.n_ctx)
         return Change(
             kind=kind,
             setup=setup,
@@ -143,7 +145,7 @@ class _Sizes(msgspec.Struct, frozen=True):
         )
 
     def with_longest(self, change: Change) -> Change:
-        """Return the change with the longest context that fits with it."""
+        """Return the change, adding the longest context that fits with it."""
         setup = change.setup
         assert setup is not None and setup.n_ctx is not None
         placement, context = self.placement(setup), self.context(setup)
@@ -171,7 +173,7 @@ def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
 
 
 def _of_placement(sizes: _Sizes) -> Iterator[Change]:
-    """Yield, for a GPU, as few experts or whole layers in main memory as are enough."""
+    """Yield, for a GPU, the fewest experts or whole layers to move to main memory."""
     if not sizes.budget.on_gpu:
         return
     setup, n_layer = sizes.setup, sizes.file.n_layer
@@ -185,20 +187,14 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
 
 def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
     """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
-    assert sizes.setup.n_ctx is not None
-    context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
-
-    def fits(number: int) -> bool:
-        placement = sizes.placement(changed(number))
-        return (placement.weight_bytes or 0) + placement.context_bytes(context) <= sizes.budget.usable_bytes
-
     if not numbers:
         return None
-    return changed(numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)])
+    found = bisect_left(numbers, True, key=lambda number: sizes.fits(changed(number)))
+    return changed(numbers[min(found, len(numbers) - 1)])
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
-    """Sort those that are enough first, by cost; then the others by the missing memory."""
+    """Sort sufficient changes first, by cost, then the others by missing memory."""
 
     def cost(change: Change) -> int:
         is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
@@ -210,7 +206,7 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
 def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
     """Return advice: the largest smaller quant whose weights fit into `room_bytes`, or that there is none.
 
-    `in_budget` is the share of the target's weights in the memory that is too small; the others have the same.
+    `in_budget` is the share of the target's weights in the memory that is too small; other quants are assumed alike.
     """
     sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
     most_bytes = min(room_bytes, sizes.get(target.quant, room_bytes + 1) - 1)
@@ -221,12 +217,12 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
         return f"{quant} would fit: its weights take {about}{format_bytes(fitting[quant])} there"
     smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
     if smallest == target.quant:
-        return "there is no smaller quant here; take a smaller model, or allow it more memory"
-    return f"not even {smallest} would fit, with {about}{format_bytes(sizes[smallest])}; take a smaller model"
+        return "there is no smaller quant here; use a smaller model, or allow more memory"
+    return f"not even {smallest} would fit, with {about}{format_bytes(sizes[smallest])}; use a smaller model"
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Return the bytes of the weights of every available quant of the source or, without one, of the folder."""
+    """Return the weight bytes of every available quant in the source or, without one, in the folder."""
     source = target.own or target.source
     if source is not None:
         return source.sizes()
@@ -249,34 +245,35 @@ _FFN = r"blk\.({})\.ffn_(up|down|gate)\.weight=CPU"
 
 
 class SetupSize(msgspec.Struct, frozen=True):
-    """One setup before it is loaded."""
+    """The size of a setup before it is loaded."""
 
     obstacle: str = ""
-    """Reason that it cannot be tried; empty if it fits as far as is known."""
+    """Why it cannot be tried; empty if it fits, as far as is known."""
     context: DryContext | None = None
-    """Memory that it would take; None if llama.cpp does not size it."""
+    """Memory that it needs; None if llama.cpp does not size it."""
 
 
 class SetupSizes:
-    """Sizes setups of one file within the memory that was free at first, with a dry worker for each call.
+    """Sizes setups of one file in the memory that was free at the start, with a dry worker for each call.
 
-    Linux overcommits, so a real context would not show that it does not fit.
+    Linux overcommits, so a real context would not fail even if it does not fit.
     """
 
     def __init__(self, launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> None:
-        """`setup` needs its n_ctx and its threads."""
+        """`setup` must have n_ctx and threads."""
         self._launch, self._file, self._setup = launch, file, setup
         self._budget: SearchBudget | None = None
 
     @property
     def n_devices(self) -> int:
-        """Number of devices with layers on all machines; 0 for main memory alone, or if it is unknown."""
+        """Number of devices with layers, over all machines; 0 for main memory alone, or if unknown."""
         if self._budget is None or not self._budget.on_gpu:
             return 0
         return len(self._budget.planned.devices) or len(list_gpus())
 
     def of(self, setups: Sequence[LlamaConfig]) -> list[SetupSize]:
-        """Return the size of each; empty if llama.cpp does not load the model dry, since the real load will say why.
+        """Return the size of each setup; empty if llama.cpp does not load the model dry, as the real load will report
+        why.
 
         Raises DoesNotFit if no memory is free at all.
         """
@@ -286,9 +283,9 @@ class SetupSizes:
             return [self._size(dry, each) for each in setups]
 
     def placements(self) -> tuple[Placed, ...]:
-        """Return the ways to keep just enough of the model out of GPU memory for the context to fit, the best first.
+        """Return setups that keep just enough of the model out of GPU memory for the context to fit, best first.
 
-        These are experts of the first layers, whole layers like llama.cpp's own `--fit`, and without experts the
+        They move experts of the first layers, whole layers like llama.cpp's own `--fit`, or, in dense models,
         feed-forward tensors of the first layers. Empty if everything fits, no GPU is used, or nothing is enough.
         """
         with self._dry() as dry:
@@ -308,7 +305,7 @@ class SetupSizes:
             return tuple(each for each in found if each is not None)
 
     def _least(self, dry: DryAllocator, ways: Sequence[Placed]) -> Placed | None:
-        """Return the first of ever smaller loads that fits."""
+        """Return the first load that fits, trying ever smaller ones."""
 
         def fits(way: Placed) -> bool:
             return not self._size(dry, replace(self._setup, **way)).obstacle
@@ -328,15 +325,16 @@ class SetupSizes:
         usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
         if placement.weight_bytes is None or (needed := placement.needed_bytes(found, usable)) <= usable:
             return SetupSize(context=found)
-        if placement.split is not None:
-            lacking = min(placement.split.planned(found), key=lambda each: each.left_bytes)
-            return SetupSize(f"{lacking.device} lacks {format_bytes(-lacking.left_bytes)}", found)
-        text = f"needs {format_bytes(needed)} of {budget.place}, and {format_bytes(usable)} are free for it"
+        if len(placement.devices) > 1:
+            left = {each.device: each.left_bytes for each in placement.planned(found) if each.left_bytes is not None}
+            lacking = min(left, key=lambda each: left[each])
+            return SetupSize(f"{lacking} lacks {format_bytes(-left[lacking])}", found)
+        text = f"needs {format_bytes(needed)} of {budget.place}, but {format_bytes(usable)} are free for it"
         return SetupSize(text, found)
 
     def _dry(self) -> DryAllocator:
         """Return an allocator with the header loaded; set the budget if llama.cpp loads it."""
-        gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
+        gpus = list_gpus()  # read before the dry worker uses some of their memory
         devices = self._budget.planned.devices if self._budget else device_memories(self._setup)
         dry = DryAllocator(self._launch(), self._setup, devices)
         try:
@@ -344,7 +342,7 @@ class SetupSizes:
             if self._budget is None:
                 self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, devices)
         except EngineEnded:
-            pass  # the real load will say why
+            pass  # the real load will report why
         except BaseException:
             dry.__exit__()
             raise

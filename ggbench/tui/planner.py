@@ -24,7 +24,7 @@ from ggbench.models.served_models import ServerOptions
 from ggbench.models.targets import Target, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
@@ -52,7 +52,7 @@ class Planner:
         self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
-        self._allocates_for: LlamaConfig | None = None
+        self._allocates_for: tuple[LlamaConfig, tuple[DeviceMemory, ...]] | None = None
         self._models: dict[tuple[str, tuple[str, ...]], tuple[Target, ...]] = {}
         self._is_closed = False
 
@@ -115,10 +115,10 @@ class Planner:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
         loaded = setup_to_load(setup, budget)
         loaded = msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
-        if self._allocator is None or loaded != self._allocates_for:
+        if self._allocator is None or (loaded, budget.devices) != self._allocates_for:
             self._end_worker()
             self._allocator = DryAllocator(self._start(), loaded, budget.devices)
-            self._allocates_for = loaded
+            self._allocates_for = loaded, budget.devices
         return self._allocator
 
     def _leave_servers(self, setup: LlamaConfig) -> None:

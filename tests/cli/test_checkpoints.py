@@ -141,7 +141,7 @@ def test_published_sizes_stand_below(ggbench: Run) -> None:
     assert "Published sizes" in text
     assert "article 6.3.1" in text
     none = ggbench("plan", "transformers-twin:qwen3-8b", "bf16", *CARD, "--against", "published").out
-    assert "No published row states a size of these quants." in none
+    assert "No published row gives a size for these quants." in none
 
 
 NAMES = ["config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]

@@ -236,5 +236,5 @@ def test_a_plan_keeps_within_the_limit_of_each_machine(ggbench: Run, tmp_path: P
     assert ran.code == 0
     assert none.code == 3
     assert "it does not fit" in none.out
-    assert "Error: no split over these machines fits" in none.err
+    assert "Error: the model does not fit on these machines" in none.err
     assert "layers" not in none.err

@@ -65,7 +65,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["1"], "comparing needs two runs or more"), (["1", "3", "1"], "run 1 is given 2 times"),
+        (["1"], "comparing needs at least two runs"), (["1", "3", "1"], "run 1 is given 2 times"),
         (["1", "99"], "no run named '99'"), (["1", "2"], "nothing in common that can be compared"),
         (["1", "2"], "Hint: a is q4_k_m, b is f16; only a has"),
         (["--model", "qwen"], "stored are runs of twin:qwen1.5-0.5b"),
@@ -267,10 +267,10 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "2", "--fail-if-worse", "abc"), 2, "--fail-if-worse: 'abc' is not a percentage", "such as 5%"),
         (("1", "2", "--fail-if-larger", "5000%"), 2, "'5000%' is out of range", "write 0% to 1000%"),
         (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
-        (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs two runs", "ggbench results"),
-        ((), 2, "comparing needs two runs or more", "ggbench results"),
+        (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),
+        ((), 2, "comparing needs at least two runs", "ggbench results"),
         (("1", "gone.json"), 5, "there is no file gone.json", "spelling"),
-        (("1", "--against", "1"), 2, "run 1 is given 2 times", "name each run once"),
+        (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
     ],
 )
 def test_what_a_limit_cannot_be_is_said_in_two_lines(

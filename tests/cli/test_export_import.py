@@ -106,7 +106,7 @@ def test_a_bundle_brings_a_run_home(
         (("--format", "csv"), "no run was given"), (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),
-        (("1", "--bundle", "x.zip", "-o", "y.zip"), "name two files"),
+        (("1", "--bundle", "x.zip", "-o", "y.zip"), "exclude each other"),
         (("1", "--bundle", "-"), "a bundle cannot go to stdout"),
         (("1", "--format", "parquet"), "'parquet' is not one of"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
@@ -128,7 +128,7 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
     beside = ggbench("export", "1", "2", "--format", "llama-bench-csv")
 
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
-    assert "run 1 (quality) has no measurement of llama-bench" in beside.err
+    assert "run 1 (quality) contains no llama-bench test" in beside.err
     assert len(beside.out.splitlines()) == 4
 
 

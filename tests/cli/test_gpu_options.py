@@ -86,7 +86,7 @@ def test_a_gpu_that_is_not_there_is_a_usage_error(
     monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
     ran = ggbench(*words, tiny_twin, "-mg", "3")
     assert ran.code == 2
-    assert ran.err.splitlines() == ["Error: there is no GPU 3 here", "Hint: --main-gpu is at most 1"]
+    assert ran.err.splitlines() == ["Error: this machine has no GPU 3", "Hint: --main-gpu is at most 1"]
 
 
 @pytest.mark.llama

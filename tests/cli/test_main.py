@@ -51,9 +51,9 @@ def test_help_imports_nothing_heavy() -> None:
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
         (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' is a number of bits", "write 100GB/s"),
-        (["inspect", "twin:qwen1.5-7b"], "is a MODEL, and inspect reads a file", "ggbench plan twin:qwen1.5-7b"),
-        (["inspect", "qwen1.5-7b"], "is a MODEL, and inspect reads a file", "ggbench plan qwen1.5-7b"),
-        (["inspect", "org/name"], "is a MODEL, and inspect reads a file", "ggbench plan org/name"),
+        (["inspect", "twin:qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan twin:qwen1.5-7b"),
+        (["inspect", "qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan qwen1.5-7b"),
+        (["inspect", "org/name"], "is a MODEL, but inspect reads files", "ggbench plan org/name"),
         (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
@@ -109,7 +109,7 @@ def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.Mon
     ran = ggbench("models")
     assert ran.code == ExitCode.DOES_NOT_FIT
     error_line, hint = ran.err.splitlines()
-    assert error_line == "Error: there is not enough memory for ggbench itself"
+    assert error_line == "Error: not enough memory for ggbench itself"
     assert "ulimit -v unlimited" in hint
 
 
@@ -122,7 +122,7 @@ def test_a_small_address_space(mib: int, code: int) -> None:
     assert ran.returncode == code, ran.stderr
     if code:
         error, hint = ran.stderr.splitlines()
-        assert error == "Error: ggbench needs 200 MiB of address space, and the limit is 120 MiB"
+        assert error == "Error: ggbench needs 200 MiB of address space, but the limit is 120 MiB"
         assert hint == "Hint: raise it for this command: ulimit -v unlimited"
 
 
@@ -148,7 +148,7 @@ def test_too_little_memory_to_say_so_is_said(
     with pytest.raises(SystemExit) as left:
         main(["models"])
     assert left.value.code == ExitCode.DOES_NOT_FIT
-    assert capfd.readouterr().err == "Error: there is not enough memory for ggbench itself\n"
+    assert capfd.readouterr().err == "Error: not enough memory for ggbench itself\n"
 
 
 def test_debug_shows_the_traceback(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,4 +141,4 @@ def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
 def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
     ran = ggbench("pick", *CARD)
     assert ran.code == ExitCode.BAD_FILE
-    assert "no model is on this disk" in ran.err
+    assert "this disk has no model" in ran.err

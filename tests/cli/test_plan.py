@@ -39,13 +39,13 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
-    """q8_0 stores 32 numbers in 34 bytes, 34/64 of f16; flash attention keeps the compute buffer small."""
+    """q8_0 stores 32 numbers in 34 bytes, 34/64 of f16, and CUDA copies one layer's to f16 for a prompt."""
     options = ("plan", "qwen1.5-4b", "q4_k_m", "--gpu", "4090", "--n-ctx", "32768", "--json")
     [plain] = ggbench(*options).json["rows"]
     [quantized] = ggbench(*options, "--type-k", "q8_0", "--type-v", "q8_0").json["rows"]
     [without] = ggbench(*options, "--flash-attn", "off").json["rows"]
     assert quantized["kv_bytes"] == plain["kv_bytes"] * 34 / 64
-    assert quantized["planned_n_ctx"] > 1.8 * plain["planned_n_ctx"]
+    assert quantized["planned_n_ctx"] > 1.75 * plain["planned_n_ctx"]
     assert (plain["flash_attn"], without["flash_attn"]) == (True, False)
     assert without["compute_bytes"] > 4 * plain["compute_bytes"]
     assert without["planned_n_ctx"] < plain["planned_n_ctx"]
@@ -140,7 +140,7 @@ def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, m
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     memory = ("plan", tiny_twin, "--bandwidth", "100GB/s", "-mg", "0")
     ignored = (
-        "the plan is for main memory, so --n-gpu-layers and --main-gpu had no effect; --gpu or --vram plans for a GPU"
+        "the plan is for main memory, so --n-gpu-layers and --main-gpu had no effect; --gpu and --vram plan for a GPU"
     )
     assert ignored in ggbench(*memory, "-ngl", "5").err
     assert "ignored" not in ggbench(*memory, "-ngl", "0").err

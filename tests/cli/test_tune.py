@@ -162,7 +162,7 @@ def test_what_time_was_too_short_for_is_said_and_taken_for_no_answer(
     assert "too little time to tell whether anything beats the defaults" in shown
     enough = shown.split("--within ")[1].split()[0]
     assert "not proven" in ggbench("results").out
-    assert "no settings were found for" in ggbench("decode", tiny_twin, "-n", 30, "--tuned").err
+    assert "there are no tuned settings for" in ggbench("decode", tiny_twin, "-n", 30, "--tuned").err
     assert ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", enough).code == 0
     assert "cut short" not in ggbench("results", "show", "2").out
 

@@ -241,7 +241,7 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
     rig, workers = fake_rig()
     *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)
-    assert "free, and the twins take" in end.error.message
+    assert "free, and the twins need" in end.error.message
     assert "XDG_CACHE_HOME" in end.error.hint
     assert not workers
     assert list(forecasts_dir().iterdir()) == []

@@ -105,7 +105,7 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
     ("text", "near"),
     [
         ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"), ("m4-max-512gb", "m4-max-128gb"),
-        ("rx-7950-xtx", "rx-7900-xtx"), ("", ""), ("voodoo2", ""),
+        ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m3-ultra"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip
 def test_an_unknown_device_is_described_by_its_figures(text: str, near: str) -> None:
@@ -143,6 +143,7 @@ def test_an_ambiguous_name_is_an_error_that_lists_the_candidates(text: str, cand
     [
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 15.99, "rtx-4090-laptop"),
         ("NVIDIA GeForce RTX 3060", 11.75, "rtx-3060"),
+        ("NVIDIA GeForce RTX 3050 6GB Laptop GPU", 6.0, "rtx-3050-laptop-6gb"),
         ("NVIDIA GeForce RTX 3060", 7.99, "rtx-3060-8gb"),
         ("NVIDIA H100 80GB HBM3", 79.6, "h100-sxm"),
         ("NVIDIA A100-SXM4-80GB", None, "a100-sxm-80gb"),

@@ -72,13 +72,13 @@ def test_the_reason_names_what_decided() -> None:
     found = _candidates()
     needs = {
         "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
-        f"q4_k_m is the fastest of those that lose little, {AS_WITHOUT}": Needs(given_prefer="speed"),
+        f"q4_k_m is the fastest of those with little loss, {AS_WITHOUT}": Needs(given_prefer="speed"),
         "q4_k_m has the longest context": Needs(given_prefer="context"),
     }
     for text, need in needs.items():
         assert text in " ".join(reason(recommend(found, need)))
     close = " ".join(reason(recommend(found, Needs(given_tok_s=29.0, max_loss=0.05))))
-    assert "The interval of its speed reaches beyond what is needed." in close
+    assert "The interval of its speed includes the limit." in close
     between = " ".join(
         reason(
             recommend(
@@ -93,7 +93,7 @@ def test_the_reason_names_what_decided() -> None:
             )
         )
     )  # fmt: skip
-    assert f"q4_k_m loses least of those that are not clearly slower than the fastest, {AS_WITHOUT}" in between
+    assert f"q4_k_m has the lowest loss of those not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 
@@ -101,7 +101,7 @@ def test_the_reason_names_what_decided() -> None:
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
     bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
     assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (
-        "No setting helps: it takes a smaller model, a shorter context, or 1.50 times the bandwidth.",
+        "No setting helps: use a smaller model, a shorter context, or 1.50 times the bandwidth.",
     )
     (_, advice) = reason(recommend([candidate("q2_k", tok_s=30.0, gib=3)], Needs(given_tok_s=90.0)))
     assert "`ggbench tune` may find" in advice
@@ -113,4 +113,4 @@ def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
         candidate("q5_k_m", loss=measured_loss(0.0101, 0.05), tok_s=20.0),
     ]
     text = " ".join(reason(recommend(found, Needs())))
-    assert f"q5_k_m is the fastest of those that do not clearly lose more than the best, {AS_WITHOUT}" in text
+    assert f"q5_k_m is the fastest of those whose loss is not clearly above the lowest, {AS_WITHOUT}" in text

@@ -80,13 +80,13 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     unknown = commands(FileToRun("mine", "q4_0"))
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
-    assert any("write the path of yours in place of MODEL.gguf" in note for note in unknown.notes)
+    assert any("replace MODEL.gguf with the path of yours" in note for note in unknown.notes)
 
 
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
     """A quantized V cache needs flash attention, as in llama.cpp."""
     made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
-    server = "# restart Ollama's server, for all of its models: "
+    server = "# restart Ollama's server (this affects all its models): "
     assert made.ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve"
     assert parse_modelfile(made.modelfile) == {
         "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],

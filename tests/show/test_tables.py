@@ -28,7 +28,7 @@ def test_long_names_wrap_and_no_number_is_cut() -> None:
     text = "\n".join(_lines(80))
     assert "…" not in text
     assert all(part in text for part in ("~0.00086", "≤ 46.2", "66,304*", "more context", "answer"))
-    assert "left out for width: file; --json has them all" in text
+    assert "omitted for width: file; --json has them all" in text
 
 
 def test_columns_are_left_out_whole() -> None:
@@ -36,4 +36,4 @@ def test_columns_are_left_out_whole() -> None:
     assert "…" not in "\n".join(lines)
     assert max(map(len, lines)) <= 48
     assert "~0.00086" in "\n".join(lines)
-    assert "left out for width: answer, max n_ctx, file;" in " ".join("\n".join(lines).split())
+    assert "omitted for width: answer, max n_ctx, file;" in " ".join("\n".join(lines).split())

@@ -33,7 +33,7 @@ def test_narrow_table_keeps_what_matters(
     golden(f"bench_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
     assert "1513 ±26" in text
-    assert "left out for width" in text
+    assert "omitted for width" in text
 
 
 def test_what_all_rows_share_is_shown_once_below_a_narrow_table(

@@ -4,12 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit, UsageError
+from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import (
     BESIDE_BUFFERS_BYTES,
     beside_projector,
-    given_budget,
+    described_budget,
     gpu_budget,
     machine_budget,
     main_memory_budget,
@@ -23,7 +24,7 @@ H200 = Gpu(0, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.
 
 def test_a_known_card_by_its_name() -> None:
     """Its datasheet's memory and bandwidth, in powers of ten, less the reserve, which names its source."""
-    budget = given_budget(gpu="4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
+    budget = described_budget(describe_machine(["4090"], None), reserve_bytes=None)
     assert (budget.memory_bytes, budget.on_gpu) == (24 * GIB, True)
     assert budget.usable_bytes == 24 * GIB - 1280 * MIB
     assert "RTX 4090" in budget.reserve_source
@@ -32,10 +33,10 @@ def test_a_known_card_by_its_name() -> None:
 
 
 def test_what_is_given_goes_before_what_is_known() -> None:
-    budget = given_budget(gpu="4090", vram_bytes=16 * GIB, reserve_bytes=0, bandwidth=RATE)
+    budget = described_budget(describe_machine(["4090"], None, vram="16GiB", rate="1GB/s"), reserve_bytes=0)
     assert (budget.usable_bytes, budget.bandwidth) == (16 * GIB, RATE)
     assert (budget.memory_source, budget.reserve_source) == ("given", "given")
-    unnamed = given_budget(gpu=None, vram_bytes=3 * GIB, reserve_bytes=2 * GIB, bandwidth=None)
+    unnamed = described_budget(describe_machine([], None, vram="3GiB"), reserve_bytes=2 * GIB)
     assert (unnamed.usable_bytes, unnamed.bandwidth) == (GIB, None)
 
 
@@ -64,8 +65,8 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
 
 
 def test_a_reserve_that_leaves_nothing() -> None:
-    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
-        given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=None, bandwidth=None)
+    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB uses up 1.00 GiB") as error:
+        described_budget(describe_machine([], None, vram="1GiB"), reserve_bytes=None)
     assert "--reserve" in error.value.hint
 
 
@@ -94,7 +95,7 @@ def test_a_projector_takes_of_what_is_held() -> None:
     after = beside_projector(two, GIB + 1)
     assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
     assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
-    with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory can be used"):
+    with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory are available"):
         beside_projector(before, 3 * GIB)
 
 

@@ -8,7 +8,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.cluster import DeviceSpeed
 from ggbench.sizing.cluster_plan import best_split, split_setup, step_ms
 from ggbench.sizing.plan_record import DeviceMemory
-from ggbench.sizing.theory.offload import device_layers
+from ggbench.sizing.theory.offload import HOST, device_layers
 
 DEVICES = DeviceMemory("RPC0[a:1]", "a:1", 1 << 30), DeviceMemory("RPC0[c:1]", "c:1", 1 << 30)
 
@@ -27,12 +27,10 @@ def fits(split: Sequence[int]) -> list[int]:
     ("shares", "n_gpu_layers", "devices"),
     [
         ((1, 1), -1, (0, 0, 0, 1, 1)), ((1, 3), -1, (0, 0, 1, 1, 1)), ((2, 3), -1, (0, 0, 1, 1, 1)),
-        ((0, 1), -1, (1, 1, 1, 1, 1)), ((1, 1), 2, (None, None, None, 0, 1)), ((1, 1), 0, (None,) * 5),
+        ((0, 1), -1, (1, 1, 1, 1, 1)), ((1, 1), 2, (HOST, HOST, HOST, 0, 1)), ((1, 1), 0, (HOST,) * 5),
     ],
 )  # fmt: skip
-def test_layers_follow_the_shares(
-    shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int | None, ...]
-) -> None:
+def test_layers_follow_the_shares(shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int, ...]) -> None:
     setup = LlamaConfig(tensor_split=shares, n_gpu_layers=n_gpu_layers)
     assert device_layers(4, setup, DEVICES) == devices
 
@@ -75,4 +73,4 @@ def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -
     assert best is not None
     setup = split_setup(LlamaConfig(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)
     assert (setup.rpc_servers, setup.tensor_split, setup.n_gpu_layers) == (("a:1", "c:1"), (3.0, 5.0), 8)
-    assert device_layers(10, setup, DEVICES) == (*[None] * 3, *[0] * 3, *[1] * 5)
+    assert device_layers(10, setup, DEVICES) == (*[HOST] * 3, *[0] * 3, *[1] * 5)

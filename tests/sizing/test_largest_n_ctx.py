@@ -6,7 +6,7 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.sizing.placement import Bracket, largest_n_ctx
+from ggbench.sizing.longest_context import Bracket, largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18

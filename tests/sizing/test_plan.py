@@ -21,11 +21,12 @@ from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.description import describe_machine
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_headers
-from ggbench.sizing.budget import given_budget
+from ggbench.sizing.budget import described_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -59,7 +60,7 @@ def real() -> LlamaEngine:
 
 @pytest.fixture(scope="module")
 def article_plans() -> dict[tuple[str, str | None], PlanRow]:
-    budget = given_budget(gpu="rtx-4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
+    budget = described_budget(describe_machine(["rtx-4090"], None), reserve_bytes=None)
     rows: list[PlanRow] = []
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:

@@ -326,7 +326,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "plan for a GPU" in shown
         assert " · 12.0 GiB, 1.25 GiB kept free · ? GB/s · " in shown
         shown = await press(app, pilot, "g")
-        assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
+        assert "● a GPU with the given memory 12.0 GiB" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
         assert " · 12.0 GiB, 1.25 GiB kept free" in shown
         shown = await press(app, pilot, "g", *"this", "enter")

@@ -129,7 +129,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
-        assert "Nothing meets the needs." in words
+        assert "No candidate meets the needs." in words
         assert "The nearest, q2_k, misses" in words
         planner.errors["twin:small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "enter")

@@ -1,4 +1,4 @@
-"""Find the candidates of a pick: plan every quant of every model with every KV cache, and add speeds and losses."""
+"""Find the candidates of a pick: plan every quant of every model with every KV cache, then add speeds and losses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known import (
     UNQUANTIZED,
+    KnownSpeeds,
     MeasuredLosses,
     ThisMachine,
-    known_speeds,
     measured_losses,
-    runs_here,
     typical_loss,
 )
 from ggbench.decisions.pick.needs import ChatTurn, Needs
@@ -44,24 +43,24 @@ from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
 from ggbench.units import KV_CELLS
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
-"""Types of both K and V that are tried for each quant."""
-_F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what others are compared with")
+"""Cache types to try for both K and V of each quant."""
+_F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
 
 
 class PickRequest(msgspec.Struct, frozen=True):
-    """Task to find candidates for."""
+    """What the model is needed for."""
 
     needs: Needs
     budget: Budget
     setup: LlamaConfig
-    """Setup to run with; n_ctx and cache types are ignored."""
+    """Setup to run with; its n_ctx and cache types are ignored."""
     caches: tuple[KvCacheTypes, ...]
     options: tuple[tuple[str, str], ...] = ()
-    """Other options of the command line, for the command that reproduces a row."""
+    """Other command-line options, for the command that reproduces a row."""
 
 
 def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
-    """Return the caches to try: without flash attention only those that do not need it. Raises UsageError for none."""
+    """Return the caches to try; without flash attention, only unquantized V. Raises UsageError for none."""
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
     usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
     if found and not usable:
@@ -74,7 +73,7 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the candidates of all models, in the order of models, caches and quants.
 
-    One that cannot be planned is a candidate with its reason. Raises GgbenchError if it is the only one.
+    One that cannot be planned becomes a candidate with the reason, or raises GgbenchError if it is the only one.
     """
     finder = _Finder(models, request, allocator, store)
     return tuple(candidate for model in models for candidate in finder.of_model(model))
@@ -99,7 +98,7 @@ def _what_would_help(
 
 
 class _Finder:
-    """Data that all candidates share: stored runs are read once."""
+    """Data shared by all candidates: stored runs are read once."""
 
     def __init__(
         self, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
@@ -107,24 +106,18 @@ class _Finder:
         self._request, self._allocator = request, allocator
         self._is_alone = sum(len(model.variants) for model in models) == 1
         self._losses = measured_losses(store)
-        self._runs = runs_here(store) if store is not None and request.budget.is_here else []
-        files = [variant.file for model in models for variant in model.variants]
-        keys = [(model.key, number) for model in models for number in range(len(model.variants))]
-        self._known: dict[tuple[str, int, KvCacheTypes], SpeedEstimate | None] = {}
-        for cache in request.caches:
-            known = known_speeds(store, files, with_cache(request.setup, cache), request.budget)
-            self._known |= {(*key, cache): each for key, each in zip(keys, known, strict=True)}
+        self._speeds = KnownSpeeds(store, request.budget)
 
     def of_model(self, model: PickedModel) -> list[Candidate]:
-        """Return its candidates by cache, then in the order of the variants."""
+        """Return a model's candidates, by cache, then in the order of the variants."""
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         losses = self._losses.among(headers)
         by_cache: dict[tuple[str, str], list[Candidate]] = {}
-        for number, variant in enumerate(model.variants):
+        for variant in model.variants:
             for row in self._rows(variant, self._request.needs.n_ctx, self._request.caches):
                 types = row.type_k, row.type_v
                 cache = next((each for each in self._request.caches if (each.type_k, each.type_v) == types), None)
-                known = None if cache is None else self._known[model.key, number, cache]
+                known = None if cache is None else self._speeds.of(variant.file, with_cache(self._request.setup, cache))
                 candidate = self._candidate(model.key, variant, row, known, losses, cache)
                 by_cache.setdefault(types, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
@@ -176,16 +169,16 @@ class _Finder:
         )
 
     def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
-        """Return the newest run that searched this file with this cache, and the n_ctx that it found.
+        """Return the newest run that searched this file with this cache, and the n_ctx it found.
 
-        None if less memory is planned for than it had.
+        None if it had more memory than is planned for.
         """
         if variant.file is None:
             return None
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here, header = ThisMachine.describe(), variant.file.header_sha256
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run in self._runs:
+        for run in self._speeds.runs:
             found = run.result
             if run.subject.header_sha256 != header or here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
@@ -204,10 +197,10 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
 
 
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
-    """Return the next candidate whose speed matters and is not measured or forecast; None if none is left.
+    """Return the next candidate whose speed matters but is neither measured nor forecast; None if there is none.
 
-    The recommendation and its alternatives matter; without one the nearest miss does, if it misses a speed by an
-    estimate, which a measurement may correct.
+    The recommendation and its alternatives matter; without one, so does the nearest miss if it misses a speed by an
+    estimate, which measuring may correct.
     """
     matter: list[Candidate] = []
     if pick.recommended is not None:
@@ -220,15 +213,15 @@ def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) ->
 
 
 _SAMPLED_STEPS = 9
-"""Number of steps of an answer that are averaged: latency is piecewise linear."""
+"""Number of an answer's steps to average: latency is piecewise linear."""
 
 
 def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
-    """Return how fast the turn is in a context of `n_ctx` tokens.
+    """Return the speed of the turn in a context of `n_ctx` tokens.
 
     The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
-    context; the answer takes the sum of its steps. Each end of an interval is computed from the same ends of all
-    parts: what makes one length slower than expected makes the others slower too.
+    context; the answer takes the sum of its steps. Each end of an interval is computed from the same ends of all parts,
+    since errors at different lengths are correlated.
     """
     depth = workload.depth_in(n_ctx)
     answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
@@ -242,13 +235,13 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
 
 
 def _known_turn(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
-    """Return how fast the turn is by the estimate that knows the end of its answer; None if none does."""
+    """Return the speed of the turn by the estimate that covers the end of its answer; None if none does."""
     found = estimate_at(known, workload.depth_in(n_ctx) + workload.n_turn)
     return None if found is None else turn_speed(found, workload, n_ctx)
 
 
 def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
-    """Return the longest context up to `n_ctx`, a multiple of 256, whose answer is as fast as `tok_s`; 0 for none."""
+    """Return the longest context up to `n_ctx`, a multiple of 256, with an answer at `tok_s` or faster; 0 for none."""
     fast, slow = 0, n_ctx // KV_CELLS + 1
     while slow - fast > 1:
         middle = (fast + slow) // 2
@@ -282,7 +275,7 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
     """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors."""
     if not all(np.isfinite(ms) for _, ms in timings):
         return float("inf")
-    if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals: no fit of relative errors
+    if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals cannot be fitted by relative errors
         return 0.0
     lengths = np.array([n for n, _ in timings], np.float64)
     ms = np.array([each for _, each in timings])
@@ -293,12 +286,12 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
 
 
 def _each_way(value: Callable[[str], float]) -> Expected:
-    """Return a value computed from the values, the low ends and the high ends of its parts."""
+    """Return a value and its interval, each computed from the corresponding values or ends of its parts."""
     return Expected(value("value"), value("low"), value("high"))
 
 
 class PickedModel(msgspec.Struct, frozen=True):
-    """The quants of one model, whose losses compare."""
+    """The quants of one model; their losses are comparable."""
 
     key: str
     variants: tuple[Target, ...]
@@ -318,14 +311,14 @@ def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
 
 
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return every model on this disk that can be run, without twins. Raises BadFile if there is none."""
+    """Return every runnable model on this disk except twins. Raises BadFile if there is none."""
     found = [*added_models(), *find_local_models()]
     usable = {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}
     wanted = {quant.lower() for quant in quants}
     models = [each for each in usable.values() if not wanted or each.quant in wanted]
     if not models:
         quant = f" of {', '.join(sorted(wanted))}" if wanted else ""
-        raise BadFile(f"no model{quant} is on this disk", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b")
+        raise BadFile(f"this disk has no model{quant}", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b")
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 

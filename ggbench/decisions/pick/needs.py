@@ -1,4 +1,4 @@
-"""Requirements of a pick: the workload that speed is judged by, and limits."""
+"""Requirements of a pick: the workload used to rate speed, and limits."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ Preference = Literal["quality", "speed", "context"]
 RULES = (
     "Reject a candidate that fails a requirement, or if another is at least as good in loss, speed and context and"
     " clearly better in one (intervals do not overlap).",
-    "Candidates sure to meet the requirements come before possible ones.",
-    "A loss up to --max-loss (default 0.05 nats) comes before an unknown loss, and that before a larger one; among"
-    " unknown losses, the cache with more bits comes first.",
+    "Candidates that certainly meet the requirements rank before those that may.",
+    "A loss up to --max-loss (default 0.05 nats) ranks before an unknown loss, and an unknown loss before a larger one;"
+    " among unknown losses, the cache with more bits ranks first.",
     "--prefer decides. quality: lowest loss (most bits per weight if unknown), then the fastest of those not clearly"
     " worse. speed: fastest, then the lowest loss of those not clearly slower. context: longest.",
-    "Ties: a known speed before a bound, then the faster, the longer context, the smaller file.",
-    "Quality is not comparable across models, so --prefer quality takes the one with the most parameters.",
+    "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
+    "Quality is not comparable across models, so --prefer quality picks the one with the most parameters.",
 )
-"""How a recommendation is made, in this order; `ggbench.decisions.pick.recommend` follows them."""
+"""The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
 
 LITTLE_LOSS = 0.05
-"""Nats up to which a loss counts as little, unless `max_loss` is given."""
+"""Largest loss in nats that counts as little, unless `max_loss` is given."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
-    """A turn: a prompt that is read after some context, and the answer to it."""
+    """A turn: a prompt read after some context, and its answer."""
 
     name: str
     n_prompt: int
     n_gen: int
     n_depth: int | None
-    """Tokens in the KV cache before the prompt; null: all that the context holds besides prompt and answer."""
+    """Tokens in the KV cache before the prompt; null: the rest of the context."""
     n_ctx_least: int = 0
     """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
@@ -50,7 +50,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
         return self.n_prompt + self.n_gen
 
     def depth_in(self, n_ctx: int) -> int:
-        """Tokens before the prompt in a context of this length."""
+        """Return the tokens before the prompt in a context of this length."""
         return max(0, n_ctx - self.n_turn) if self.n_depth is None else self.n_depth
 
 
@@ -66,30 +66,30 @@ WORKLOADS = {
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The requirements. Raises UsageError for numbers that nothing can meet."""
+    """The requirements. Raises UsageError for impossible numbers."""
 
     workload: ChatTurn = WORKLOADS["chat"]
     given_n_ctx: int | None = None
     given_tok_s: float | None = None
     max_loss: float | None = None
-    """Nats that weights and cache may lose together."""
+    """Maximum loss of weights and cache together, in nats."""
     given_prefer: Preference | None = None
 
     def __post_init__(self) -> None:
         if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"use 1 to {LARGEST_N_CTX:,}")
+            raise UsageError(f"no context is {self.given_n_ctx:,} tokens long", f"use 1 to {LARGEST_N_CTX:,}")
         if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
             raise UsageError(
-                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "use tokens/s above 0, e.g. 15"
+                f"the minimum speed of {self.given_tok_s:g} tok/s is not above zero", "use tokens/s above 0, e.g. 15"
             )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
             raise UsageError(
-                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "use 0 or more, e.g. 0.05"
+                f"the maximum loss of {self.max_loss:g} nats is not a number of at least 0", "use 0 or more, e.g. 0.05"
             )
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the context has to hold, a multiple of llama.cpp's padding."""
+        """Required context in tokens, a multiple of llama.cpp's padding."""
         wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
         return max(whole_steps(wanted), whole_steps((self.workload.n_depth or 0) + self.workload.n_turn))
 
@@ -100,7 +100,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def little_loss(self) -> float:
-        """Nats up to which a loss counts as little."""
+        """Largest loss in nats that counts as little."""
         return LITTLE_LOSS if self.max_loss is None else self.max_loss
 
     @property
@@ -119,12 +119,12 @@ def parse_workload(text: str) -> ChatTurn:
     match = _TURN.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"{text!r} is not a workload", f"take {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k"
+            f"{text!r} is not a workload", f"use {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k"
         )
     n_prompt, n_gen = parse_tokens(match["prompt"]), parse_tokens(match["gen"])
     n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
     if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
-        raise UsageError(f"no context holds the workload {text!r}", f"its tokens may be {LARGEST_N_CTX:,} in all")
+        raise UsageError(f"the workload {text!r} is longer than any context", f"use at most {LARGEST_N_CTX:,} tokens")
     return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 
@@ -134,7 +134,7 @@ def workload_text(needs: Needs) -> str:
     turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
     if workload.n_depth is None:
         speed = format_number(needs.tok_s)
-        return f"{workload.name}: all the context that is answered at {speed} tok/s; {turn} at its end"
+        return f"{workload.name}: the longest context answered at {speed} tok/s; {turn} at its end"
     after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
     return f"{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx)}"
 
@@ -143,17 +143,17 @@ def needs_text(needs: Needs) -> str:
     """Return e.g. `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
     context, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
     if given is not None and whole_steps(given) < needs.n_ctx:
-        context += f" ({format_count(given)} do not hold the turn)"
+        context += f" ({format_count(given)} are too short for the turn)"
     return f"{', '.join([context, *limit_texts(needs)])}; prefers {needs.prefer}"
 
 
 def limit_texts(needs: Needs) -> list[str]:
-    """Return the limits besides the context: `15.0 tok/s after 4,608`, `a loss of 0.050 nats at most`."""
+    """Return the limits besides the context: `15.0 tok/s after 4,608`, `a loss of at most 0.050 nats`."""
     texts, workload = [], needs.workload
     if needs.tok_s is not None:
         depth = workload.n_depth
         where = "at the end" if depth is None else f"after {format_count(depth + workload.n_prompt)}"
         texts.append(f"{format_number(needs.tok_s)} tok/s {where}")
     if needs.max_loss is not None:
-        texts.append(f"a loss of {format_number(needs.max_loss, 2)} nats at most")
+        texts.append(f"a loss of at most {format_number(needs.max_loss, 2)} nats")
     return texts

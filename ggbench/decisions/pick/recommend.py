@@ -1,11 +1,11 @@
-"""Choose the quant and the KV cache to run from the facts known about all, by `RULES`, and say why.
+"""Choose the quant and the KV cache to run by `RULES`, and give the reasons.
 
 "At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
-overlap. So overlapping figures never decide alone, a bound on speed does not beat a measurement, and dominance is
-transitive. A figure that is unknown for one of two candidates lets neither dominate.
+overlap. So overlapping values never decide alone, a bound on speed does not beat a measurement, and dominance is
+transitive. If a value is unknown for one of two candidates, neither dominates.
 
-Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
-that lose little. More context: of those with half as much again, the one that loses least.
+Alternatives are also from the front and miss no need. Better: clearly lower loss. Faster: the fastest with little loss.
+More context: the lowest loss among those with at least 1.5 times the context.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Z_95, Expected
 
 _FASTER = 1.05
-"""Ratio from which on an alternative is called faster."""
+"""Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
-"""Ratio from which on an alternative with more context is chosen for its quality."""
+"""Ratio of contexts above which the alternative with more context is chosen by quality."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
-"""Bits of the other cache types, q4_0 and iq4_nl."""
+"""Bits of all other cache types, q4_0 and iq4_nl."""
 
 
 def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
@@ -49,8 +49,8 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     """Return whether the first certainly loses more than the second.
 
-    Typical losses are paired by the published models: in each one the difference has to exceed its error. For other
-    losses the intervals must not overlap.
+    Typical losses are paired by published model: in each the difference must exceed its error. Other losses must have
+    disjoint intervals.
     """
     if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
         mine, theirs = one.weights_loss, other.weights_loss
@@ -63,7 +63,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
 
 
 def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn] | None:
-    """Return the best candidate among the best of each model, and its advantage; None without candidates."""
+    """Return the best of each model's best candidates, and its advantage; None without candidates."""
     by_model: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
@@ -104,7 +104,7 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
 
 
 def cache_bits(candidate: Candidate) -> float:
-    """Return the bits of an element of the coarser of both caches."""
+    """Return the bits per element of the coarser of both caches."""
     return min(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache)
 
 
@@ -117,25 +117,25 @@ def _loss_class(candidate: Candidate, needs: Needs) -> int:
 
 
 def _loss_order(candidate: Candidate) -> tuple[bool, float]:
-    """Order by the known loss; if nothing is known, by bits per weight."""
+    """Order by known loss, or by bits per weight if none is known."""
     if candidate.weights_loss is None and candidate.joint_loss is None:
         return True, -(candidate.row.bpw or 0.0)
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
 def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, str, str, str]]:
-    """Order by speed, a bound after a known speed, then context, file size and name."""
+    """Order by speed (bounds after known speeds), then context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
     return _is_unsure(candidate), -_pace(candidate), -longest, size, candidate.name
 
 
 def _is_unsure(candidate: Candidate) -> bool:
-    """Return whether its speed is unknown, or only bounded."""
+    """Return whether the candidate's speed is unknown or only bounded."""
     return candidate.speed is None or candidate.speed.is_bound
 
 
 def _pace(candidate: Candidate) -> float:
-    """Return turns/s; 1e-9 of the answer's tokens/s if prompts are unknown; 0 for unknown."""
+    """Return turns/s; 1e-9 times the answer's tokens/s if prompts are unknown; 0 if nothing is known."""
     speed = candidate.speed
     if speed is None:
         return 0.0
@@ -143,7 +143,7 @@ def _pace(candidate: Candidate) -> float:
 
 
 def _clearly_slower(one: Candidate, other: Candidate) -> bool:
-    """Return whether intervals do not overlap; two bounds compare by value, since both come from bytes to read."""
+    """Return whether intervals are disjoint; two bounds compare by value, since both follow from bytes to read."""
     if one.speed is None or other.speed is None:
         return other.speed is not None
     if one.speed.is_bound and other.speed.is_bound:
@@ -154,7 +154,7 @@ def _clearly_slower(one: Candidate, other: Candidate) -> bool:
 
 
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
-    """Return at most one candidate of the pool for each label, none twice."""
+    """Return at most one candidate per label, none twice."""
     own = recommended.candidate
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
@@ -183,7 +183,7 @@ def _is_faster(one: Candidate, other: Candidate) -> bool:
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
-    """Return those with half as much again; if there are none, those with more by more than a twentieth."""
+    """Return those with at least 1.5 times the context or, if there are none, those with over 5 % more."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
@@ -200,7 +200,7 @@ def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
 
 
 def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """Return the one whose worst miss is the smallest share of the need."""
+    """Return the one with the smallest worst miss, relative to the need."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
@@ -209,7 +209,7 @@ def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:
-    """Check a candidate against every stated need; memory always is one."""
+    """Check a candidate against every need; memory is always one."""
     checks = [_memory(candidate, needs)]
     if needs.tok_s is not None:
         checks.append(_speed(candidate, needs.tok_s))
@@ -249,13 +249,13 @@ def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
     if known is not None and known.value > wanted:
         short_by = known.value / wanted - 1 if wanted else math.inf
         return NeedCheck("loss", wanted, known.value, False, known.low <= wanted, short_by)
-    if known is None or candidate.loss is None:  # a part of the loss can prove only that the need is missed
+    if known is None or candidate.loss is None:  # a part of the loss can only prove a miss
         return NeedCheck("loss", wanted, None, None)
     return NeedCheck("loss", wanted, known.value, True, known.high > wanted)
 
 
 _Order = Literal["better", "as good", "worse", "unknown"]
-"""One candidate compared with another: clearly better, at least as good, or neither."""
+"""The comparison of two candidates: clearly better, at least as good, or neither."""
 
 
 def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -264,7 +264,7 @@ def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first is at least as good as the second in everything, and clearly better in something."""
+    """Return whether the first is at least as good as the second in everything and clearly better in something."""
     if one.row.outcome is not Outcome.COMPLETED:
         return False
     orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
@@ -283,7 +283,7 @@ def _by_loss(one: Candidate, other: Candidate) -> _Order:
 
 
 def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
-    """Compare the speed of the answer, and the time of the turn if one of them is known."""
+    """Compare the speed of the answer, and the time of the turn if either is known."""
     if one.speed is None or other.speed is None:
         return ["unknown"]
     orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]

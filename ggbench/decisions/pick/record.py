@@ -1,7 +1,7 @@
-"""The records of a pick: what each quant would give with each KV cache, which one to run, and why.
+"""The records of a pick: the candidates (each quant with each KV cache), the one to run, and why.
 
-The reasons are typed: what the recommendation is the best in, the checks of each candidate's needs, and what would be
-recommended without needs. `ggbench.decisions.pick.show` only puts them into words.
+The reasons are typed: the quantity in which the recommendation is best, the check of each need, and the recommendation
+without needs. `ggbench.decisions.pick.show` only puts them into words.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ Label = Literal["better", "faster", "more context"]
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
-    """Loss of a quant of a published model."""
+    """The loss of a quant of a published model."""
 
     of: str
-    """The model and the importance matrix; losses with the same ones are comparable."""
+    """The model and the importance matrix; losses are comparable if both are equal."""
     nats: float
     error: float
     """Standard error; 0 if none is published."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Loss of quality: the mean KL divergence in nats per token."""
+    """A loss of quality: the mean KL divergence in nats per token."""
 
     nats: Expected
-    """Measured: mean and 95 % interval. Typical: median and range over models."""
+    """If measured, mean and 95 % interval; if typical, median and range over models."""
     basis: LossBasis
     source: str
     """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
     published: tuple[PublishedLoss, ...] = ()
-    """Published losses that a typical loss is taken from."""
+    """The published losses behind a typical loss."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
-    """How fast the turn of the workload is; with the basis `bound`, the best that is possible."""
+    """The speed of the workload's turn; with the basis `bound`, an upper bound."""
 
     tok_s: Expected
     """Speed of the answer."""
     turn_s: Expected | None
-    """Seconds of prompt and answer; None if nothing is known of prompts."""
+    """Seconds for prompt and answer; None if prompt speed is unknown."""
     basis: SpeedBasis
     source: str
 
     @property
     def is_bound(self) -> bool:
-        """Whether it can prove only that a need is missed."""
+        """Whether it can only prove that a need is missed."""
         return self.basis == "bound"
 
 
@@ -66,20 +66,20 @@ class Candidate(msgspec.Struct, frozen=True):
     """Plan for the required context."""
     model_key: str
     selector: str
-    """QUANT argument that selects it; empty if MODEL alone does."""
+    """The QUANT argument that selects it; empty if MODEL alone does."""
     n_ctx: int
-    """Tokens of context to run it with."""
+    """Context to run it with, in tokens."""
     max_n_ctx: int | None
     """The longest context that fits; 0 for none."""
     offered_n_ctx: int | None
-    """The same; for a workload without a depth, the longest context in which the answer is fast enough."""
+    """Same as `max_n_ctx`; for a workload without a depth, the longest context with a fast enough answer."""
     probed_by: int | None = None
-    """The run that found `max_n_ctx` by real allocations; None if it is planned."""
+    """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: TurnSpeed | None = None
     weights_loss: Loss | None = None
     cache_loss: Loss | None = None
     joint_loss: Loss | None = None
-    """Loss of both together, if that was measured at once."""
+    """Loss of weights and cache, if measured together."""
     to_run: FileToRun | None = None
     """File to run; None if its header cannot be read."""
 
@@ -90,10 +90,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> Expected | None:
-        """Nats that weights and cache lose; None if either is unknown.
+        """Loss of weights and cache in nats; None if either is unknown.
 
         Losses measured apart are added, as the divergences of two small independent disturbances are to second order:
-        with SmolLM2 135M over the same text q4_k_m loses 0.0590, a q4_0 cache of q4_1 0.0573, both together 0.1145.
+        with SmolLM2 135M over the same text, q4_k_m loses 0.0590, a q4_0 cache 0.0573 (with q4_1), both together
+        0.1145.
         """
         if self.joint_loss is not None:
             return self.joint_loss.nats
@@ -111,13 +112,13 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def least_loss(self) -> Expected | None:
-        """The loss; if only one of its parts is known, that part, since the other cannot be negative."""
+        """The loss or, if only one part is known, that part, since the other cannot be negative."""
         known = [each.nats for each in (self.weights_loss, self.cache_loss) if each is not None]
         return self.loss or (max(known, key=lambda each: each.value) if known else None)
 
     @property
     def name(self) -> tuple[str, str, str, str]:
-        """Unique among the candidates of a pick, and their last order."""
+        """Unique among the candidates of a pick, and the final tie-breaker."""
         return self.row.model, self.selector or self.row.quant, *self.cache
 
 
@@ -128,29 +129,29 @@ class NeedCheck(msgspec.Struct, frozen=True):
     wanted: float
     """Tokens of context, tok/s or nats."""
     value: float | None
-    """Value that it reaches; None if unknown."""
+    """The candidate's value; None if unknown."""
     is_met: bool | None
-    """Null if it is unknown, or if a bound on speed does not rule it out."""
+    """Null if unknown, or if a bound on speed does not rule the candidate out."""
     is_close: bool = False
-    """Whether the interval of the value reaches to the other side."""
+    """Whether the value's interval includes the limit."""
     short_by: float | None = None
-    """If the need is missed, the missing share of it; for memory, of the budget."""
+    """The missing share of a missed need; for memory, of the budget."""
     is_bound: bool = False
     missing_bytes: int = 0
-    """If the context does not fit."""
+    """Missing bytes, if the context does not fit."""
     refusal: str = ""
-    """Reason that llama.cpp refused to size the context; empty if it did not."""
+    """Why llama.cpp refused to size the context; empty if it did not."""
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A candidate with a check of each need."""
+    """A candidate and the check of each need."""
 
     candidate: Candidate
     checks: tuple[NeedCheck, ...]
 
     @property
     def meets(self) -> bool | None:
-        """Whether it meets all needs; None if it misses none, but some are unknown."""
+        """Whether it meets all needs; None if it misses none but some are unknown."""
         met = [check.is_met for check in self.checks]
         return False if False in met else None if None in met else True
 
@@ -166,11 +167,11 @@ class Checked(msgspec.Struct, frozen=True):
 BestIn = Literal[
     "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
 ]
-"""`bits` per weight decide if no loss is known."""
+"""`bits` per weight, if no loss is known."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A candidate to run instead, and its advantage."""
+    """An alternative to the pick, and its advantage."""
 
     label: Label
     checked: Checked
@@ -190,22 +191,22 @@ class Pick(msgspec.Struct, frozen=True):
     next_larger: Checked | None = None
     """The same cache with the next larger quant of the same model."""
     without_needs: Checked | None = None
-    """The recommendation if nothing was needed."""
+    """The recommendation without any needs."""
     nearest_miss: Checked | None = None
-    """If nothing is recommended, the candidate that comes closest."""
+    """The closest candidate, if nothing is recommended."""
     best_in: BestIn | None = None
-    """Quantity in which the recommendation is the best."""
+    """The quantity in which the recommendation is best."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 
     @property
     def n_models(self) -> int:
-        """Number of models among the candidates."""
+        """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})
 
     @property
     def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """Candidates of a short table, each once: the pick, alternatives, the next larger quant, the nearest miss."""
+        """The candidates of a short table: the pick, alternatives, the next larger quant, the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             *((each.label, each.checked) for each in self.alternatives),
@@ -221,7 +222,7 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def unlisted(self) -> tuple[tuple[str, Checked], ...]:
-        """All others, with a label if another dominates them."""
+        """All others, labelled if dominated."""
         listed, front = {each.candidate.name for _, each in self.listed}, {each.name for each in self.front}
         others = (each for each in self.checked if each.candidate.name not in listed)
         return tuple(("" if each.candidate.name in front else "dominated", each) for each in others)

@@ -133,7 +133,7 @@ def _longest(candidate: Candidate) -> str:
 
 
 def _note(checked: Checked) -> str:
-    """Return the needs it misses besides memory, and the runs that its numbers are from."""
+    """Return the missed needs other than memory, and the sources of the numbers."""
     candidate = checked.candidate
     if candidate.row.outcome is not Outcome.COMPLETED:
         return candidate.row.reason
@@ -153,26 +153,26 @@ def _legend(shown: Sequence[tuple[str, Checked]]) -> str:
         models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)
         lines.append(f"~: typical of the quant's type, published for {in_words(list(models))}, not this model")
     if "?" in losses:
-        lines.append("+ ?: plus an unknown loss of the KV cache")
+        lines.append("+ ?: plus the unknown loss of the KV cache")
     if any(each.speed is not None and each.speed.is_bound for each in candidates):
-        lines.append("≤: the best that the bandwidth allows; it can prove only that a need is missed")
+        lines.append("≤: upper bound from the memory bandwidth; it can only rule a candidate out")
     if any(checked.candidate.row.exceeds_training for _, checked in shown):
         trained = sorted({n for each in candidates if (n := each.row.n_ctx_train)})
         lines.append(f"*: longer than the training context of {in_words(list(map(format_count, trained)))}")
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")
-    return "\n".join([*lines, "how it is chosen: ggbench pick --help"])
+    return "\n".join([*lines, "rules: ggbench pick --help"])
 
 
 _SIZES = "·∙•●"
-"""Marks by the share of the memory that a candidate takes."""
+"""Marks by the share of memory that a candidate needs."""
 _PICK, _UNKNOWN = "★", "?"
 _ROOM = 0.05
-"""Share of an axis that is free at either end."""
+"""Empty share of an axis at either end."""
 
 
 def lettered(pick: Pick) -> tuple[Checked, ...]:
-    """Return the candidates with letters in the plot, in their order: those of the front that miss no need."""
+    """Return the candidates with letters in the plot, in order: those of the front that miss no need."""
     front = {each.name for each in pick.front}
     return tuple(each for each in _open_to_choice(pick) if each.candidate.name in front)
 
@@ -180,7 +180,7 @@ def lettered(pick: Pick) -> tuple[Checked, ...]:
 def pick_figure(pick: Pick) -> Figure | None:
     """Return the front as letters with a mark, and the others as dots.
 
-    A loss that is only partly known is drawn at that part, with `?` as the mark. None if fewer than two candidates
+    A partly known loss is drawn at the known part, with the mark `?`. None if fewer than two candidates
     have a speed and a loss.
     """
     places = {}
@@ -197,7 +197,7 @@ def pick_figure(pick: Pick) -> Figure | None:
         label = f"{name}: {loss_text(candidate)} nats, {tok_s_text(candidate)} tok/s"
         text = f"{_PICK if is_pick else _mark(candidate)}{letter(index)}"
         marks.append(Mark(*places[candidate.name], text, index, f"{label}, {format_bytes(candidate.row.needed_bytes)}"))
-    key = f"{_SIZES[1:]} more memory, {_PICK} the pick, {_UNKNOWN} loses an unknown amount more, {_SIZES[0]} dominated"
+    key = f"{_SIZES[1:]} more memory, {_PICK} the pick, {_UNKNOWN} plus an unknown loss, {_SIZES[0]} dominated"
     ends = _ends([mark.x for mark in marks]), _ends([mark.y for mark in marks])
     return Figure("pick", "loss", "nats", "answer", "tok/s", (), marks=tuple(marks), caption=key, ends=ends)
 

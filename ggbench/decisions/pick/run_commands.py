@@ -1,4 +1,4 @@
-"""Write the commands that run a quant as it was planned, for llama-server, llama-cli and Ollama.
+"""Write the commands that run a quant as planned, with llama-server, llama-cli and Ollama.
 
 Sources: llama.cpp's common/arg.cpp and tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile
 reference and parser/parser.go. Only options that differ from a program's default are written.
@@ -18,8 +18,8 @@ from ggbench.models.targets import FileToRun
 from ggbench.units import GIB, format_bytes, format_count
 
 ALL_LAYERS = 999
-"""More layers than any model has. llama-server takes `all` as well, but only since it has `auto`, its default, which
-may leave layers in main memory."""
+"""More layers than any model has. llama-server accepts `all` only since it has `auto`, its default, which may leave
+layers in main memory."""
 
 _DEFAULT = LlamaConfig()
 _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
@@ -34,9 +34,9 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 def run_commands(
     file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, n_ctx_train: int | None = None, mmproj: Path | None = None
 ) -> RunCommands:
-    """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
+    """Return the commands that load a file as `setup` does, for one user with all of `setup.n_ctx`.
 
-    `on_gpu` says whether the load was planned for a GPU, so "all layers" has to be stated.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly.
     """
     model = _model_words(file, mmproj)
     load = _load_words(setup, on_gpu=on_gpu)
@@ -73,7 +73,7 @@ def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
     if file.paths:
         return ["-m", str(file.paths[0].absolute()), *projector]
     if file.repo:
-        # Without --no-mmproj, -hf downloads and loads a projector that the plan has not counted.
+        # without --no-mmproj, -hf downloads and loads a projector that the plan did not count
         return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
     return ["-m", str(_PLACEHOLDER), *projector]
 
@@ -108,7 +108,7 @@ def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
 
 
 def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:
-    """Return the parts of the load that have no equivalent in Ollama."""
+    """Return the settings that have no equivalent in Ollama."""
     obstacles = []
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
         obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
@@ -141,9 +141,9 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
 
 
 def _ollama_server(setup: LlamaConfig) -> list[str]:
-    """Return how to start Ollama's server, as a comment since it may run already; none if the defaults do.
+    """Return how to start Ollama's server, as a comment since it may already be running; nothing if its defaults do.
 
-    Source: Ollama's FAQ. Both variables are for all models of the server.
+    Source: Ollama's FAQ. Both variables apply to all models of the server.
     """
     flash_attn = setup.flash_attn
     if setup.type_v != "f16" and flash_attn == "auto":
@@ -155,7 +155,7 @@ def _ollama_server(setup: LlamaConfig) -> list[str]:
         environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
     if not environment:
         return []
-    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"]
+    return [f"# restart Ollama's server (this affects all its models): {' '.join(environment)} ollama serve"]
 
 
 def _ollama_name(file: FileToRun) -> str:
@@ -170,7 +170,7 @@ def _notes(
 ) -> list[str]:
     notes = []
     if not file.paths and not file.repo:
-        notes.append(f"No published file of {file.model} is known: write the path of yours in place of {_PLACEHOLDER}.")
+        notes.append(f"No published file of {file.model} is known: replace {_PLACEHOLDER} with the path of yours.")
     n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
     if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
         notes.append(
@@ -203,15 +203,16 @@ def _quoted(word: str) -> str:
 
 
 class RunCommands(msgspec.Struct, frozen=True):
-    """The same load for each program, as lines for a POSIX shell."""
+    """The commands for each program, as lines for a POSIX shell."""
 
     llama_server: str
     llama_cli: str
     pull: str = ""
-    """Downloads the file first; empty if it is on this disk, or nothing is known to download."""
+    """Downloads the file first; empty if it is on this disk or no download is known."""
     modelfile: str = ""
-    """For `ollama create`; empty if Ollama has no equivalent."""
+    """Content for `ollama create`; empty if Ollama has no equivalent."""
     ollama: tuple[str, ...] = ()
-    """Lines that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment."""
+    """Commands that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment.
+    """
     notes: tuple[str, ...] = ()
-    """Settings that the lines cannot express, one sentence each."""
+    """Settings that the commands cannot express, one sentence each."""

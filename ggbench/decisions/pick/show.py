@@ -1,4 +1,4 @@
-"""Say a pick for every output: the sentences why, the commands that run it, and its JSON."""
+"""Describe a pick for every output: its reasons as sentences, the commands that run it, and its JSON."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "loss": "loses least",
-    "speed among the least loss": "is the fastest of those that do not clearly lose more than the best",
-    "bits": "has the most bits per weight of those whose loss is unknown",
-    "speed": "is the fastest of those that lose little",
-    "loss among the fastest": "loses least of those that are not clearly slower than the fastest",
-    "context": "has the longest context of those that lose little",
+    "speed among the least loss": "is the fastest of those whose loss is not clearly above the lowest",
+    "bits": "has the most bits per weight; no loss is known",
+    "speed": "is the fastest of those with little loss",
+    "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
+    "context": "has the longest context of those with little loss",
     "parameters": "has the most parameters",
 }
 
 
 def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
-    """Return the commands that run a candidate as it was planned; None without a file."""
+    """Return the commands that run a candidate as planned; None without a file."""
     if candidate.to_run is None:
         return None
     asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
@@ -57,7 +57,7 @@ def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
 def headline(pick: Pick) -> str:
     """Return e.g. `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`"""
     if pick.recommended is None:
-        return "Nothing meets the needs."
+        return "No candidate meets the needs."
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
@@ -92,9 +92,9 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
     sentences += _beyond_training(chosen.candidate)
     if close := [each.need for each in chosen.checks if each.is_close]:
-        sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
+        sentences.append(f"The interval of its {in_words(close)} includes the limit.")
     if pick.n_models > 1:
-        sentences.append("Which model answers better is not known: quality is not comparable across models.")
+        sentences.append("Quality is not comparable across models, so the better answers may come from another.")
     return tuple(sentences)
 
 
@@ -105,16 +105,16 @@ def _named(pick: Pick, candidate: Candidate) -> str:
 def _why_nothing(pick: Pick) -> Iterator[str]:
     nearest = pick.nearest_miss
     if nearest is None:
-        yield "There is nothing to choose from."
+        yield "There are no candidates."
     elif nearest.candidate.row.outcome is not Outcome.COMPLETED:
-        yield f"llama.cpp sizes none of them: {sanitize(nearest.candidate.row.reason)}."
+        yield f"llama.cpp could not size any: {sanitize(nearest.candidate.row.reason)}."
     else:
         yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
         miss = nearest.missed[0]
         if [each.need for each in nearest.missed] == ["speed"]:
             if miss.is_bound and miss.value:
                 ratio = format_number(miss.wanted / miss.value)
-                yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+                yield f"No setting helps: use a smaller model, a shorter context, or {ratio} times the bandwidth."
             else:
                 yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
         yield from _beyond_training(nearest.candidate)
@@ -160,22 +160,22 @@ def _miss_text(check: NeedCheck) -> str:
 
 
 def _changes(own: Candidate, larger: Checked) -> str:
-    """Describe what the next larger quant misses or, if nothing, what it would change."""
+    """Describe what the next larger quant misses or, if it misses nothing, what it would change."""
     if larger.missed:
         return f"misses {_misses(larger)}"
     changes, other = [], larger.candidate
     if other.weights_loss is not None and own.weights_loss is not None:
         theirs, mine = (format_number(loss.nats.value, 2) for loss in (other.weights_loss, own.weights_loss))
-        changes.append(f"its weights lose {theirs} nats instead of {mine}")
+        changes.append(f"its weights' loss is {theirs} nats instead of {mine}")
     if other.speed is not None and own.speed is not None:
         share = format_number(100 * other.speed.tok_s.value / own.speed.tok_s.value, 2)
-        changes.append(f"it answers at {share} % of the speed")
+        changes.append(f"its answers have {share} % of the speed")
     verb = "may meet" if larger.meets is None else "meets"
     return f"{verb} the needs too{': ' if changes else ''}{in_words(changes or [''])}"
 
 
 def loss_text(candidate: Candidate) -> str:
-    """Return e.g. `0.0312 ±0.0004`, `~0.021` if it is typical, `~0.021 + ?` if the cache's loss is unknown."""
+    """Return e.g. `0.0312 ±0.0004`, `~0.021` if typical, `~0.021 + ?` if the cache's loss is unknown."""
     if candidate.joint_loss is not None:
         return _loss(candidate.joint_loss)
     weights, cache = candidate.weights_loss, candidate.cache_loss
@@ -209,7 +209,7 @@ def loss_source(candidate: Candidate) -> str:
 
 
 def speed_source(candidate: Candidate) -> str:
-    """Return where a speed comes from; empty if it is a bound or unknown."""
+    """Return the source of a speed; empty for a bound or unknown."""
     speed = candidate.speed
     if speed is None or speed.is_bound:
         return ""
@@ -239,17 +239,17 @@ def _row(names: str) -> tuple[Field, ...]:
 
 _LOSS = Shape(
     "Loss",
-    "What is lost in quality.",
+    "The loss of quality.",
     field("kld", float, get=lambda loss: loss.nats.value),
     field("kld_ci95", ENDS, get=lambda loss: ends(loss.nats)),
     of(Loss, "basis source"),
 )
 _QUALITY = Shape(
     "Quality",
-    "Nats per token that are lost, and by what.",
+    "Loss in nats per token, by cause.",
     expected("kld", "", lambda candidate: candidate.loss),
     *(
-        field(name, _LOSS | None, "Null is unknown.", operator.attrgetter(f"{name}_loss"))
+        field(name, _LOSS | None, "Null means unknown.", operator.attrgetter(f"{name}_loss"))
         for name in ("weights", "cache", "joint")
     ),
 )
@@ -265,7 +265,7 @@ _CANDIDATE = Shape(
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
         "turn_s",
-        "Seconds of prompt and answer; null if nothing is known of prompts.",
+        "Seconds for prompt and answer; null if prompt speed is unknown.",
         lambda candidate: candidate.speed and candidate.speed.turn_s,
     ),
     of(TurnSpeed, "speed_basis=basis speed_source=source", lambda candidate: candidate.speed, maybe=True),
@@ -285,7 +285,7 @@ _CHECKED = Shape(
         lambda checked: {check.need: check for check in checked.checks},
     ),
 )
-_REASONED = Shape("Reasoned", "A candidate, and why.", _CHECKED.fields, field("reason", str))
+_REASONED = Shape("Reasoned", "A candidate and the reasons.", _CHECKED.fields, field("reason", str))
 
 
 def _reasoned(pick: Pick, checked: Checked | None) -> dict[str, object] | None:
@@ -299,7 +299,7 @@ PICK = Document(
     field(
         "pick",
         _REASONED | None,
-        "What to run; null if nothing meets the needs.",
+        "The one to run; null if none meets the needs.",
         lambda pick: _reasoned(pick, pick.recommended),
     ),
     field(
@@ -313,7 +313,7 @@ PICK = Document(
     field(
         "nearest_miss",
         _REASONED | None,
-        "What misses the needs by least, if nothing meets them.",
+        "The nearest miss, if no candidate meets the needs.",
         lambda pick: _reasoned(pick, pick.nearest_miss),
     ),
     field(
@@ -328,7 +328,7 @@ PICK = Document(
     ),
     field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
     of(Pick, "n_models"),
-    field("rules", list[str], "How the pick is made, in this order.", lambda pick: RULES),
+    field("rules", list[str], "The rules of the pick, in order.", lambda pick: RULES),
     field("machine", MEMORY),
-    field("config", EngineConfig, "How the model is to be loaded, by its engine's own names."),
+    field("config", EngineConfig, "The engine's settings to load it with, by its own names."),
 )

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import msgspec
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import (Path)
 
-import msgspec
 
 
 def build_command(cmake_args: str, backend: str = "") -> str:
@@ -33,6 +33,12 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     backend: str
     is_gpu: bool
     """Integrated ones included."""
+    free_bytes: int = 0
+    total_bytes: int = 0
+    device_id: str | None = None
+    """The PCI bus id of a GPU that has one."""
+    is_offloading: bool = False
+    """Whether llama.cpp puts layers on it unless told otherwise."""
 
 
 class LlamaBuild(msgspec.Struct, frozen=True):
@@ -90,6 +96,23 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
 
 
+_GPU_BACKENDS = ("cuda", "hip", "vulkan", "sycl", "metal", "musa", "cann", "opencl")
+
+
+def gpu_backends() -> tuple[str, ...]:
+    """Return the GPU backends among llama.cpp's libraries here, without loading any: `cuda`, `vulkan`."""
+    package = importlib.util.find_spec("llama_cpp")
+    if package is None or package.origin is None:
+        return ()
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(package.origin).parent / "lib")
+    return tuple(name for name in _GPU_BACKENDS if any(folder.glob(f"*ggml-{name}*")))
+
+
+def offload_devices() -> tuple[LlamaDevice, ...]:
+    """Return the devices of this machine that llama.cpp puts layers on, in its order; none if it cannot be loaded."""
+    return tuple(device for device in describe_llama_build().devices if device.is_offloading)
+
+
 def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
     """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
     found: dict[str, dict[str, str]] = {}
@@ -121,7 +144,7 @@ def _describe() -> LlamaBuild:
         build_flags=build_flags(llama_library()),
         features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
-        devices=tuple(LlamaDevice(*each) for each in devices.descriptions),
+        devices=devices.described(),
         cuda_version=_cuda_version(),
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
 from ggbench.units import KV_CELLS, format_number
@@ -336,6 +336,8 @@ class LoadModel(Request, frozen=True, tag="load_model"):
     """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
     n_threads: int = 0
     """CPU threads to start before a memory limit is set, those that contexts will compute with."""
+    described: tuple[DescribedDevice, ...] = ()
+    """Devices of a dry load, which need not be here; empty for those that are."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
@@ -50,7 +50,13 @@ class LlamaEngine(WorkerEngine):
         self._tensor_bytes: int | None = None
 
     def open(
-        self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0, dry: bool = False
+        self,
+        source: Source,
+        setup: EngineConfig,
+        *,
+        reserve_bytes: int = 0,
+        dry: bool = False,
+        described: tuple[DescribedDevice, ...] = (),
     ) -> Iterator[Event | Ending]:
         """Load the model and make a context. Without an n_ctx the model alone is loaded.
 
@@ -61,7 +67,7 @@ class LlamaEngine(WorkerEngine):
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
-        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads)
+        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads, described)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
@@ -80,9 +86,11 @@ class LlamaEngine(WorkerEngine):
             ending = yield from self._call(MakeContext(setup))
         yield ending
 
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
         """Read the header alone, allocate nothing and report what it would be; the file may be sparse."""
-        return self.open(source, setup, dry=True)
+        return self.open(source, setup, dry=True, described=tuple(devices))
 
     def close(self) -> None:
         super().close()

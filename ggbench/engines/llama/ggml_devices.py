@@ -13,10 +13,32 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.events import MemoryKind
-from ggbench.engines.llama.build import build_command
+from ggbench.engines.llama.build import LlamaDevice, build_command
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
+
+
+class Capabilities(ctypes.Structure):
+    """ggml-backend.h's `ggml_backend_dev_caps`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_bool) for name in ("async", "host_buffer", "buffer_from_host_ptr", "events", "mmap_support")
+    )
+
+
+class Properties(ctypes.Structure):
+    """ggml-backend.h's `ggml_backend_dev_props`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("caps", Capabilities),
+    )
 
 
 class GgmlDevices:
@@ -73,15 +95,22 @@ class GgmlDevices:
         names = (self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count))
         return tuple(name.decode(errors="replace") for name in names)
 
-    @property
-    def descriptions(self) -> tuple[tuple[str, str, str, bool], ...]:
-        """Each device's name, description and backend, and whether it is a GPU."""
-        found = []
-        for device in self.every:
-            description = self.ggml.ggml_backend_dev_description(device).decode(errors="replace").strip()
-            is_gpu = self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU)
-            found.append((self.name(device), description, self._backend(device), is_gpu))
-        return tuple(found)
+    def described(self) -> tuple[LlamaDevice, ...]:
+        return tuple(map(self._described, self.every))
+
+    def _described(self, device: int) -> LlamaDevice:
+        found = Properties()
+        self.ggml.ggml_backend_dev_get_props(device, ctypes.byref(found))
+        return LlamaDevice(
+            name=self.name(device),
+            description=(found.description or b"").decode(errors="replace").strip(),
+            backend=self._backend(device),
+            is_gpu=found.type in (GPU, IGPU),
+            free_bytes=found.memory_free,
+            total_bytes=found.memory_total,
+            device_id=found.device_id.decode(errors="replace") if found.device_id else None,
+            is_offloading=device in self.offloading,
+        )
 
     def _backend(self, device: int) -> str:
         registry = self.ggml.ggml_backend_dev_backend_reg(device)
@@ -128,6 +157,7 @@ def _open(library: Path) -> ctypes.CDLL:
         "dev_buffer_type": (pointer, pointer),
         "dev_host_buffer_type": (pointer, pointer),
         "dev_backend_reg": (pointer, pointer),
+        "dev_get_props": (None, pointer, ctypes.POINTER(Properties)),
         "dev_memory": (None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
         "reg_name": (name, pointer),
         "reg_count": (size,),

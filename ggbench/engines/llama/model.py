@@ -11,15 +11,16 @@ import ctypes
 import random
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.contract import PROMPT, Stage, Workload
+from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
 from ggbench.engines.llama.build import build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
+from ggbench.engines.llama.described_devices import DescribedDevices
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
@@ -65,6 +66,7 @@ class LlamaModel:
         self.handle: Any = None
         """llama.cpp's model; None before a load."""
         self._context: Any = None
+        self._described: DescribedDevices | None = None
         self._n_outputs_max = 0
         self.sampler: Any = lib.llama_sampler_init_greedy()
 
@@ -107,9 +109,19 @@ class LlamaModel:
         self._servers.extend(added)
 
     def load(
-        self, path: str, setup: LlamaConfig, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
+        self,
+        path: str,
+        setup: LlamaConfig,
+        devices: GgmlDevices,
+        on_progress: Callable[[float], None],
+        *,
+        dry: bool,
+        described: Sequence[DescribedDevice] = (),
     ) -> None:
-        """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused."""
+        """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused.
+
+        A dry load is for the `described` devices if there are any.
+        """
         self.free_context()
         if self.handle is not None:
             lib.llama_model_free(self.handle)
@@ -120,13 +132,19 @@ class LlamaModel:
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
         if setup.main_gpu is not None:
             params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+        offloading, buffer_types = devices.offloading, devices.buffer_types
+        if described:
+            self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
+            offloading, buffer_types = list(self._described.handles), buffer_types | self._described.buffer_types
+            given_devices = (ctypes.c_void_p * (len(offloading) + 1))(*offloading, None)
+            params.devices = ctypes.addressof(given_devices)
         if setup.tensor_split:
             n_devices = lib.llama_max_devices()
-            takes = min(n_devices, len(devices.offloading) or n_devices)
+            takes = min(n_devices, len(offloading) or n_devices)
             if len(setup.tensor_split) > takes:
                 raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {takes}")
             params.tensor_split = (ctypes.c_float * n_devices)(*setup.tensor_split)
-        overrides = _overrides(setup, devices)
+        overrides = _overrides(setup, buffer_types)
         if overrides is not None:
             params.tensor_buft_overrides = ctypes.addressof(overrides)
         if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
@@ -306,12 +324,11 @@ def make_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Any:  # noqa: ANN4
     return batch
 
 
-def _overrides(setup: LlamaConfig, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
+def _overrides(setup: LlamaConfig, known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array of a ctypes type
     """Return llama.cpp's array of tensor overrides, ended by an empty one; None without any. Raises LlamaRefused."""
     given = setup.tensor_overrides
     if not given:
         return None
-    known = devices.buffer_types
     overrides = (_TensorOverride * (len(given) + 1))()
     for index, (pattern, device) in enumerate(given):
         if device not in known:

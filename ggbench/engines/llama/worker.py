@@ -9,7 +9,7 @@ import time
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Workload
-from ggbench.engines.events import Loaded, Opened, Opening, Ready
+from ggbench.engines.events import Loaded, MemoryKind, Opened, Opening, Ready
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
@@ -58,13 +58,22 @@ class Worker:
             case LoadModel(path, setup):
                 self._model.add_servers(setup.rpc_servers)
                 devices = GgmlDevices(llama_library())
-                self._send(protocol.Devices(devices.places))
+                described = {each.name: MemoryKind.GPU for each in request.described}
+                self._send(protocol.Devices({**devices.places, **described}))
                 if not request.dry:  # before any limit of memory, which might leave no room for numpy
                     importlib.import_module("ggbench.engines.llama.workloads")
                 if not self._is_limited:
-                    self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
+                    is_on_gpu = setup.n_gpu_layers and not described
+                    self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
                     self._limit(request)
-                self._model.load(path, setup, devices, lambda share: self._send(Opening(share)), dry=request.dry)
+                self._model.load(
+                    path,
+                    setup,
+                    devices,
+                    lambda share: self._send(Opening(share)),
+                    dry=request.dry,
+                    described=request.described,
+                )
                 model = self._model
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)

@@ -20,6 +20,7 @@ from ggbench.engines.contract import (
     FLUSH_NS,
     BatchedDecode,
     Decode,
+    DescribedDevice,
     EngineConfig,
     Prefill,
     ProveContext,
@@ -123,7 +124,9 @@ class EndpointEngine:
         yield Opened(seconds, n_ctx=n_ctx)
         yield Completed()
 
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
         yield Failed("context", "a server does not say what a context would take")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib import metadata
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
@@ -65,7 +65,9 @@ class TransformersEngine(WorkerEngine):
             ending = yield from self._call(MakeCache(setup))
         yield ending
 
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
         yield Failed("context", "Transformers cannot size a context without making it")
 
     def unsupported(self, workload: type[Workload]) -> str:

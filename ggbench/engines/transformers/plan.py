@@ -22,7 +22,7 @@ from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
-from ggbench.sizing.placement import planning_ceiling
+from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache

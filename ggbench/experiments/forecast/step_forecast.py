@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ggbench.decisions.known import known_speeds
+from ggbench.decisions.known import KnownSpeeds
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
@@ -208,8 +208,9 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
             files.append(None)
             reasons.append(error.message)
     runs = []
-    known = known_speeds(store, files, setup, budget)
-    for target, file, speed, reason in zip(targets, files, known, reasons, strict=True):
+    known = KnownSpeeds(store, budget)
+    for target, file, reason in zip(targets, files, reasons, strict=True):
+        speed = known.of(file, setup)
         head = RunHead(
             kind=EXPERIMENT.kind,
             subject=subject_of(target, file, setup),

@@ -21,7 +21,8 @@ from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.placement import Placement, longest_n_ctx, planning_ceiling
+from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20

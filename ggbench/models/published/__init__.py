@@ -157,14 +157,14 @@ def load_published() -> tuple[PublishedRow, ...]:
     return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
 
 
-def _data_text(name: str) -> str:
+def data_text(name: str) -> str:
     from importlib.resources import files
 
     return (files("ggbench.models.published") / "data" / name).read_text(encoding="utf-8")
 
 
 def _read(name: str, source: str) -> list[PublishedRow]:
-    lines = csv.reader(_data_text(name).splitlines())
+    lines = csv.reader(data_text(name).splitlines())
     header = next(lines)
     readers: dict[str, Callable[[str], Any]] = {
         column: figure if column in METRICS else int if column in _COUNTS else str for column in header
@@ -237,7 +237,7 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 @functools.cache
 def load_sources() -> tuple[PublishedDocument, ...]:
-    return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
+    return msgspec.toml.decode(data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
 
 
 def table_of(row: PublishedRow) -> Table:

@@ -6,11 +6,13 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from ggbench.errors import UnknownName
 from ggbench.models.published import METRICS, PublishedRow
+from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 LLAMA_CPP = "llama.cpp"
@@ -19,6 +21,10 @@ _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
 """Words in a GPU's name that distinguish products with another bandwidth."""
+
+
+AnyRow: TypeAlias = PublishedRow | BenchedRow
+_Row = TypeVar("_Row", bound=AnyRow)
 
 
 class NearRow(msgspec.Struct, frozen=True):
@@ -30,14 +36,14 @@ class NearRow(msgspec.Struct, frozen=True):
 
 
 def filter_published(
-    rows: Iterable[PublishedRow],
+    rows: Iterable[_Row],
     model: str | None = None,
     system: str | None = None,
     device: str | None = None,
     quant: str | None = None,
     metric: str | None = None,
     source: str | None = None,
-) -> tuple[PublishedRow, ...]:
+) -> tuple[_Row, ...]:
     """Return the rows that match all given filters, in their order; case does not matter.
 
     A model, system, quant or source is a whole name or a prefix: `qwen2.5`, `qwen2.5-7b-instruct`, `bitsandbytes`,
@@ -50,11 +56,11 @@ def filter_published(
         wanted = metric.strip().lower().replace("-", "_")
         if wanted not in METRICS:
             raise UnknownName("published metric", metric, METRICS)
-        kept = tuple(row for row in kept if getattr(row, wanted) is not None)
+        kept = tuple(row for row in kept if getattr(row, wanted, None) is not None)
     if quant is not None:
         quant = fold_quant(quant)
-    names: tuple[tuple[str, str | None, Callable[[PublishedRow], tuple[str, ...]], Callable[[str, str], bool]], ...] = (
-        ("source", source, lambda row: (row.source,), str.startswith),
+    names: tuple[tuple[str, str | None, Callable[[AnyRow], tuple[str, ...]], Callable[[str, str], bool]], ...] = (
+        ("source", source, _source_names, str.startswith),
         ("model", model, _model_names, lambda name, asked: name.startswith(asked + "-")),
         ("system", system, lambda row: (row.system,), str.startswith),
         ("device", device, lambda row: (row.device,) if row.device else (), _has_words),
@@ -189,7 +195,13 @@ def _match(kind: str, asked: str, vocabulary: set[str], is_near: Callable[[str, 
     return found
 
 
-def _model_names(row: PublishedRow) -> tuple[str, ...]:
+def _source_names(row: AnyRow) -> tuple[str, ...]:
+    return (LLAMA_BENCH, row.source) if isinstance(row, BenchedRow) else (row.source,)
+
+
+def _model_names(row: AnyRow) -> tuple[str, ...]:
+    if isinstance(row, BenchedRow):
+        return (row.model_id,)
     return (row.model, f"{row.model}-{row.variant.lower()}") if row.variant else (row.model,)
 
 

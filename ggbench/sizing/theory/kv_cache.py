@@ -6,6 +6,8 @@ is `ModelFile.states`; an architecture that keeps more than those say raises Uns
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from msgspec.structs import replace
 
@@ -112,15 +114,18 @@ class KvCache(msgspec.Struct, frozen=True):
         return 0.5 * (full * n * (n + 1) + windowed * within * (2 * n - within + 1))
 
 
-def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16", first_layer: int = 0) -> KvCache:
-    """Return the cache of one sequence for the layers from `first_layer` on, with a KV cache of the given types.
+def kv_cache(
+    file: ModelFile, type_k: str = "f16", type_v: str = "f16", layers: Collection[int] | None = None
+) -> KvCache:
+    """Return the cache of one sequence for some layers, None for all, with a KV cache of the given types.
 
     Source: the article, sections 3.2 and 5.2.2, for each layer. Raises Unsupported if the layers keep more than that or
     a hyperparameter is missing, and UnknownName for an unknown type.
     """
     _require(file)
     parts = {False: [0, 0, 0, 0], True: [0, 0, 0, 0]}
-    for layer, state in list(enumerate(file.states))[first_layer:]:
+    states = [(layer, state) for layer, state in enumerate(file.states) if layers is None or layer in layers]
+    for layer, state in states:
         part = parts[state.window is not None]
         read = state if state.reads_layer is None else file.states[state.reads_layer]
         part[0] += state.k_width + state.v_width
@@ -134,7 +139,7 @@ def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16", first_la
         full=Growth(*parts[False]),
         windowed=Growth(*parts[True]),
         window=window,
-        state_bytes=sum(state.state_bytes for state in file.states[first_layer:]),
+        state_bytes=sum(state.state_bytes for _, state in states),
         remark=_remark(file) if window is None else "",
     )
 

@@ -271,12 +271,12 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 def known_hardware(gpu: KnownDevice) -> Hardware:
-    """Return the figures of a GPU of the shipped table.
+    """Return the figures of a known GPU.
 
     The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
     every GPU, and the tensor rate if it is unknown; None if both are.
     """
-    tflops, source = gpu.fp16_matrix_tflops, f"FP16 tensor cores, dense; {gpu.fp16_matrix_source}"
+    tflops, source = gpu.fp16_matrix_tflops, f"FP16 with tensor or matrix cores, dense; {gpu.fp16_matrix_source}"
     if gpu.fp16_tflops is not None:
         tflops, source = gpu.fp16_tflops, f"FP16 without tensor cores; {gpu.fp16_source}"
     return Hardware(

@@ -27,6 +27,10 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 """Types for which ggml's CUDA backend implements GET_ROWS; a table of another type stays on the CPU."""
 
 
+HOST = -1
+"""The place of what lies in main memory; the others are numbers of devices."""
+
+
 class Offload(msgspec.Struct, frozen=True):
     n_gpu_layers: int
     """Number of layers including the output."""
@@ -75,20 +79,22 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
-    """Return the device of each layer by its index, the output's as the last; None is main memory.
+def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
+    """Return the device of each layer by its index, the output's as the last; HOST is main memory.
 
     Shares are `tensor_split` or the free memory of each device, in 32-bit floats; layer i of those that are
     offloaded lies on the first device whose summed share exceeds i / their number.
     """
     given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
     shares = given if any(given) else [float(device.free_bytes) for device in devices]
+    if len(devices) < 2:
+        shares = [1.0]
     n_slots = n_layer + 1
     n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
     sums = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
     bounds = [_float32(each / sums[-1]) for each in sums]
     places = [bisect_right(bounds, _float32(index / n_offloaded)) for index in range(n_offloaded)]
-    return (*[None] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
+    return (*[HOST] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
 
 
 def _float32(value: float) -> float:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.hyperparameters import build_metadata, build_model
@@ -130,21 +131,24 @@ def _sums(tensors: tuple[TensorInfo, ...], n_layer: int) -> tuple[dict[Role, int
     n_bytes = elements.copy()
     tied = is_tied(tensors)
     for tensor in tensors:
-        name = tensor.name
-        role: Role = "layers"
-        if name in _EMBEDDINGS:
-            role = "lm_head" if tied and name == "token_embd.weight" else "embedding"
-        elif (layer_of(name) or 0) >= n_layer:
-            continue
-        elif "_exps." in name:
-            role = "experts"
-        elif "norm" in name or name.startswith("rope_freqs"):
-            role = "norms"
-        elif name.startswith("output."):
-            role = "lm_head"
-        elements[role] += tensor.n_elements
-        n_bytes[role] += tensor.n_bytes or 0
+        role = _role(tensor.name, n_layer, tied=tied)
+        if role is not None:
+            elements[role] += tensor.n_elements
+            n_bytes[role] += tensor.n_bytes or 0
     return elements, n_bytes
+
+
+def _role(name: str, n_layer: int, *, tied: bool) -> Role | None:
+    """Return the role of a tensor; None in a layer from `n_layer` on, which decoding does not run."""
+    if name in _EMBEDDINGS:
+        return "lm_head" if tied and name == "token_embd.weight" else "embedding"
+    if (layer_of(name) or 0) >= n_layer:
+        return None
+    if "_exps." in name:
+        return "experts"
+    if "norm" in name or name.startswith("rope_freqs"):
+        return "norms"
+    return "lm_head" if name.startswith("output.") else "layers"
 
 
 def uniform_weights(parameters: Parameters, bits: float) -> Weights:
@@ -166,6 +170,27 @@ def file_weights(file: ModelFile, name: str) -> Weights:
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
     return tensor_weights(file.tensors, count_parameters(file), name, _decoding_layers(file))
+
+
+def weights_by_place(file: ModelFile, places: Sequence[int]) -> dict[int, Weights]:
+    """Return the weights that decoding reads from each place; `places` are those of the file's tensors, in order.
+
+    Raises Unsupported for a tensor of unknown type.
+    """
+    whole, n_layer, tied = file_weights(file, file.name), _decoding_layers(file), is_tied(file.tensors)
+    held: dict[int, dict[Role | None, int]] = {place: {} for place in places}
+    for tensor, place in zip(file.tensors, places, strict=True):
+        role, of_place = _role(tensor.name, n_layer, tied=tied), held[place]
+        of_place[role] = of_place.get(role, 0) + (tensor.n_bytes or 0)
+    return {
+        place: replace(
+            whole,
+            layer_bytes=sizes.get("layers", 0) + sizes.get("norms", 0),
+            expert_bytes=sizes.get("experts", 0),
+            lm_head_bytes=sizes.get("lm_head", 0),
+        )
+        for place, sizes in held.items()
+    }
 
 
 def _decoding_layers(file: ModelFile) -> int:

@@ -26,13 +26,14 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
+from ggbench.machine.description import describe_machine
 from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
-from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
+from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
-from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
+from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
@@ -217,24 +218,21 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
     }
 
 
-_HERE, _SIZE, _CURRENT = "here", "size", "current"
+_HERE, _TYPED, _CURRENT = "here", "typed", "current"
 
 
 class CardChoice(msgspec.Struct, frozen=True):
-    """A card to plan for, by its id or its size; neither means this machine."""
+    """The GPUs to plan for, as `--gpu` takes them; empty for this machine."""
 
-    gpu: str | None = None
-    vram_bytes: int | None = None
+    gpu: str = ""
 
     @property
     def is_here(self) -> bool:
-        return self.gpu is None and self.vram_bytes is None
+        return not self.gpu
 
     def budget(self, limit_bytes: int | None = None) -> Budget:
-        """Return the card's memory, or the limit if that is less; not for this machine."""
-        return given_budget(
-            gpu=self.gpu, vram_bytes=self.vram_bytes, reserve_bytes=None, bandwidth=None, limit_bytes=limit_bytes
-        )
+        """Return the cards' memory, or the limit if that is less; not for this machine. Raises UsageError."""
+        return described_budget(describe_machine([self.gpu], None), reserve_bytes=None, limit_bytes=limit_bytes)
 
 
 class CardPicker(Dialog[CardChoice | None]):
@@ -254,7 +252,7 @@ class CardPicker(Dialog[CardChoice | None]):
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory?")
-            yield Input(placeholder="a card, such as 4090, or a size, such as 24GiB", compact=True)
+            yield Input(placeholder="cards or sizes: 4090, rtx-3090x2, 24GiB@936GB/s", compact=True)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
@@ -273,10 +271,10 @@ class CardPicker(Dialog[CardChoice | None]):
     def _take(self, event: OptionList.OptionSelected) -> None:
         if event.option_id == _HERE:
             self.dismiss(CardChoice())
-        elif event.option_id == _SIZE:
-            self.dismiss(CardChoice(vram_bytes=parse_size(self.query_one(Input).value)))
+        elif event.option_id == _TYPED:
+            self.dismiss(CardChoice(self.query_one(Input).value.strip()))
         else:
-            self.dismiss(None if event.option_id == _CURRENT else CardChoice(gpu=event.option_id))
+            self.dismiss(None if event.option_id == _CURRENT else CardChoice(event.option_id or ""))
 
     def action_move(self, lines: int) -> None:
         options = self.query_one(OptionList)
@@ -297,8 +295,12 @@ class CardPicker(Dialog[CardChoice | None]):
         if current is not None and not words:
             add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>9}")
         with contextlib.suppress(UsageError):
-            if text.strip() and (size_bytes := parse_size(text)) > CARD_RESERVE_BYTES:
-                add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
+            typed = CardChoice(text.strip()).budget() if text.strip() else None
+            listed = {device.name for device in known_devices()}
+            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed):
+                known = typed.bandwidth
+                speeds = format_bandwidth(known.bytes_per_s) if known else "no speeds: bandwidth unknown"
+                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}  {speeds}")
         family = ""
         for device in known_devices():
             size = f"{device.memory_gib:g}"

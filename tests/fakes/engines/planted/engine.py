@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.contract import Decode, Engine, EngineConfig, Prefill, Source, Workload
+from ggbench.engines.contract import Decode, DescribedDevice, Engine, EngineConfig, Prefill, Source, Workload
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, DeviceBuffers, Event, MemoryKind, Opened, PromptRead, Ready, Steps
 from ggbench.fields import COUNT, Option
@@ -33,7 +33,9 @@ class PlantedEngine:
         yield Opened(0.1)
         yield Completed()
 
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
         yield Failed("context", "not said")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:

@@ -1,0 +1,212 @@
+"""Devices that need not be here: ggml devices made of callbacks, with which llama.cpp's allocator runs dry.
+
+llama.cpp splits a model over them, builds its graphs and sizes the buffers of each as it would on the real ones; only
+nothing can be computed. Sizes differ between backends by alignment and by what a kernel takes besides its result;
+CUDA's are known here, and others are assumed to take what the tensors need. Every operation is assumed to be supported,
+as llama.cpp's RPC client assumes.
+
+The structures are those of ggml-backend-impl.h, version 2; they are not a public interface.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any
+
+from ggbench.engines.contract import DescribedDevice
+from ggbench.engines.llama.ggml_devices import GPU, Capabilities, Properties
+
+API_VERSION = 2
+"""GGML_BACKEND_API_VERSION."""
+_ALIGNMENT = 128
+"""CUDA's; of the buffers of a graph it changes kilobytes."""
+_OFFLOAD_MIN_BATCH = 32
+"""Tokens of a batch from which CUDA, ROCm and Vulkan compute with weights that lie in main memory, by copying them.
+
+Source: GGML_OP_OFFLOAD_MIN_BATCH of these backends.
+"""
+
+
+def _structure(name: str, fields: dict[str, Any] | str) -> type[ctypes.Structure]:
+    """Return a structure of these fields; names alone are pointers."""
+    typed = dict.fromkeys(fields.split(), c_void_p) if isinstance(fields, str) else fields
+    return type(name, (ctypes.Structure,), {"_fields_": list(typed.items())})
+
+
+_BufferTypeI = _structure(
+    "ggml_backend_buffer_type_i", "get_name alloc_buffer get_alignment get_max_size get_alloc_size is_host"
+)
+_BufferType = _structure("ggml_backend_buffer_type", {"iface": _BufferTypeI, "device": c_void_p, "context": c_void_p})
+_N_BUFFER_FUNCTIONS = 11
+"""Pointers of `ggml_backend_buffer_i`, which a buffer begins with, followed by its type."""
+_DeviceI = _structure(
+    "ggml_backend_device_i",
+    "get_name get_description get_memory get_type get_props init_backend get_buffer_type get_host_buffer_type "
+    "buffer_from_host_ptr supports_op supports_buft offload_op event_new event_free event_synchronize",
+)
+_Device = _structure("ggml_backend_device", {"iface": _DeviceI, "reg": c_void_p, "context": c_void_p})
+_RegistryI = _structure("ggml_backend_reg_i", "get_name get_device_count get_device get_proc_address")
+_Registry = _structure("ggml_backend_reg", {"api_version": c_int, "iface": _RegistryI, "context": c_void_p})
+_BackendI = _structure(
+    "ggml_backend_i",
+    "get_name free set_tensor_async get_tensor_async set_tensor_2d_async get_tensor_2d_async cpy_tensor_async "
+    "synchronize graph_plan_create graph_plan_free graph_plan_update graph_plan_compute graph_compute event_record "
+    "event_wait graph_optimize",
+)
+_Backend = _structure("ggml_backend", {"guid": c_void_p, "iface": _BackendI, "device": c_void_p, "context": c_void_p})
+_Tensor = _structure(
+    "ggml_tensor",
+    {
+        "type": c_int,
+        "buffer": c_void_p,
+        "ne": c_int64 * 4,
+        "nb": c_size_t * 4,
+        "op": c_int,
+        "op_params": c_int32 * 16,
+        "flags": c_int32,
+        "src": c_void_p * 10,
+        "view_src": c_void_p,
+        "view_offs": c_size_t,
+    },
+)
+"""The beginning of `ggml_tensor` in ggml.h."""
+
+
+class DescribedDevices:
+    """Keeps the devices alive, as ggml refers to them until the process ends."""
+
+    def __init__(self, ggml: ctypes.CDLL, described: Sequence[DescribedDevice]) -> None:
+        """`ggml` is `GgmlDevices.ggml`."""
+        self._ggml = ggml
+        self._kept: list[object] = []
+        for name in ("cpu_buffer_type", "buft_alloc_buffer"):
+            getattr(ggml, f"ggml_backend_{name}").restype = c_void_p
+        ggml.ggml_op_name.restype, ggml.ggml_op_name.argtypes = c_char_p, [c_int]
+        ggml.ggml_nbytes.restype, ggml.ggml_nbytes.argtypes = c_size_t, [c_void_p]
+        ggml.ggml_nelements.restype, ggml.ggml_nelements.argtypes = c_int64, [c_void_p]
+        self._cpu_buffer_type = _BufferType.from_address(ggml.ggml_backend_cpu_buffer_type())
+        self._ops: dict[int, str] = {}
+        self.handles = tuple(self._device(index, each) for index, each in enumerate(described))
+        """ggml's `ggml_backend_dev_t` of each."""
+        types = map(ggml.ggml_backend_dev_buffer_type, self.handles)
+        self.buffer_types = {each.name: int(handle) for each, handle in zip(described, types, strict=True)}
+        """ggml's handle of each one's buffer type, by its name."""
+
+    def _device(self, index: int, described: DescribedDevice) -> int:
+        device, buffer_type = self._new(_Device), self._new(_BufferType)
+        handle, buffer_handle = ctypes.addressof(device), ctypes.addressof(buffer_type)
+        name, text = described.name.encode(), self._text(described.name)
+        memory_bytes = described.memory_bytes
+
+        def get_name(_: int) -> int:
+            return text
+
+        def allocate(_: int, size: int) -> int:
+            # Only the states of recurrent layers are allocated in a dry run; they lie in main memory.
+            buffer = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), size)
+            c_void_p.from_address(buffer + _N_BUFFER_FUNCTIONS * ctypes.sizeof(c_void_p)).value = buffer_handle
+            return int(buffer)
+
+        def get_memory(_: int, free: Any, total: Any) -> None:  # noqa: ANN401 - pointers of ctypes
+            free[0] = total[0] = memory_bytes
+
+        def get_props(_: int, props: Any) -> None:  # noqa: ANN401
+            found = props[0]
+            found.name = found.description = name
+            found.memory_free = found.memory_total = memory_bytes
+            found.type, found.device_id = GPU, None
+            # With asynchronous copies and events llama.cpp overlaps the batches of a prompt on several devices.
+            has_events = described.backend in ("CUDA", "ROCm", "Vulkan")
+            found.caps = Capabilities(has_events, False, False, has_events, True)
+
+        def init_backend(_: int, __: object) -> int:
+            backend, guid = self._new(_Backend), (ctypes.c_uint8 * 16)(index + 1)
+            self._kept.append(guid)
+            backend.guid, backend.device = ctypes.addressof(guid), handle
+            backend.iface.get_name = device.iface.get_name
+            backend.iface.free = self._function(None, [c_void_p], lambda _: None)
+            return ctypes.addressof(backend)
+
+        buffer_type.device = handle
+        buffer_type.iface = _BufferTypeI(
+            get_name=self._function(c_void_p, [c_void_p], get_name),
+            alloc_buffer=self._function(c_void_p, [c_void_p, c_size_t], allocate),
+            get_alignment=self._function(c_size_t, [c_void_p], lambda _: _ALIGNMENT),
+        )
+        if described.backend in ("CUDA", "ROCm"):
+            buffer_type.iface.get_alloc_size = self._function(c_size_t, [c_void_p, c_void_p], self._cuda_size)
+        device.reg = self._registry(described.backend)
+        device.iface = _DeviceI(
+            get_name=self._function(c_void_p, [c_void_p], get_name),
+            get_description=self._function(c_void_p, [c_void_p], get_name),
+            get_memory=self._function(None, [c_void_p, POINTER(c_size_t), POINTER(c_size_t)], get_memory),
+            get_type=self._function(c_int, [c_void_p], lambda _: GPU),
+            get_props=self._function(None, [c_void_p, POINTER(Properties)], get_props),
+            init_backend=self._function(c_void_p, [c_void_p, c_char_p], init_backend),
+            get_buffer_type=self._function(c_void_p, [c_void_p], lambda _: buffer_handle),
+            # ggml asks about thousands of tensors: a function of its own that always says yes is twice as fast.
+            supports_op=self._cpu_buffer_type.iface.is_host,
+            supports_buft=self._function(c_bool, [c_void_p, c_void_p], lambda _, asked: asked == buffer_handle),
+        )
+        if described.backend != "MTL":  # an Apple GPU reads main memory itself
+            device.iface.offload_op = self._function(c_bool, [c_void_p, c_void_p], self._is_offloaded)
+        return handle
+
+    def _registry(self, backend: str) -> int:
+        registry, name = self._new(_Registry), self._text(backend)
+        registry.api_version = API_VERSION
+        registry.iface.get_name = self._function(c_void_p, [c_void_p], lambda _: name)
+        return ctypes.addressof(registry)
+
+    def _cuda_size(self, _: int, address: int) -> int:
+        """Return the bytes of a tensor: a prompt's flash attention copies a quantized K and V to f16 after its result.
+
+        Source: `ggml_cuda_flash_attn_ext_get_alloc_size` for cards with tensor cores.
+        """
+        tensor = _Tensor.from_address(address)
+        n_bytes = int(self._ggml.ggml_nbytes(address))
+        if self._op(tensor.op) == "FLASH_ATTN_EXT":
+            for source in tensor.src[1:3]:
+                if _Tensor.from_address(source).type != _TYPE_F16:
+                    n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT + 2 * int(self._ggml.ggml_nelements(source))
+        return n_bytes
+
+    def _is_offloaded(self, _: int, address: int) -> bool:
+        """Return whether the batch is large enough; source: `get_op_batch_size` of ggml-cuda.cu."""
+        tensor = _Tensor.from_address(address)
+        match self._op(tensor.op):
+            case "GET_ROWS":
+                return False
+            case "MUL_MAT":
+                n_tokens = tensor.ne[1]
+            case "MUL_MAT_ID" | "ROPE" | "ROPE_BACK":
+                n_tokens = tensor.ne[2]
+            case _:
+                n_tokens = tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
+        return bool(n_tokens >= _OFFLOAD_MIN_BATCH)
+
+    def _op(self, number: int) -> str:
+        if number not in self._ops:
+            self._ops[number] = self._ggml.ggml_op_name(number).decode()
+        return self._ops[number]
+
+    def _new(self, kind: type[ctypes.Structure]) -> Any:  # noqa: ANN401 - its fields are made at run time
+        made = kind()
+        self._kept.append(made)
+        return made
+
+    def _text(self, text: str) -> int:
+        buffer = ctypes.create_string_buffer(text.encode())
+        self._kept.append(buffer)
+        return ctypes.addressof(buffer)
+
+    def _function(self, result: Any, arguments: Sequence[Any], function: Any) -> c_void_p:  # noqa: ANN401
+        made = ctypes.CFUNCTYPE(result, *arguments)(function)
+        self._kept.append(made)
+        return ctypes.cast(made, c_void_p)
+
+
+_TYPE_F16 = 1
+"""GGML_TYPE_F16."""

@@ -1,0 +1,156 @@
+"""A machine as a user describes it: its GPUs and its main memory, none of which need be here.
+
+`--gpu rtx-3090x2`, `--gpu rtx-3060,rtx-4090`, `--gpu 24GiB@936GB/s`, `--ram 64GiB@60GB/s`, `--ram 64GiB@ddr5-6000x2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.machine.known_devices import find_device
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, parse_bandwidth, parse_size
+
+_COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
+_MODULES = re.compile(
+    r"(?P<kind>lp)?ddr(?P<generation>[3-6])x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.I
+)
+_CHANNEL_BYTES = 8
+"""Width of a channel of memory modules, 64 bits; DDR5 splits it into two of 32."""
+_MOST_GPUS = 16
+"""GGML_CUDA_MAX_DEVICES of llama.cpp."""
+_EXAMPLES = "rtx-3060, rtx-3090x2 for two, or 24GiB@936GB/s"
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A GPU and its memory."""
+
+    name: str
+    memory_bytes: int
+    memory_source: str
+    bandwidth: Bandwidth | None = None
+    """None if it is unknown."""
+    backend: str = "CUDA"
+    """ggml's name of the backend that llama.cpp runs on it with."""
+    shared_bytes: int | None = None
+    """The whole main memory, of which the GPU can take `memory_bytes`; None for a GPU with its own memory."""
+
+
+class MainMemory(msgspec.Struct, frozen=True):
+    """Main memory."""
+
+    memory_bytes: int | None
+    """None if its size is unknown."""
+    bandwidth: Bandwidth | None
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A described machine."""
+
+    devices: tuple[Device, ...] = ()
+    """In llama.cpp's order; empty for one that computes on the CPU alone."""
+    host: MainMemory | None = None
+    """None if nothing is known of it."""
+
+    def only(self, main_gpu: int) -> Machine:
+        """Return the machine with one of its GPUs. Raises UsageError if it does not have so many."""
+        if main_gpu >= max(1, len(self.devices)):
+            found = f"{len(self.devices)} are described, counted from 0"
+            raise UsageError(f"there is no GPU {main_gpu} to plan for", found)
+        return msgspec.structs.replace(self, devices=self.devices[main_gpu : main_gpu + 1])
+
+
+def describe_machine(
+    gpus: Sequence[str], ram: str | None, *, vram: str | None = None, rate: str | None = None
+) -> Machine:
+    """Return the machine of these options; `vram` is the memory of each GPU, or of one that is not named.
+
+    `rate` is the bandwidth of its GPUs, or without one of main memory. Raises UsageError.
+    """
+    devices = [device for text in gpus for device in parse_gpus(text)]
+    if vram is not None:
+        memory_bytes = parse_size(vram)
+        devices = devices or [Device("a GPU with the given memory", 0, "")]
+        devices = [
+            msgspec.structs.replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None)
+            for each in devices
+        ]
+    if len(devices) > _MOST_GPUS:
+        raise UsageError(f"{len(devices)} GPUs are described, and llama.cpp takes {_MOST_GPUS}", "name fewer")
+    host = None if ram is None else parse_host(ram)
+    if rate is not None:
+        given = Bandwidth(parse_bandwidth(rate), "given")
+        if devices:
+            devices = [msgspec.structs.replace(each, bandwidth=given) for each in devices]
+        elif host is not None:
+            host = msgspec.structs.replace(host, bandwidth=given)
+    return Machine(tuple(devices), host)
+
+
+def parse_gpus(text: str) -> tuple[Device, ...]:
+    """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError."""
+    found: list[Device] = []
+    for part in text.split(","):
+        what, count = part.strip(), 1
+        if not what:
+            raise UsageError(f"--gpu {text!r} has an empty name", f"write {_EXAMPLES}")
+        try:
+            device = _gpu(what)
+        except GgbenchError:
+            match = _COUNTED.fullmatch(what)
+            if match is None:
+                raise
+            device, count = _gpu(match["what"]), int(match["count"])
+            if not 0 < count <= _MOST_GPUS:
+                raise UsageError(f"{what!r} is {count} GPUs", f"write from 1 to {_MOST_GPUS}: {_EXAMPLES}") from None
+        found += [device] * count
+    return tuple(found)
+
+
+def _gpu(text: str) -> Device:
+    if text[0].isdigit() and (size := _sized(text)) is not None:
+        memory_bytes, bandwidth = size
+        return Device("a GPU with the given memory", memory_bytes, "given", bandwidth)
+    known = find_device(text)
+    shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
+    bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+    backend = "MTL" if known.backend == "Metal" else known.backend  # ggml's name of it
+    return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
+
+
+def _sized(text: str) -> tuple[int, Bandwidth | None] | None:
+    """Parse SIZE[@BANDWIDTH]; None if it does not begin with a size. Raises UsageError for a wrong bandwidth."""
+    size, at, rate = text.partition("@")
+    try:
+        memory_bytes = parse_size(size.strip())
+    except UsageError:
+        if at:
+            raise
+        return None
+    return memory_bytes, _bandwidth(rate.strip()) if at else None
+
+
+def _bandwidth(text: str) -> Bandwidth:
+    """Parse a bandwidth, or memory modules and their channels: `60GB/s`, `ddr5-6000x2`."""
+    match = _MODULES.fullmatch(text)
+    if match is None:
+        return Bandwidth(parse_bandwidth(text), "given")
+    rate, channels = int(match["rate"]), int(match["channels"] or 2)
+    if not channels:
+        raise UsageError(f"{text!r} has no channels", "write ddr5-6000x2 for two channels")
+    source = f"{channels} channels x {_CHANNEL_BYTES} bytes x {rate} MT/s"
+    return Bandwidth(channels * _CHANNEL_BYTES * rate * 1e6, source)
+
+
+def parse_host(text: str) -> MainMemory:
+    """Parse main memory: SIZE, SIZE@BANDWIDTH, SIZE@ddr5-6000x2, or the modules alone. Raises UsageError."""
+    if _MODULES.fullmatch(text.strip()):
+        return MainMemory(None, _bandwidth(text.strip()))
+    sized = _sized(text)
+    if sized is None:
+        raise UsageError(f"--ram {text!r} is not a size", "write 64GiB, 64GiB@60GB/s or 64GiB@ddr5-6000x2")
+    return MainMemory(*sized)

@@ -1,0 +1,143 @@
+"""Search for the longest context, with as few real or dry contexts as the search needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.units import KV_CELLS
+
+_TRUSTED_QUESTIONS = 6
+"""This many questions may follow the caller's expectation before the bracket is halved instead."""
+
+
+class Bracket:
+    """The largest n_ctx that passed and the smallest that failed, multiples of 256: a search with few real contexts.
+
+    A real context allocates gigabytes, so the next one is tried where the caller expects the edge. If that is wrong,
+    steps away from it double; between two known ends a misleading expectation gives way to halving.
+    """
+
+    def __init__(self, ceiling: int, failed: int | None = None) -> None:
+        """`ceiling` is the largest to try, rounded down; `failed` is known to fail beforehand."""
+        self.passed: int | None = None
+        self.failed = failed
+        self._ceiling = ceiling // KV_CELLS
+        self._n_asked = 0
+        self._stride = 1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the ends are neighbours, or the ceiling passed, or the smallest context failed."""
+        return self._high < self._low
+
+    @property
+    def _low(self) -> int:
+        return (self.passed or 0) // KV_CELLS + 1
+
+    @property
+    def _high(self) -> int:
+        return min(self._ceiling, self._ceiling if self.failed is None else self.failed // KV_CELLS - 1)
+
+    def next(self, expected: int) -> int:
+        """Return the n_ctx to try if the caller expects `expected` to be the largest that works.
+
+        If that has passed already, the next length is tried, to see it fail.
+        """
+        low, high = self._low, self._high
+        guess = expected // KV_CELLS
+        self._n_asked += 1
+        if low <= guess <= high:
+            wanted = guess
+        else:
+            wanted = low + self._stride - 1 if guess < low else high - self._stride + 1
+            self._stride *= 2
+        both_ends = self.passed is not None and self.failed is not None
+        if both_ends and (self._n_asked > _TRUSTED_QUESTIONS or not low <= wanted <= high):
+            wanted = (low + high) // 2
+        return min(max(wanted, low), high) * KV_CELLS
+
+    @property
+    def middle(self) -> int:
+        """The middle of the open range; a quarter away if only one end is known."""
+        if self.passed is not None and self.failed is not None:
+            return (self.passed + self.failed) // 2
+        return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
+
+    def record(self, n_ctx: int, *, passed: bool) -> None:
+        if passed:
+            self.passed = max(n_ctx, self.passed or 0)
+        else:
+            self.failed = min(n_ctx, self.failed or n_ctx)
+
+
+def largest_n_ctx(
+    need: Callable[[int], int], budget_bytes: int, ceiling: int, first_guess: int, bytes_per_token: float
+) -> int:
+    """Return the largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 for none.
+
+    `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
+    next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
+    then follows the line through the closest known lengths; every fourth step halves the rest instead.
+    """
+    known: dict[int, int] = {}
+    inside, outside = 0, ceiling // KV_CELLS + 1
+    growth = max(1, round(bytes_per_token * KV_CELLS))
+    guess = first_guess // KV_CELLS
+    while outside - inside > 1:
+        guess = min(max(guess, inside + 1), outside - 1)
+        known[guess] = need(guess * KV_CELLS)
+        if known[guess] <= budget_bytes:
+            inside = guess
+        else:
+            outside = guess
+        if len(known) % 4 == 0:
+            guess = (inside + outside) // 2
+        elif inside in known and outside in known:
+            rise = known[outside] - known[inside]
+            guess = inside + (budget_bytes - known[inside]) * (outside - inside) // rise
+        else:
+            guess += (budget_bytes - known[guess]) // growth
+    return inside * KV_CELLS
+
+
+CEILING = 1 << 20
+"""The longest context that is planned, unless the model was trained for a longer one."""
+LONGEST = 1 << 24
+"""The longest context of all: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
+
+_TOO_MUCH = 1 << 62
+"""Bytes of a context that llama.cpp refuses to size."""
+
+
+def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
+    """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
+    return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
+
+
+def longest_n_ctx(
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+) -> int:
+    """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
+
+    `size` makes a dry context; the placement has to know the size of the weights. Raises EngineEnded if the worker
+    ends, but not if llama.cpp refuses a context.
+    """
+    assert placement.weight_bytes is not None
+    if placement.weight_bytes > usable_bytes:
+        return 0
+
+    def need(n_ctx: int) -> int:
+        try:
+            context = first if n_ctx == first.n_ctx else size(n_ctx)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            return _TOO_MUCH
+        return placement.needed_bytes(context, usable_bytes)
+
+    bytes_per_token = placement.cache_bytes(first) / first.n_ctx
+    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)
