@@ -6,30 +6,41 @@ A finding is something that the user can act on.
 from __future__ import annotations
 
 import contextlib
-import ggbench
-import msgspec
 import os
 import platform
 import tempfile
-from collections.abc import (Iterator, Sequence)
-from ggbench import (paths)
-from ggbench.engines.llama.build import (LlamaBuild, build_command, describe_llama_build)
-from ggbench.errors import (GgbenchError)
-from ggbench.hub.access import (HubLogin, describe_login, hub_cache_folder)
-from ggbench.machine.bandwidth import (is_from_busy_machine, known_bandwidth)
-from ggbench.machine.condition import (CpuState, DataFolder, GpuDriver, GpuState, MemoryState, describe_cpu_state, describe_gpu_driver, describe_memory_state, describe_os, describe_place)
-from ggbench.machine.host import (default_threads)
-from ggbench.machine.readings import (name_processes)
-from ggbench.runs.store.connection import (StoreHealth, inspect_store)
-from ggbench.show.anonymous import (Paths)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.text import (in_words)
-from ggbench.units import (GIB, MIB, counted, format_bytes, format_number, format_percent)
-from importlib.metadata import (PackageNotFoundError)
-from pathlib import (Path)
-from typing import (Literal)
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 
+import ggbench
+from ggbench import paths
+from ggbench.engines.llama.build import LlamaBuild, build_command, describe_llama_build
+from ggbench.errors import GgbenchError
+from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
+from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
+from ggbench.machine.condition import (
+    CpuState,
+    DataFolder,
+    GpuDriver,
+    GpuState,
+    MemoryState,
+    describe_cpu_state,
+    describe_gpu_driver,
+    describe_memory_state,
+    describe_os,
+    describe_place,
+)
+from ggbench.machine.host import default_threads
+from ggbench.machine.readings import name_processes
+from ggbench.runs.store.connection import StoreHealth, inspect_store
+from ggbench.show.anonymous import Paths
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words
+from ggbench.units import GIB, MIB, counted, format_bytes, format_number, format_percent
 
 
 class Calibration(msgspec.Struct, frozen=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import msgspec
 import os
 import re
 import subprocess
 import sys
-from pathlib import (Path)
+from pathlib import Path
 
+import msgspec
 
 
 def build_command(cmake_args: str, backend: str = "") -> str:
