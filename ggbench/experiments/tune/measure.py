@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.decisions.known import ThisMachine
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
