@@ -1,6 +1,6 @@
-"""Which llama.cpp is installed, what it was built with, and which devices it sees.
+"""The installed llama.cpp: its version, build options and visible devices.
 
-Looked up in a child process: loading a CUDA build takes GPU memory, and may print or abort.
+Queried in a child process, as loading a CUDA build takes GPU memory, and may print or abort.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import msgspec
 
 
 def build_command(cmake_args: str) -> str:
-    """Return the words that tell a user how to compile llama.cpp with these arguments."""
+    """Return instructions for compiling llama.cpp with these arguments."""
     build = f'CMAKE_ARGS="{cmake_args}"'
     return (
-        f"{build} ./scripts/setup in a checkout; where pip installed it: "
-        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+        f"{build} ./scripts/setup in a checkout; if pip installed it: {build} pip install --force-reinstall"
+        " --no-cache-dir --no-deps llama-cpp-python"
     )
 
 
@@ -31,7 +31,7 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     description: str
     backend: str
     is_gpu: bool
-    """Integrated ones included."""
+    """Including integrated ones."""
     free_bytes: int = 0
     total_bytes: int = 0
     device_id: str | None = None
@@ -55,7 +55,7 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
-    """Version of the CUDA runtime that is loaded with it; None without one, and if it is linked statically."""
+    """Version of the loaded CUDA runtime; None without one, or if it is linked statically."""
 
     def features_of(self, backend: str) -> dict[str, str]:
         return self.features.get(backend, {})
@@ -73,9 +73,9 @@ _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
 
 
 def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0) -> LlamaBuild:
-    """Describe the llama.cpp that workers load; one that cannot be loaded is described by why.
+    """Describe the llama.cpp that workers load, or why it cannot be loaded.
 
-    `command` replaces the child process that looks.
+    `command` replaces the child process.
     """
     if not command and importlib.util.find_spec("llama_cpp") is None:
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
@@ -127,7 +127,7 @@ def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
 
 
 def _describe() -> LlamaBuild:
-    """In the child: load llama.cpp and ask it."""
+    """Load llama.cpp and query it, in the child."""
     try:
         from ggbench.engines.llama.c_functions import binding_version, lib
         from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
@@ -160,7 +160,7 @@ def _cuda_version() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    """Write the description to stdout as JSON; what the libraries print goes to stderr."""
+    """Write the description to stdout as JSON; output of the libraries goes to stderr."""
     answer = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(answer, "wb") as stdout:
