@@ -7,6 +7,7 @@ address space limits.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, Planne
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
-from ggbench.sizing.theory.weights import is_tied, weights_by_place
+from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
 from ggbench.units import MIB, format_bandwidth, format_bytes
@@ -240,6 +241,16 @@ class Placement:
             return []
         return [f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(cached)}"]
 
+    @functools.cached_property
+    def weights_read(self) -> dict[int, Weights]:
+        """The weights that decoding reads from each place. Raises Unsupported if a tensor's size is unknown."""
+        tied = is_tied(self._file.tensors)
+        places = [
+            self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
+            for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
+        ]
+        return weights_by_place(self._file, places)
+
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each place.
 
@@ -247,10 +258,7 @@ class Placement:
         """
         if self.theory is None:
             raise Unsupported(self.no_theory_reason, "")
-        places = [self.layers[-1] if is_output else place for is_output, place in zip(
-            (tensor.name == "token_embd.weight" and is_tied(self._file.tensors) for tensor in self._file.tensors),
-            self._tensor_places, strict=True)]  # fmt: skip
-        read = {place: weights.read_bytes() for place, weights in weights_by_place(self._file, places).items()}
+        read = {place: weights.read_bytes() for place, weights in self.weights_read.items()}
         for place, cache in self._caches.items():
             read[place] = read.get(place, 0.0) + cache.read_bytes(n)
         return {place: n_bytes for place, n_bytes in read.items() if n_bytes}
