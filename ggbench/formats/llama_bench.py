@@ -9,17 +9,18 @@ import csv
 import io
 import json
 import math
-import msgspec
 import re
 import statistics
-from collections.abc import (Iterator, Mapping, Sequence)
-from ggbench.errors import (BadFile)
-from ggbench.machine.records import (Cell, ImportedRow)
-from ggbench.show.text import (markdown_escaped, without_formula)
-from ggbench.text import (sanitize, shorten)
-from msgspec.structs import (replace)
-from typing import (Any)
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.errors import BadFile
+from ggbench.machine.records import Cell, ImportedRow
+from ggbench.show.text import markdown_escaped, without_formula
+from ggbench.text import sanitize, shorten
 
 TOOL = "llama-bench"
 MOST_TOKENS = 1 << 31
