@@ -243,7 +243,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     names = name if len(driver.gpus) == 1 else f"{name} and {len(driver.gpus) - 1} more"
     if "CUDA" not in llama.backends and not sees_gpu:
         message = f"llama.cpp was compiled without CUDA, so {names} is not used"
-        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on')}")
+        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on', 'cuda')}")
     if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
         built, runs = dotted(llama.cuda_version), dotted(driver.cuda_version)
         yield _problem(

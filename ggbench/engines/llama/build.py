@@ -17,13 +17,11 @@ from pathlib import Path
 import msgspec
 
 
-def build_command(cmake_args: str) -> str:
-    """Return instructions for compiling llama.cpp with these arguments."""
+def build_command(cmake_args: str, backend: str = "") -> str:
+    """Return the words that tell a user how to compile llama.cpp with these arguments, those of a backend of set-up."""
     build = f'CMAKE_ARGS="{cmake_args}"'
-    return (
-        f"{build} ./scripts/setup in a checkout; if pip installed it: {build} pip install --force-reinstall"
-        " --no-cache-dir --no-deps llama-cpp-python"
-    )
+    set_up = f"./scripts/setup --backend {backend}" if backend else f"{build} ./scripts/setup"
+    return f"{set_up} in a checkout; if pip installed it: {build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
 
 
 class LlamaDevice(msgspec.Struct, frozen=True):
@@ -62,7 +60,7 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
 
 def build_flags(library: Path) -> str:
-    """Return the CMake options that scripts/setup left beside the library that it compiled; empty without them."""
+    """Return the CMake options that scripts/setup stored next to the compiled library; empty if there are none."""
     try:
         return " ".join(library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace").split())
     except OSError:
