@@ -21,7 +21,10 @@ def build_command(cmake_args: str, backend: str = "") -> str:
     """Return the words that tell a user how to compile llama.cpp with these arguments, those of a backend of set-up."""
     build = f'CMAKE_ARGS="{cmake_args}"'
     set_up = f"./scripts/setup --backend {backend}" if backend else f"{build} ./scripts/setup"
-    return f"{set_up} in a checkout; if pip installed it: {build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+    return (
+        f"{set_up} in a checkout; if pip installed it: {build} pip install --force-reinstall --no-cache-dir --no-deps"
+        " llama-cpp-python"
+    )
 
 
 class LlamaDevice(msgspec.Struct, frozen=True):
