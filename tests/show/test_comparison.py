@@ -175,7 +175,7 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     assert sentence_of(compare_quants(noisy)).endswith("None of the runs was steady: measure again.")
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
     assert search.is_empty
-    assert sentence_of(search).endswith("have nothing in common that can be compared.")
+    assert sentence_of(search).endswith("have no metric in common to compare.")
 
 
 def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:

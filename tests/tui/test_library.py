@@ -407,7 +407,7 @@ def test_a_run_takes_the_context_that_was_planned(
         await press(app, pilot, "b", "enter")
         assert asked == [n_ctx]
         shown = [each.message for each in app._notifications]
-        assert any("measured on this machine" in each for each in shown)
+        assert any("runs on this machine" in each for each in shown)
         assert any(notice in each for each in shown)
         assert len(shown) == (2 if notice else 1)
 

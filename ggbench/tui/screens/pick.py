@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
-
 import msgspec
-from rich.text import Text
-from textual import on
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
-from textual.widgets import DataTable, Static
-
-from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.report import lettered, pick_figure
-from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
-from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError
-from ggbench.show import letter
-from ggbench.show.plan import change_text, fit_text, longest_text
-from ggbench.show.plot import plot_text
-from ggbench.sizing.plan_record import Budget
-from ggbench.text import sanitize
-from ggbench.tui.host import TaskScreen
-from ggbench.tui.screens.dialogs import Dialog
-from ggbench.tui.screens.forms import PICK, SettingsDialog
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
-from ggbench.tui.widgets.quants_table import ColumnTable
-from ggbench.units import format_bytes
+from collections.abc import (Callable)
+from ggbench.decisions.pick.needs import (Needs, limit_texts, workload_text)
+from ggbench.decisions.pick.record import (Candidate, Checked, Pick)
+from ggbench.decisions.pick.report import (lettered, pick_figure)
+from ggbench.decisions.pick.run_commands import (commands_lines, modelfile_lines)
+from ggbench.decisions.pick.show import (candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (GgbenchError)
+from ggbench.show import (letter)
+from ggbench.show.plan import (change_text, fit_text, longest_text)
+from ggbench.show.plot import (plot_text)
+from ggbench.sizing.plan_record import (Budget)
+from ggbench.text import (sanitize)
+from ggbench.tui.host import (TaskScreen)
+from ggbench.tui.screens.dialogs import (Dialog)
+from ggbench.tui.screens.forms import (PICK, SettingsDialog)
+from ggbench.tui.widgets.bars import (KeysFooter, StatusMessage, TooSmall)
+from ggbench.tui.widgets.quants_table import (ColumnTable)
+from ggbench.units import (format_bytes)
+from rich.text import (Text)
+from textual import (on)
+from textual.app import (ComposeResult)
+from textual.binding import (Binding, BindingType)
+from textual.containers import (Horizontal, VerticalScroll)
+from textual.widgets import (DataTable, Static)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.run_commands import RunCommands
+    from ggbench.decisions.pick.run_commands import (RunCommands)
+
 
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
@@ -75,17 +74,17 @@ class PickScreen(TaskScreen):
     CSS_PATH = "pick.tcss"
     AUTO_FOCUS = "#candidates"
     HELP = (
-        "What to run, and why. The table has the pick, what is better in something, and all else that nothing is "
-        "clearly better than; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ is typical "
-        "of the type as published, + ? that of the KV cache is unknown. ≤ is the best that the bandwidth allows."
+        "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
+        " dominates; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ published as"
+        " typical of the type, + ? plus the unknown loss of the KV cache. ≤ is the bandwidth limit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
-        Binding("y", "copy", "Copy command", tooltip="Copy the lines that download and run the row at the cursor"),
-        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the lines that use it"),
+        Binding("y", "copy", "Copy command", tooltip="Copy the commands that download and run the row at the cursor"),
+        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the commands that use it"),
         Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
-        Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as it was planned"),
-        Binding("e", "edit", "Needs", tooltip="Change what is needed, and pick again"),
+        Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as planned"),
+        Binding("e", "edit", "Needs", tooltip="Change the needs, and pick again"),
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the Library"),
         Binding("j", "app.simulate_key('down')", show=False),
         Binding("k", "app.simulate_key('up')", show=False),
@@ -216,7 +215,7 @@ class PickScreen(TaskScreen):
             style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
             table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
         self._show_commands()
-        self.call_after_refresh(self._draw_plot)  # the height of what is above it may change
+        self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", Static)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, ClassVar
-
 import msgspec
-from rich.console import Group
-from rich.text import Text
-from textual.app import RenderResult
-from textual.binding import Binding, BindingType
-from textual.events import Click
-from textual.reactive import reactive
-from textual.screen import Screen
-from textual.widget import Widget
-from textual.widgets import Input, Static
-
-from ggbench.errors import GgbenchError
-from ggbench.machine.records import MachineReading
-from ggbench.show.plan import fit_text
-from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import sanitize, shorten
-from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
-from ggbench.units import counted, format_bandwidth, format_bytes, format_count
+from ggbench.errors import (GgbenchError)
+from ggbench.machine.records import (MachineReading)
+from ggbench.show.plan import (fit_text)
+from ggbench.sizing.plan_record import (Budget, PlanRow)
+from ggbench.text import (sanitize, shorten)
+from ggbench.tui.host import (MIN_HEIGHT, MIN_WIDTH)
+from ggbench.units import (counted, format_bandwidth, format_bytes, format_count)
+from itertools import (accumulate, pairwise)
+from rich.console import (Group)
+from rich.text import (Text)
+from textual.app import (RenderResult)
+from textual.binding import (Binding, BindingType)
+from textual.events import (Click)
+from textual.reactive import (reactive)
+from textual.screen import (Screen)
+from textual.widget import (Widget)
+from textual.widgets import (Input, Static)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.tui.run_queue import RunQueue
-    from ggbench.tui.work_queue import PullQueue
+    from ggbench.tui.run_queue import (RunQueue)
+    from ggbench.tui.work_queue import (PullQueue)
+
 
 
 class StatusMessage(Static):
@@ -50,8 +49,8 @@ class StatusMessage(Static):
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
     def copy_commands(self, *commands: str) -> None:
-        """Copy commands to the clipboard, and show them to be selected by hand: not every terminal allows the copy."""
-        # Each on one line: a line break within would run half of it as soon as it is pasted.
+        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
+        # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
@@ -62,7 +61,7 @@ class StatusMessage(Static):
 
 
 class FilterInput(Input):
-    """Filters while typing; the footer shows how to leave it, as letters are not keys here."""
+    """Filters while typing; the footer shows how to leave, as letters are not keys here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
@@ -81,7 +80,7 @@ class ModeBar(Static):
     """`1 Library  2 Run  3 Results  4 Pulls`; a click switches to that screen."""
 
     def __init__(self, mode: str) -> None:
-        """`mode` is the screen that this bar belongs to."""
+        """`mode` is the screen of this bar."""
         super().__init__(markup=False)
         self._mode, self._shown = mode, Text()
 
@@ -100,7 +99,7 @@ class ModeBar(Static):
         line = Text(no_wrap=True, overflow="ellipsis")
         for mode, name in _MODES.items():
             line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
-        made = vars(self.app)  # the app makes a queue when it is first used; reading the attribute would make it
+        made = vars(self.app)  # reading the attribute would create the queue, which the app creates on first use
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
@@ -163,7 +162,7 @@ class KeysFooter(Widget):
 
 
 class TooSmall(Static):
-    """Shown instead of a screen in a window that is too small; restores the focus once the window is large enough."""
+    """Shown instead of a screen if the window is too small; restores the focus once it is large enough."""
 
     def __init__(self) -> None:
         text = f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one"
@@ -190,19 +189,19 @@ class MachineBar(Widget):
     """Device, free and total memory, bandwidth; a click opens the choice of another card."""
 
     shown: reactive[tuple[str, str] | None] = reactive(None)
-    """The device and its figures; None until they are known."""
+    """The device and its memory; None until known."""
 
     async def on_click(self) -> None:
         await self.run_action("screen.choose_card")
 
     def show(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
-        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here` is whether it is this machine's."""
+        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here`: the device is this machine's."""
         device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
         memory = format_bytes(budget.memory_bytes)
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
             total_bytes = totals.get(budget.device) if budget.on_gpu else reading.total_bytes
-            # A limit says nothing about what is free.
+            # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
             memory += "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
         else:
@@ -227,7 +226,7 @@ class BarPart(msgspec.Struct, frozen=True):
 
 
 class MemoryBar(Widget):
-    """Three lines: the plan, the bar and its legend. Each part has its own character: it can be read without colour."""
+    """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
     shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
     """A quant with its plan; None if none is chosen."""
@@ -252,7 +251,7 @@ class MemoryBar(Widget):
 
 
 def _remedy(row: PlanRow) -> str:
-    """Return what would make it fit: a smaller KV cache or n_ctx; empty if it fits."""
+    """Return a smaller KV cache or n_ctx that would make it fit; empty if it fits."""
     if row.fits is not False:
         return ""
     cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
@@ -262,7 +261,7 @@ def _remedy(row: PlanRow) -> str:
 
 
 def _legend(parts: list[BarPart], width: int) -> Text:
-    """Return each part's size with as many names as fit; the reserve goes before a name does."""
+    """Return each part's size with as many names as fit; the reserve is dropped before any name."""
     without_reserve = [part for part in parts if part.name != "reserve"]
     attempts = [(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
     attempts += [(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1)]
@@ -294,7 +293,7 @@ def memory_parts(row: PlanRow, budget: Budget) -> list[BarPart]:
 def stack_widths(parts: list[BarPart], width: int) -> list[int]:
     """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
 
-    What is missing belongs to what is needed, so it covers the end of the bar.
+    Missing memory is part of the needed memory, so it covers the end of the bar.
     """
     sizes = [part.n_bytes for part in parts]
     if parts[-1].name == "missing":
