@@ -6,38 +6,47 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import (Iterator, Sequence)
-from contextlib import (closing)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError)
-from ggbench.models.added_places import (add_place, add_server, forget_place, forget_server, remembered_servers, typed_path, typed_server)
-from ggbench.models.disk import (path_argument)
-from ggbench.tui.host import (ModelsChanged, RunStored, host_of)
-from ggbench.tui.library import (LatestResults, QuantRow, quants_on_disk)
-from ggbench.tui.model_list import (ModelEntry, found_models, list_models)
-from ggbench.tui.screens.dialogs import (CardChoice, CardPicker)
-from ggbench.tui.screens.starting import (MachineToPlan, StartScreen)
-from ggbench.tui.widgets.bars import (FilterInput, KeysFooter, MachineBar, MemoryBar, StatusMessage)
-from ggbench.tui.widgets.models_pane import (ModelsPane)
-from ggbench.tui.widgets.quants_table import (QuantsTable)
-from ggbench.units import (KV_CELLS, counted)
-from pathlib import (Path)
-from rich.text import (Text)
-from textual import (events, on)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.containers import (Horizontal, Vertical)
-from textual.timer import (Timer)
-from textual.widgets import (DataTable, Input, Static)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+from textual.widgets import DataTable, Input, Static
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.models.added_places import (
+    add_place,
+    add_server,
+    forget_place,
+    forget_server,
+    remembered_servers,
+    typed_path,
+    typed_server,
+)
+from ggbench.models.disk import path_argument
+from ggbench.tui.host import ModelsChanged, RunStored, host_of
+from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
+from ggbench.tui.model_list import ModelEntry, found_models, list_models
+from ggbench.tui.screens.dialogs import CardChoice, CardPicker
+from ggbench.tui.screens.starting import MachineToPlan, StartScreen
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MachineBar, MemoryBar, StatusMessage
+from ggbench.tui.widgets.models_pane import ModelsPane
+from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.units import KV_CELLS, counted
 
 if TYPE_CHECKING:
-    from ggbench.hub.repo_records import (RepoSummary)
-    from ggbench.models.catalog import (Catalog)
-    from ggbench.models.disk import (LocalModel)
-    from ggbench.sizing.plan_record import (Budget)
-    from ggbench.tui.planner import (PlannedQuant, Planner)
-
+    from ggbench.hub.repo_records import RepoSummary
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.disk import LocalModel
+    from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.planner import PlannedQuant, Planner
 
 
 _FIRST_START = (

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
 import msgspec
-from collections.abc import (Callable)
-from ggbench.decisions.pick.needs import (Needs, limit_texts, workload_text)
-from ggbench.decisions.pick.record import (Candidate, Checked, Pick)
-from ggbench.decisions.pick.report import (lettered, pick_figure)
-from ggbench.decisions.pick.run_commands import (commands_lines, modelfile_lines)
-from ggbench.decisions.pick.show import (candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError)
-from ggbench.show import (letter)
-from ggbench.show.plan import (change_text, fit_text, longest_text)
-from ggbench.show.plot import (plot_text)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.text import (sanitize)
-from ggbench.tui.host import (TaskScreen)
-from ggbench.tui.screens.dialogs import (Dialog)
-from ggbench.tui.screens.forms import (PICK, SettingsDialog)
-from ggbench.tui.widgets.bars import (KeysFooter, StatusMessage, TooSmall)
-from ggbench.tui.widgets.quants_table import (ColumnTable)
-from ggbench.units import (format_bytes)
-from rich.text import (Text)
-from textual import (on)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.containers import (Horizontal, VerticalScroll)
-from textual.widgets import (DataTable, Static)
-from typing import (ClassVar, TYPE_CHECKING)
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import DataTable, Static
+
+from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.report import lettered, pick_figure
+from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
+from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.show import letter
+from ggbench.show.plan import change_text, fit_text, longest_text
+from ggbench.show.plot import plot_text
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import sanitize
+from ggbench.tui.host import TaskScreen
+from ggbench.tui.screens.dialogs import Dialog
+from ggbench.tui.screens.forms import PICK, SettingsDialog
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
+from ggbench.tui.widgets.quants_table import ColumnTable
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.run_commands import (RunCommands)
-
+    from ggbench.decisions.pick.run_commands import RunCommands
 
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from ggbench.text import (sanitize)
-from ggbench.tui.host import (PullsChanged, host_of)
-from ggbench.tui.widgets.bars import (KeysFooter)
-from ggbench.tui.widgets.quants_table import (ColumnTable)
-from ggbench.tui.work_queue import (GLYPHS, PullItem, PullQueue, WorkState)
-from ggbench.units import (format_bytes, format_duration, format_percent)
-from rich.text import (Text)
-from textual import (on)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.coordinate import (Coordinate)
-from textual.events import (ScreenResume)
-from textual.screen import (Screen)
-from textual.widgets import (DataTable, Static)
-from typing import (ClassVar)
+from typing import ClassVar
 
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.coordinate import Coordinate
+from textual.events import ScreenResume
+from textual.screen import Screen
+from textual.widgets import DataTable, Static
+
+from ggbench.text import sanitize
+from ggbench.tui.host import PullsChanged, host_of
+from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.quants_table import ColumnTable
+from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
+from ggbench.units import format_bytes, format_duration, format_percent
 
 _COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
 _BAR_WIDTH = 10

@@ -7,27 +7,28 @@ the slower the more a draw costs.
 from __future__ import annotations
 
 import time
-from ggbench.show import (letter)
-from ggbench.show.names import (distinct_by_kv, row_labels)
-from ggbench.show.presenter import (LiveView, figures_of, presenter_of)
-from ggbench.text import (sanitize)
-from ggbench.tui.host import (host_of)
-from ggbench.tui.live_job import (LiveJob)
-from ggbench.tui.run_queue import (QueueItem, RunQueue)
-from ggbench.tui.widgets.bars import (KeysFooter)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from ggbench.tui.widgets.run_panels import (BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines)
-from ggbench.tui.work_queue import (WorkState)
-from rich.text import (Text)
-from textual import (on, work)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.containers import (Horizontal, Vertical)
-from textual.events import (ScreenResume)
-from textual.screen import (Screen)
-from textual.widgets import (ContentSwitcher, OptionList, Static)
-from typing import (ClassVar, Literal)
+from typing import ClassVar, Literal
 
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import ScreenResume
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, OptionList, Static
+
+from ggbench.show import letter
+from ggbench.show.names import distinct_by_kv, row_labels
+from ggbench.show.presenter import LiveView, figures_of, presenter_of
+from ggbench.text import sanitize
+from ggbench.tui.host import host_of
+from ggbench.tui.live_job import LiveJob
+from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
+from ggbench.tui.work_queue import WorkState
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, ClassVar
+
 import msgspec
-from ggbench.errors import (GgbenchError)
-from ggbench.machine.records import (MachineReading)
-from ggbench.show.plan import (fit_text)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.text import (sanitize, shorten)
-from ggbench.tui.host import (MIN_HEIGHT, MIN_WIDTH)
-from ggbench.units import (counted, format_bandwidth, format_bytes, format_count)
-from itertools import (accumulate, pairwise)
-from rich.console import (Group)
-from rich.text import (Text)
-from textual.app import (RenderResult)
-from textual.binding import (Binding, BindingType)
-from textual.events import (Click)
-from textual.reactive import (reactive)
-from textual.screen import (Screen)
-from textual.widget import (Widget)
-from textual.widgets import (Input, Static)
-from typing import (ClassVar, TYPE_CHECKING)
+from rich.console import Group
+from rich.text import Text
+from textual.app import RenderResult
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from ggbench.errors import GgbenchError
+from ggbench.machine.records import MachineReading
+from ggbench.show.plan import fit_text
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import sanitize, shorten
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
+from ggbench.units import counted, format_bandwidth, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from ggbench.tui.run_queue import (RunQueue)
-    from ggbench.tui.work_queue import (PullQueue)
-
+    from ggbench.tui.run_queue import RunQueue
+    from ggbench.tui.work_queue import PullQueue
 
 
 class StatusMessage(Static):
