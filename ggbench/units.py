@@ -271,10 +271,10 @@ def format_compute(flop_per_s: float | None) -> str:
 
 
 def format_rough_seconds(seconds: float) -> str:
-    """Return `35 s`, `2 min`: an estimate to 5 s below 90 s, and to minutes above."""
+    """Return `35 s`, `2 min`, `4 h`: an estimate to 5 s below 90 s, to minutes below 2 hours, and to hours above."""
     if seconds < 90:
         return f"{max(5, 5 * round(seconds / 5))} s"
-    return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 60)} min" if seconds < 7200 else f"{round(seconds / 3600)} h"
 
 
 def format_duration(seconds: float | None) -> str:

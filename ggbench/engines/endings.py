@@ -164,7 +164,7 @@ class Cancelled(Ending, msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        return "stopped before its end"
+        return "stopped before the end"
 
 
 class EngineEnded(Exception):

@@ -7,12 +7,13 @@ import os
 import platform
 import re
 import resource
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 import ggbench
+from ggbench.machine.drm_gpus import list_drm_gpus
 from ggbench.machine.gpus import describe_gpu, list_gpus, nvml_problem, open_nvml, visible_gpus
 from ggbench.machine.host import (
     PROC,
@@ -182,7 +183,7 @@ def _has_nvidia_card(sysfs: Path) -> bool:
 
 def environment(versions: Mapping[str, str]) -> Environment:
     """Return the environment of a run; `versions` are those that its engine reports."""
-    cpu = describe_cpu()
+    cpu, backends = describe_cpu(), tuple(versions.get("backends", "").split())
     return Environment(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
@@ -193,13 +194,22 @@ def environment(versions: Mapping[str, str]) -> Environment:
         cpu=cpu.name,
         n_cores=cpu.n_cores,
         ram_bytes=describe_ram().total_bytes,
-        gpus=list_gpus(),
+        gpus=gpus_of(backends),
         llama_cpp_commit=versions.get("llama_cpp_commit", ""),
-        backends=tuple(versions.get("backends", "").split()),
+        backends=backends,
         build_flags=versions.get("build_flags", ""),
         server=versions.get("server", ""),
         transformers=versions.get("transformers", ""),
     )
+
+
+def gpus_of(backends: Collection[str]) -> tuple[Gpu, ...]:
+    """Return NVIDIA's GPUs and, if one of llama.cpp's backends may use them, AMD's and Intel's."""
+    nvidia = list_gpus()
+    return nvidia if {each.lower() for each in backends} <= _WITHOUT_DRM else (*nvidia, *list_drm_gpus(len(nvidia)))
+
+
+_WITHOUT_DRM = {"cpu", "blas", "rpc", "cuda"}
 
 
 def describe_os() -> str:

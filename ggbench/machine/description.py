@@ -11,11 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.machine.known_devices import find_device
+from ggbench.machine.known_devices import find_device, known_devices
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, parse_bandwidth, parse_size
 
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
+_SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
+"""The beginning of a size; without its B, `780m` is a GPU."""
 _MODULES = re.compile(
     r"(?P<kind>lp)?ddr(?P<generation>[3-6])x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.I
 )
@@ -59,8 +61,8 @@ class Machine(msgspec.Struct, frozen=True):
     def only(self, main_gpu: int) -> Machine:
         """Return the machine with one of its GPUs. Raises UsageError if it does not have so many."""
         if main_gpu >= max(1, len(self.devices)):
-            found = f"{len(self.devices)} are described, counted from 0"
-            raise UsageError(f"there is no GPU {main_gpu} to plan for", found)
+            found = f"GPUs described: {len(self.devices)}, counted from 0"
+            raise UsageError(f"the described machine has no GPU {main_gpu}", found)
         return msgspec.structs.replace(self, devices=self.devices[main_gpu : main_gpu + 1])
 
 
@@ -71,7 +73,8 @@ def describe_machine(
 
     `rate` is the bandwidth of its GPUs, or without one of main memory. Raises UsageError.
     """
-    devices = [device for text in gpus for device in parse_gpus(text)]
+    host = None if ram is None else parse_host(ram)
+    devices = [device for text in gpus for device in parse_gpus(text, host.memory_bytes if host else None)]
     if vram is not None:
         memory_bytes = parse_size(vram)
         devices = devices or [Device("a GPU with the given memory", 0, "")]
@@ -81,7 +84,11 @@ def describe_machine(
         ]
     if len(devices) > _MOST_GPUS:
         raise UsageError(f"{len(devices)} GPUs are described, and llama.cpp takes {_MOST_GPUS}", "name fewer")
-    host = None if ram is None else parse_host(ram)
+    if host is not None and host.bandwidth is not None:
+        devices = [
+            each if each.shared_bytes is None else msgspec.structs.replace(each, bandwidth=host.bandwidth)
+            for each in devices
+        ]
     if rate is not None:
         given = Bandwidth(parse_bandwidth(rate), "given")
         if devices:
@@ -91,31 +98,41 @@ def describe_machine(
     return Machine(tuple(devices), host)
 
 
-def parse_gpus(text: str) -> tuple[Device, ...]:
-    """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError."""
+def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
+    """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError.
+
+    `ram_bytes` is the main memory that GPUs without their own share.
+    """
     found: list[Device] = []
     for part in text.split(","):
         what, count = part.strip(), 1
         if not what:
             raise UsageError(f"--gpu {text!r} has an empty name", f"write {_EXAMPLES}")
         try:
-            device = _gpu(what)
+            device = _gpu(what, ram_bytes)
         except GgbenchError:
             match = _COUNTED.fullmatch(what)
             if match is None:
                 raise
-            device, count = _gpu(match["what"]), int(match["count"])
+            device, count = _gpu(match["what"], ram_bytes), int(match["count"])
             if not 0 < count <= _MOST_GPUS:
                 raise UsageError(f"{what!r} is {count} GPUs", f"write from 1 to {_MOST_GPUS}: {_EXAMPLES}") from None
         found += [device] * count
     return tuple(found)
 
 
-def _gpu(text: str) -> Device:
-    if text[0].isdigit() and (size := _sized(text)) is not None:
-        memory_bytes, bandwidth = size
-        return Device("a GPU with the given memory", memory_bytes, "given", bandwidth)
-    known = find_device(text)
+def _gpu(text: str, ram_bytes: int | None) -> Device:
+    if _SIZE.match(text) and (size := _sized(text)):
+        return Device("a GPU with the given memory", size[0], "given", size[1])
+    try:
+        known = find_device(text)
+    except UsageError:
+        if ram_bytes is None:
+            raise
+        sized = f"{text}-{ram_bytes / GIB:g}gb"
+        known = next((device for device in known_devices() if device.id.endswith(sized.lower())), None) or find_device(
+            text
+        )
     shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
     backend = "MTL" if known.backend == "Metal" else known.backend  # ggml's name of it

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.host import affinity, cpu_quota, describe_ram
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
@@ -56,13 +57,13 @@ class MachineReader:
         with self._lock:
             if not self._has_tried_nvml:
                 self._nvml, self._has_tried_nvml = open_nvml(), True
-            ram = describe_ram()
+            ram, nvidia = describe_ram(), read_gpus(self._nvml)
             return MachineReading(
                 at_ns=moment_ns(),
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
-                gpus=read_gpus(self._nvml),
+                gpus=(*nvidia, *read_drm_gpus(len(nvidia))),
                 suspended_ns=suspended_ns(),
                 n_cpus=len(affinity()),
                 quota_cpus=cpu_quota(),

@@ -67,7 +67,9 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
 
 
 def reject_checkpoint(place: Path) -> None:
-    """Raise BadFile for a safetensors file, and for a folder with some: they are measured under another name."""
+    """Raise BadFile for a safetensors file and a folder with some, which have another name, and for a missing file."""
+    if not os.path.lexists(place):
+        raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
     folder = place if os.path.isdir(place) else place.parent  # noqa: PTH112 - false for a name that is too long
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(

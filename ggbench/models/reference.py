@@ -202,9 +202,12 @@ def split_quant(text: str, *, last: bool = False) -> tuple[str, str | None]:
     return name, quant if colon else None
 
 
+_FILES = (".gguf", ".safetensors")
+
+
 def looks_like_path(text: str) -> bool:
     """Return whether the text has the form of a path, whether or not it exists."""
-    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
+    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(_FILES)
 
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)

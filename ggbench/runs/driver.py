@@ -51,7 +51,7 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
             conclusion = yield from experiment.measure(session)
             error = conclusion.cause if isinstance(conclusion, Ending) else None
         except CancelledError:
-            conclusion = Concluded(Outcome.CANCELLED, "stopped before its end")
+            conclusion = Concluded(Outcome.CANCELLED, "stopped before the end")
             if not recorder.has_begun:
                 return
         except GgbenchError as caught:

@@ -157,6 +157,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
         if isinstance(self.result, DecodeTiming):
             return self.result.unsteady
+        if found := getattr(self.result, "unsteady", ""):
+            return str(found)
         return "; ".join(self.head.environment.changes) if self.head.environment else ""
 
     @property

@@ -125,17 +125,31 @@ def _facts(
     rows: Sequence[PlanRow],
     shared: Sequence[str],
 ) -> Facts:
-    bandwidth = budget.bandwidth
     return [
-        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
+        ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("projector", projector_text(budget.mmproj_bytes)),
         ("budget", format_bytes(budget.usable_bytes)),
-        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _memory_text(budget: Budget) -> str:
+    """Return `24.0 GiB`, for several GPUs `28.0 GiB: 12.0 and 16.0 GiB`."""
+    sizes = [format_bytes(device.free_bytes) for device in budget.devices]
+    whole = format_bytes(budget.memory_bytes)
+    return whole if len(sizes) < 2 else f"{whole}: {in_words(sizes)}"
+
+
+def _bandwidth_text(budget: Budget) -> str:
+    of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
+    texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
+    if budget.host is not None and (host := budget.host.bandwidth):
+        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
+    return ", ".join(texts) or "not known"
 
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:

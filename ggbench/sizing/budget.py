@@ -92,10 +92,10 @@ class _Reserve(msgspec.Struct, frozen=True):
 
 _CARD = _Reserve(
     CARD_RESERVE_BYTES,
-    "for driver and CUDA: unused at the longest contexts that loaded on an RTX 4090",
+    "for driver and runtime: unused at the longest contexts that loaded on an RTX 4090",
     CARD_RESERVE_BYTES,
 )
-_GPU = _Reserve(FREE_RESERVE_BYTES, "for CUDA, as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
+_GPU = _Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
 
 
 def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes: int | None = None) -> Budget:
@@ -144,7 +144,7 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
     memory_bytes = None if machine.host is None else machine.host.memory_bytes
     source = "given"
     shared = [device for device in machine.devices if device.shared_bytes is not None]
-    if shared and memory_bytes is None:
+    if shared:
         memory_bytes, source = (shared[0].shared_bytes or 0) - shared[0].memory_bytes, "not the GPU's share"
     if memory_bytes is None:
         return None

@@ -404,7 +404,7 @@ def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: 
         assert "u Undo" in words_of(app)
         await press(app, pilot, "u")
         assert shown(app) == [4, 3, 2]
-        assert "Brought back runs 4, 2." in message(app)
+        assert "Restored runs 4, 2." in message(app)
         await press(app, pilot, "u")
         assert shown(app) == [4, 3, 2, 1]
         assert "Undo" not in words_of(app)
@@ -446,7 +446,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             await press(app, pilot, "w")
             assert "Run 1 is still running: saved with the samples so" in words_of(app)
             await press(app, pilot, "escape", "d")
-            assert "Run 1 is still running: it cannot be deleted before it ends." in words_of(app)
+            assert "Run 1 is still running: it can be deleted when it has finished." in words_of(app)
             await press(app, pilot, "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)

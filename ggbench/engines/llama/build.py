@@ -17,11 +17,12 @@ from pathlib import Path
 import msgspec
 
 
-def build_command(cmake_args: str) -> str:
-    """Return the words that tell a user how to compile llama.cpp with these arguments."""
+def build_command(cmake_args: str, backend: str = "") -> str:
+    """Return the words that tell a user how to compile llama.cpp with these arguments, those of a backend of set-up."""
     build = f'CMAKE_ARGS="{cmake_args}"'
+    set_up = f"./scripts/setup --backend {backend}" if backend else f"{build} ./scripts/setup"
     return (
-        f"{build} ./scripts/setup in a checkout; where pip installed it: "
+        f"{set_up} in a checkout; where pip installed it: "
         f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
     )
 

@@ -23,9 +23,9 @@ API_VERSION = 2
 _ALIGNMENT = 128
 """CUDA's; of the buffers of a graph it changes kilobytes."""
 _OFFLOAD_MIN_BATCH = 32
-"""Tokens of a batch from which CUDA, ROCm and Vulkan compute with weights that lie in main memory, by copying them.
+"""Tokens of a batch from which a GPU computes with weights that lie in main memory, by copying them.
 
-Source: GGML_OP_OFFLOAD_MIN_BATCH of these backends.
+Source: GGML_OP_OFFLOAD_MIN_BATCH of ggml's backends.
 """
 
 
@@ -117,9 +117,8 @@ class DescribedDevices:
             found.name = found.description = name
             found.memory_free = found.memory_total = memory_bytes
             found.type, found.device_id = GPU, None
-            # With asynchronous copies and events llama.cpp overlaps the batches of a prompt on several devices.
-            has_events = described.backend in ("CUDA", "ROCm", "Vulkan")
-            found.caps = Capabilities(has_events, False, False, has_events, True)
+            # As every backend's: so llama.cpp overlaps the batches of a prompt on several devices, with more buffers.
+            found.caps = Capabilities(True, False, False, True, True)
 
         def init_backend(_: int, __: object) -> int:
             backend, guid = self._new(_Backend), (ctypes.c_uint8 * 16)(index + 1)
@@ -150,7 +149,7 @@ class DescribedDevices:
             supports_op=self._cpu_buffer_type.iface.is_host,
             supports_buft=self._function(c_bool, [c_void_p, c_void_p], lambda _, asked: asked == buffer_handle),
         )
-        if described.backend != "MTL":  # an Apple GPU reads main memory itself
+        if described.backend != "RPC":
             device.iface.offload_op = self._function(c_bool, [c_void_p, c_void_p], self._is_offloaded)
         return handle
 

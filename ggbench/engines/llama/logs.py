@@ -35,6 +35,10 @@ _OUT_OF_MEMORY = re.compile(
     r"|OutOf(?:Device|Host)Memory|Thread creation failed",
     re.I,
 )
+_TOO_LARGE = re.compile(
+    r"pre-allocated tensor \((?P<tensor>\S+)\) in a buffer \((?P<device>\S+)\) that cannot run the operation \(NONE\)"
+)
+"""A device refuses a tensor, as Vulkan one above the driver's maxStorageBufferRange; llama.cpp then aborts."""
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
 """Failures after which llama.cpp continues: with memory that can be paged out, or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
@@ -107,6 +111,8 @@ def out_of_memory_line(lines: Iterable[str]) -> str:
     for line in lines:
         if _RETRIES in line:
             blame = ""
+        elif not blame and (found := _TOO_LARGE.search(line)):
+            blame = f"{found['tensor']} is larger than {found['device']} lets one tensor be"
         elif not blame and is_out_of_memory(line):
             blame = line.strip()
     return blame

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.description import Device
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.machine.records import Gpu
@@ -24,6 +26,7 @@ from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.text import in_words
 from ggbench.units import GIB
 
 DECODE_POSITIONS = (1024, 8192, 32768)
@@ -288,6 +291,32 @@ def known_hardware(gpu: KnownDevice) -> Hardware:
         compute_flop_per_s=None if tflops is None else tflops * TERA,
         compute_source="" if tflops is None else source,
     )
+
+
+def described_hardware(devices: Sequence[Device]) -> Hardware:
+    """Return the figures of described GPUs, which hold layers in proportion to their memory, one after the other.
+
+    Memory adds up. The bandwidth is what a token sees that reads each GPU's share in turn; the compute rate is one
+    GPU's, and unknown if they differ.
+    """
+    first, memory_bytes = devices[0], sum(device.memory_bytes for device in devices)
+    known = recognize_device(first.name, first.shared_bytes or first.memory_bytes)
+    of_first = Hardware(first.name) if known is None else known_hardware(known)
+    rates = [device.bandwidth.bytes_per_s for device in devices if device.bandwidth is not None]
+    rate = None
+    if len(rates) == len(devices):
+        rate = memory_bytes / sum(each.memory_bytes / rate for each, rate in zip(devices, rates, strict=True))
+    names = Counter(device.name for device in devices)
+    hardware = Hardware(
+        name=in_words([name if count == 1 else f"{count} x {name}" for name, count in names.items()]),
+        memory_bytes=memory_bytes,
+        memory_source=first.memory_source,
+        bandwidth_bytes_per_s=None if rate is None else rate / 1e9 * GIGA,
+        bandwidth_source=first.bandwidth.source if first.bandwidth else "",
+    )
+    if len(names) > 1:
+        return hardware
+    return replace(hardware, compute_flop_per_s=of_first.compute_flop_per_s, compute_source=of_first.compute_source)
 
 
 def driver_hardware(gpu: Gpu) -> Hardware:
