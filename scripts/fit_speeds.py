@@ -1,4 +1,4 @@
-"""Fit the coefficients of the speeds of devices to the published rows of llama-bench, and leave out to validate them."""
+"""Fit the coefficients of the speeds of devices to published rows of llama-bench, and validate them."""
 
 from __future__ import annotations
 
@@ -187,9 +187,8 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> N
         for left_out in sorted({key(row) for row in rows}):
             seen = [row for row in rows if key(row) != left_out]
             model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
-            for row in rows:
-                if key(row) == left_out:
-                    tried.append((row, model.predict([_without_place(cost) for cost in row.costs])))
+            unseen = [row for row in rows if key(row) == left_out]
+            tried += [(row, model.predict([_without_place(cost) for cost in row.costs])) for row in unseen]
         print(f"\n{kind}, without the {name}:")
         for label, is_of in CLASSES.items():
             _print_class(label, [each for each in tried if is_of(each[0])])
@@ -233,9 +232,11 @@ def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> Non
         return
     errors = [abs(row.ms / ms.value - 1) for row, ms in tried]
     width = statistics.median(ms.high / ms.value - 1 for _, ms in tried)
-    covered = sum(ms.low <= row.ms <= ms.high for row, ms in tried)
-    print(f"| {label:24} | {len(tried):4} | {statistics.median(errors):5.1%} | "
-          f"{sum(error <= 0.15 for error in errors) / len(tried):4.0%} | {covered / len(tried):4.0%} | ±{width:.0%} |")  # fmt: skip
+    covered = sum(ms.low <= row.ms <= ms.high for row, ms in tried) / len(tried)
+    near = sum(error <= 0.15 for error in errors) / len(tried)
+    print(
+        f"| {label:24} | {len(tried):4} | {statistics.median(errors):5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |"
+    )
 
 
 if __name__ == "__main__":
