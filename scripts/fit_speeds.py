@@ -233,10 +233,9 @@ def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> Non
     errors = [abs(row.ms / ms.value - 1) for row, ms in tried]
     width = statistics.median(ms.high / ms.value - 1 for _, ms in tried)
     covered = sum(ms.low <= row.ms <= ms.high for row, ms in tried) / len(tried)
-    near = sum(error <= 0.15 for error in errors) / len(tried)
-    print(
-        f"| {label:24} | {len(tried):4} | {statistics.median(errors):5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |"
-    )
+    error = statistics.median(errors)
+    near = sum(each <= 0.15 for each in errors) / len(tried)
+    print(f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |")
 
 
 if __name__ == "__main__":
