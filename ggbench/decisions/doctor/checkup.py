@@ -232,7 +232,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
             "gpu.driver",
             f"this machine has an NVIDIA GPU, but its driver does not respond: {driver.problem}",
             "restart the machine if the driver was updated, else install NVIDIA's driver (in a container start it with "
-            "--gpus all); `nvidia-smi` has to list the GPU",
+            "--gpus all); `nvidia-smi` must list the GPU",
         )
     if not driver.gpus or llama.problem:
         return
@@ -255,7 +255,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
         yield _problem(
             "gpu.unseen",
             f"llama.cpp was compiled with CUDA but sees no GPU, although the driver lists {names}",
-            "restart the machine, or update NVIDIA's driver; `nvidia-smi` has to work for this user",
+            "restart the machine, or update NVIDIA's driver; `nvidia-smi` must work for this user",
         )
 
 

@@ -140,7 +140,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: what the run needs.
+    """Context length, e.g. 16k or 16,384. Default: just enough for the run.
 
     None lets the experiment use just enough for its run.
     """
@@ -336,7 +336,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
     n_threads: int = 0
     """CPU threads for computing, to start before a memory limit is set."""
     described: tuple[DescribedDevice, ...] = ()
-    """Devices of a dry load, which need not be here; empty for those that are."""
+    """Described devices for a dry load; empty to use this machine's."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):

@@ -195,7 +195,7 @@ def _kept_logits(
         return path
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
-            "the model and its base do not fit into memory together, so the base has to be scored first",
+            "the model and its base do not fit into memory together, so the base must be scored first",
             "use --chunks N instead of --within",
         )
     with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written either, which has a message
@@ -374,7 +374,7 @@ def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> 
         name = f"{base.subject.model} {base.subject.quant}"
         raise UsageError(
             f"{name} tokenizes the text differently, so it cannot be the base of this model",
-            "--base takes a quant of the same model",
+            "--base needs a quant of the same model",
         )
 
 
