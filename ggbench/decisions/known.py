@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
@@ -244,7 +245,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
         return cls(
             cpu.name,
             cpu.n_cores,
-            tuple(gpu.name for gpu in list_gpus()),
+            tuple(gpu.name for gpu in gpus_of(gpu_backends())),
             importlib.metadata.version("llama_cpp_python"),
             default_threads(cpu),
         )

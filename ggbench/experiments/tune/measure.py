@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.decisions.known import ThisMachine
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
@@ -29,7 +30,7 @@ from ggbench.experiments.tune.record import (
     changes_text,
     ratio_text,
 )
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.condition import gpus_of
 from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
@@ -186,7 +187,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     header, path = "", str(target.path.absolute()) if target.path is not None else ""
     with contextlib.suppress(GgbenchError):
         header = target.header().header_sha256
-    here, gpus = ThisMachine.describe(), list_gpus()
+    here, gpus = ThisMachine.describe(), gpus_of(gpu_backends())
     stale: FoundSetup | None = None
     for stored in store.list_runs(kind="tune"):
         subject = stored.subject
