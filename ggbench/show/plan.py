@@ -70,7 +70,7 @@ _LEAST_SPREAD = 0.1
 
 
 def _is_spread(row: PlanRow) -> bool:
-    """Return whether a model lies on several GPUs, or much of it in main memory."""
+    """Return whether a model is on several GPUs, or largely in main memory."""
     if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
         return bool(row.devices)
     host = row.devices[-1]
