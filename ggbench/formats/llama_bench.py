@@ -285,7 +285,8 @@ def table_fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
     rounded = {"size", "params", "test", "t/s"}  # size and params have only a few digits, so they are not exact
     stated: dict[str, object] = {field: text for field, text in named.items() if field not in rounded}
-    return stated | counts | {"avg_ts": speed[1], "stddev_ts": speed[2] or "0"}
+    deviation = {"stddev_ts": speed[2]} if speed[2] else {}
+    return stated | counts | {"avg_ts": speed[1]} | deviation
 
 
 def is_table_header(line: str) -> bool:
