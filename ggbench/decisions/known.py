@@ -115,7 +115,7 @@ class KnownSpeeds:
         return [speed for speed in speeds if speed is not None]
 
     def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
-        """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
+        """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
         on_gpu = self._budget.on_gpu
         decisive = None if self._here is None else self._here.decisive(run.head.setup, run.subject.n_layer)
         if decisive is None or asked is None or decisive.without_placement() != asked:

@@ -81,5 +81,5 @@ def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -
     if allocator.compute_devices:
         sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
+        sized += ", in place of the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}

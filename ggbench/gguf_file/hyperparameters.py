@@ -1,8 +1,8 @@
 """The hyperparameters that define a model's shape, and the metadata and tensors of the model before quantization.
 
-Matrices are f16, as in the files that llama.cpp's quantizer is given; norms, biases and routers are f32, as it leaves
-them. Names come from gguf's tables, and counting parameters needs none of them.
-Source of the layout: `load_arch_tensors` of llama.cpp's models, and their converters from safetensors.
+Matrices are f16, like the input of llama.cpp's quantizer; norms, biases and routers are f32, as it leaves them. Names
+come from gguf's tables, which counting parameters does not need. Source of the layout: `load_arch_tensors` of
+llama.cpp's models, and their converters from safetensors.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _LATENT = ("kv_lora_rank", "n_rot", "v_head_dim")
 
 
 class _Family(NamedTuple):
-    """How an architecture differs from the plain transformer of `llama`."""
+    """Differences of an architecture from the plain transformer of `llama`."""
 
     needs: tuple[str, ...] = ()
-    """Optional hyperparameters that it must have."""
+    """Optional hyperparameters that it requires."""
     allows: tuple[str, ...] = ()
-    """Optional hyperparameters that it may have."""
+    """Optional hyperparameters that it allows."""
     qkv_bias: bool = False
     qk_norm: bool = False
-    """A norm of each head's Q and K."""
+    """Whether each head's Q and K have norms."""
     post_norms: bool = False
-    """Norms after attention and after the feed-forward, besides those before."""
+    """Whether there are norms after attention and after the feed-forward, besides those before."""
     fused: bool = False
-    """Q, K and V in one matrix, and gate and up in another."""
+    """Whether Q, K and V are in one matrix, and gate and up in another."""
     n_embd_of_heads: bool = False
-    """Whether llama.cpp loads it only if the heads together are as wide as the model."""
+    """Whether llama.cpp requires the heads' total width to equal the model's."""
 
 
 _FAMILIES: Mapping[str, _Family] = {
@@ -55,13 +55,13 @@ _FAMILIES: Mapping[str, _Family] = {
     "deepseek2": _Family(needs=(*_SHARED, *_LATENT, "head_dim"), allows=("q_lora_rank", "n_layer_dense")),
 }
 ARCHITECTURES = tuple(_FAMILIES)
-"""llama.cpp's names of the architectures that a twin can be made of without a file."""
+"""llama.cpp's names of architectures with twins that need no file."""
 _OPTIONAL = (*_SHARED, *_LATENT, "sliding_window", "q_lora_rank", "n_layer_dense")
 _LARGEST = 1 << 31
 
 
 class Hyperparameters(msgspec.Struct, frozen=True):
-    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field. 0: has none."""
+    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field. 0 means none."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
@@ -74,26 +74,26 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     n_vocab: int
     n_ctx_train: int
     head_dim: int | None = None
-    """None: `n_embd // n_head`. In a latent cache the width of Q, with and without rotary positions."""
+    """None: `n_embd // n_head`. With a latent cache, the width of Q, with and without rotary positions."""
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
-    """Whether the output reuses the table of input embeddings; the file contains it once then."""
+    """Whether the output reuses the input embedding table, which the file then contains once."""
     qkv_bias: bool | None = None
-    """None: as the architecture has it."""
+    """None: the architecture's default."""
     rope_freqs: bool = False
-    """Whether the file holds a factor for each rotary frequency, as Llama's do since 3.1."""
+    """Whether the file has a factor for each rotary frequency, as Llama's have since 3.1."""
     n_rot: int = 0
-    """Elements of a head that have rotary positions, if not all."""
+    """Elements of a head with rotary positions, if not all."""
     sliding_window: int = 0
-    """Positions that windowed layers keep; the architecture says which layers those are."""
+    """Positions kept by windowed layers; the architecture determines which layers those are."""
     n_expert: int = 0
     n_expert_used: int = 0
     n_ff_expert: int = 0
     n_ff_shared_expert: int = 0
     """Width of the feed-forward that every token passes in addition to its experts."""
     n_layer_dense: int = 0
-    """How many of the first layers have one feed-forward of `n_ff` and no experts."""
+    """Number of first layers with one feed-forward of `n_ff` and no experts."""
     kv_lora_rank: int = 0
     """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
     q_lora_rank: int = 0
@@ -101,10 +101,10 @@ class Hyperparameters(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
-            raise UsageError(problem, "look at the model's entry in models.toml")
+            raise UsageError(problem, "check the model's entry in models.toml")
 
     def _problems(self) -> Iterator[str]:
-        """Yield the errors of the fields; each check relies on those before."""
+        """Yield the errors of the fields; each check relies on the previous ones."""
         family = _FAMILIES.get(self.architecture)
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
@@ -116,7 +116,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _LARGEST:
                 yield f"{name} must be a whole number{' above zero' if least else ''}, not {value!r}"
             if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
-                yield f"{name} is given, and {self.architecture} has none"
+                yield f"{name} is given, but {self.architecture} has none"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < math.inf):
@@ -203,20 +203,20 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
 
 
 def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
-    """Return every tensor of the model, without the output where it is tied to the embedding."""
+    """Return every tensor of the model, without the output if it is tied to the embedding."""
     layers = (tensor.info(layer) for layer in range(hyper.n_layer) for tensor in _layer(hyper, layer))
     return (*(tensor.info() for tensor in _outside_layers(hyper)), *layers)
 
 
 def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
-    """Return the model of this shape with f16 matrices and no file, enough to count with; llama.cpp is not needed."""
+    """Return the model of this shape with f16 matrices and no file, for counting; llama.cpp is not needed."""
     from ggbench.gguf_file.header import encode_model
 
     return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 
 
 def count_params(hyper: Hyperparameters) -> int:
-    """Return the parameters of all tensors: a layer of each kind counted once, as a list of models counts hundreds."""
+    """Return the parameters of all tensors; for speed in long lists, each kind of layer is computed once."""
     first, last = (sum(math.prod(t.shape) for t in _layer(hyper, layer)) for layer in (0, hyper.n_layer - 1))
     outside = sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
     return outside + hyper.n_layer_dense * first + (hyper.n_layer - hyper.n_layer_dense) * last

@@ -15,7 +15,7 @@ from ggbench.machine.records import Gpu, GpuReading
 
 _DRIVERS = {"amdgpu": "AMD GPU", "i915": "Intel GPU", "xe": "Intel GPU"}
 _CORE_CLOCKS = ("gt/gt0/rps_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
-"""Of i915 and xe, below the card's folder, in MHz."""
+"""Clock files of i915 and xe, below the card's folder, in MHz."""
 
 
 def list_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[Gpu, ...]:

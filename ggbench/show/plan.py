@@ -70,7 +70,7 @@ _LEAST_SPREAD = 0.1
 
 
 def _is_spread(row: PlanRow) -> bool:
-    """Return whether a model lies on several GPUs, or much of it in main memory."""
+    """Return whether a model is on several GPUs, or largely in main memory."""
     if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
         return bool(row.devices)
     host = row.devices[-1]
@@ -220,7 +220,7 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: where the weights are; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: location of the weights; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")

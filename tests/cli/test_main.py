@@ -58,7 +58,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
-        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "omit --n-ctx"),
+        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 is too small for the 125 tokens", "omit --n-ctx"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
         (["decode", "twin:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
         (["decode", "twin:qwen1.5-0.5b"], "has 8 quants", "q4_k_m (382.6 MiB)"),

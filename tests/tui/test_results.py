@@ -180,7 +180,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
     def open_store() -> Store:
         if locked:
-            raise StoreError("another program kept the file locked for 10 s", "try again once it has ended")
+            raise StoreError("another program kept the file locked for 10 s", "try again when it has finished")
         return Store.open(filled)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
@@ -199,7 +199,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         for keys in (("enter",), ("w", "c"), ("d", "y")):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
-            assert "try again once it has ended" in message(app)
+            assert "try again when it has finished" in message(app)
 
     drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 

@@ -168,9 +168,9 @@ class RequestRates(msgspec.Struct, frozen=True):
     tok_s: float
     """Median over the requests of tokens after the first / time from the first to the last."""
     tok_s_low: float
-    """The slowest request's."""
+    """Rate of the slowest request."""
     tok_s_high: float
-    """The fastest request's."""
+    """Rate of the fastest request."""
     ttft_ms: float
     """Median time from sending a request to receiving its first token."""
     ttft_max_ms: float

@@ -17,7 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
@@ -36,7 +36,7 @@ from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, found_models, list_models
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.starting import MachineToPlan, StartScreen
-from ggbench.tui.widgets.bars import FilterInput, MachineBar, MemoryBar, StatusMessage
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MachineBar, MemoryBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.units import KV_CELLS, counted
@@ -125,7 +125,7 @@ class LibraryScreen(StartScreen):
         yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Read models, machine and results, and open the model given at the start."""

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
@@ -28,7 +28,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.forms import PICK, SettingsDialog
-from ggbench.tui.widgets.bars import StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.units import format_bytes
 
@@ -108,7 +108,7 @@ class PickScreen(TaskScreen):
         yield Static(id="commands", markup=False)
         yield StatusMessage()
         yield TooSmall()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self._table.add_columns(*_COLUMNS)

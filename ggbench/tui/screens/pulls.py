@@ -11,10 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, host_of
+from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
@@ -56,7 +57,7 @@ class PullsScreen(Screen[None]):
         yield Static(_NOTHING, id="nothing", markup=False)
         yield _PullsTable(id="pulls", cursor_type="row")
         yield Static(id="detail", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self.query_one(DataTable).add_columns(*_COLUMNS)

@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import ScreenResume
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
@@ -28,7 +28,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import DeleteChoice, Deleted, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
-from ggbench.tui.widgets.bars import StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
@@ -114,7 +114,7 @@ class MeasuredScreen(RunsScreen):
                 yield Static(ComparisonReport(comparison, answer_first=True), id="table")
         yield StatusMessage()
         yield TooSmall()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
@@ -187,7 +187,7 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
         yield Static("Reading the results…", id="nothing", markup=False)
         yield RunsTable(id="runs", classes="-off")
         yield StatusMessage(id="message")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def action_filter(self) -> None:
         if self._runs:

@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, OptionList, Static
+from textual.widgets import ContentSwitcher, OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
@@ -25,6 +25,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
@@ -90,7 +91,7 @@ class RunScreen(Screen[None]):
                     yield Lines(id="numbers")
                     yield Lines(id="gauges")
             yield DecodedText(id="text")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self.set_interval(_READ_EVERY_S, self._read_machine)

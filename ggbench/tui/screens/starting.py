@@ -114,7 +114,7 @@ RunRequest: TypeAlias = ExperimentRequest | QualityRequest
 
 def no_quality(name: str) -> Unsupported:
     return Unsupported(
-        f"{sanitize(name)} is a twin: weights without training have no quality",
+        f"{sanitize(name)} is a twin: untrained weights have no quality",
         "press Q on the quants of a published file",
     )
 

@@ -12,6 +12,7 @@ from textual.app import RenderResult
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -110,6 +111,55 @@ class ModeBar(Static):
         if line != self._shown:
             self._shown = line
             self.update(line, layout=False)
+
+
+class KeysFooter(Widget):
+    """The keys of the screen, drawn as one text; a click on one presses it.
+
+    Textual's Footer mounts and styles a widget for each key at every change of screen, which takes most of its time.
+    """
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"keys-footer--key"}
+    DEFAULT_CSS = """
+    KeysFooter {
+        dock: bottom; height: 1; color: $footer-foreground; background: $footer-background;
+        & > .keys-footer--key { color: $footer-key-foreground; background: $footer-background; text-style: bold; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: list[tuple[int, str]] = []
+        """The column after each key with its description, and the key."""
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._show)
+
+    def _show(self, screen: Screen[object]) -> None:
+        if screen is self.screen:
+            self.refresh()
+
+    def render(self) -> RenderResult:
+        style = self.get_component_rich_style("keys-footer--key")
+        shown: dict[str, list[Binding]] = {}
+        for binding in (each.binding for each in self.screen.active_bindings.values() if each.binding.show):
+            keys = shown.setdefault(binding.group.description if binding.group else binding.action, [])
+            if binding.action not in (each.action for each in keys):
+                keys.append(binding)
+        line = Text(no_wrap=True, overflow="crop")
+        self._ends = []
+        for keys in shown.values():
+            for binding in keys:
+                line.append(self.app.get_key_display(binding), style).append(" ")
+                self._ends.append((line.cell_len, binding.key))
+            line.append(f"{keys[0].group.description if keys[0].group else keys[0].description} ")
+            self._ends[-1] = line.cell_len, keys[-1].key
+        return line
+
+    def on_click(self, event: Click) -> None:
+        if (key := next((key for end, key in self._ends if event.x < end), None)) is not None:
+            self.app.simulate_key(key)
 
 
 class TooSmall(Static):
