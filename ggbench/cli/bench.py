@@ -131,7 +131,7 @@ def _with_expected_speeds(
     summaries: Sequence[QuantSummary], jobs: Sequence[Job], asked: MeasureRequest
 ) -> list[QuantSummary]:
     """Add the known speed of the file, halfway through the decode, to summaries without a measured one."""
-    from ggbench.decisions.known import expected_at, known_here
+    from ggbench.decisions.known import KnownSpeeds, expected_at
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import machine_budget
 
@@ -150,9 +150,10 @@ def _with_expected_speeds(
         bandwidth=asked.bandwidth,
         measures=False,
     )
-    found = []
-    for each, speed in zip(summaries, known_here(files, asked.setup, budget), strict=True):
+    found, known = [], KnownSpeeds.here(budget)
+    for each, file in zip(summaries, files, strict=True):
         n_prompt, n_gen = each.asked("n_prompt"), each.asked("n_gen")
-        expected = expected_at(speed, n_prompt + (n_gen + 1) // 2) if n_prompt is not None and n_gen else None
+        middle = n_prompt + (n_gen + 1) // 2 if n_prompt is not None and n_gen else None
+        expected = expected_at(known.of(file, asked.setup), middle)
         found.append(replace(each, expected=expected))
     return found

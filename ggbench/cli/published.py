@@ -1,4 +1,4 @@
-"""`ggbench published`: published measurements of other systems, from seven documents."""
+"""`ggbench published`: measurements of others, from seven documents and from llama-bench tables in public places."""
 
 from __future__ import annotations
 
@@ -17,60 +17,78 @@ from ggbench.errors import UsageError
     ggbench published --model qwen2.5-72b --system vllm
     ggbench published --model qwen1.5-7b --metric w_tokens_per_ms --csv
     ggbench published --metric kld --quant q4_k_m
+    ggbench published --source llama-bench --device rtx-3090 --quant q4_0
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
 @option("--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME")
-@option("--device", "GPU: a100, rtx-4090, h100 or t4.", metavar="NAME")
+@option("--device", "GPU: a100, rtx-4090, rx-7900-xtx or m2-ultra.", metavar="NAME")
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
     "--metric",
     "Only rows with this metric: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
     metavar="NAME",
 )
-@option("--source", "Only this document's rows. Without options, the documents are listed.", metavar="ID")
+@option("--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID")
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
-@option("--csv as_csv", "Write CSV with every column to stdout.", is_flag=True)
+@option(
+    "--csv as_csv", "Write CSV with every column to stdout; of llama-bench with --source llama-bench.", is_flag=True
+)
 @output_options
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
-    """Show published figures as printed: speed and memory of Qwen models and bitsandbytes, and quality of quants.
+    """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
     1388 rows from seven documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100,
     4090, H100 and T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or
-    "not reported", are shown verbatim. bench, quality, speed, compare and results show have --against published, which
-    shows the nearest published rows below your own and names every difference.
+    "not reported", are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover
+    cards of NVIDIA, AMD, Intel and Apple, and CPUs; each has its source. bench, quality, speed, compare and results
+    show have --against published, which shows the nearest rows of documents below your own and names every difference.
     """
-    from ggbench.models.published import load_published, load_sources
-    from ggbench.models.published.selection import filter_published
+    from ggbench.models.published import PublishedRow, load_published, load_sources
+    from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
+    from ggbench.models.published.selection import AnyRow, filter_published
 
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
-    rows = filter_published(load_published(), **filters)
+    everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
+    kept = filter_published(everything, **filters)
+    rows = tuple(row for row in kept if isinstance(row, PublishedRow))
+    benches = tuple(row for row in kept if isinstance(row, BenchedRow))
     if sort is not None:
         from ggbench.show.published import sort_published
 
-        rows = sort_published(rows, sort)
+        rows, benches = sort_published(rows, sort), sort_published(benches, sort)
     if output.as_json:
         from ggbench.show.published import PUBLISHED
 
-        cited = {row.source for row in rows}
-        sources = [each for each in load_sources() if each.id in cited]
-        output.document(PUBLISHED, rows=rows, sources=sources)
+        cited = {row.source for row in rows} | {row.source for row in benches}
+        output.document(
+            PUBLISHED,
+            rows=rows,
+            sources=[each for each in load_sources() if each.id in cited],
+            llama_bench_rows=benches,
+            llama_bench_sources=[each for each in load_bench_sources() if each.id in cited],
+        )
     elif as_csv:
+        from ggbench.models.published.benches import benches_csv
         from ggbench.show.published import published_csv
 
-        click.echo(published_csv(rows), nl=False)
+        click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
     elif sort is None and all(each is None for each in filters.values()):
         from ggbench.show.published import sources_table
 
-        output.show(sources_table(load_sources()))
-        output.notice(f"{len(rows)} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
-    elif rows:
-        from ggbench.show.published import published_list, published_tables
+        output.show(sources_table(load_sources(), benches))
+        n_rows = len(rows) + len(benches)
+        output.notice(f"{n_rows} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
+    elif rows or benches:
+        from ggbench.show.published import benches_table, published_list, published_tables
 
         width = output.console().width
         picked = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
-        output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
-        output.notice(f"{len(rows)} rows")
+        if rows:
+            output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
+        if benches:
+            output.show(benches_table(benches, width=width))
+        output.notice(f"{len(rows) + len(benches)} rows")
     else:
         output.notice("No published row matches all options; omit one.")

@@ -113,7 +113,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
     """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB, or with --gpu for one that has this instead of its own."""
+    """Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory."""
     ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
     """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None

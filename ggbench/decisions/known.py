@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
@@ -32,33 +33,125 @@ from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, PlannedForecast
-from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import decode_read_ms
-from ggbench.sizing.theory.offload import offload
-from ggbench.sizing.theory.weights import file_weights
+from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
+from ggbench.text import in_words
 from ggbench.units import counted, format_number
 
 
-def known_speeds(
-    store: Store | None, files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget
-) -> list[SpeedEstimate | None]:
-    """Return the best estimate for each file under this setup; None if not even the bound is known.
+class KnownSpeeds:
+    """How fast files are expected to be on the machine of a budget, whatever the setup.
 
-    Without a store, or for a budget of another machine, only the bound is known. Raises StoreError.
+    Stored runs are read once. They count only if the budget is this machine's.
     """
-    runs = _Runs(store, setup, budget) if store is not None and budget.is_here else None
-    return [None if file is None else _known(file, setup, budget, runs) for file in files]
 
+    def __init__(self, store: Store | None, budget: Budget) -> None:
+        """Without a store only what needs no run is known. Raises StoreError."""
+        self._budget = budget
+        self._here = ThisMachine.describe() if store is not None and budget.is_here else None
+        self.runs = runs_here(store) if store is not None and self._here is not None else []
+        """Completed runs on this machine with its llama.cpp, newest first."""
+        self._by_file: dict[str, list[Run]] = {}
+        for run in self.runs:
+            for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
+                self._by_file.setdefault(key, []).append(run)
+        self._shares: dict[EngineConfig | None, BandwidthShares | None] = {}
 
-def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget) -> list[SpeedEstimate | None]:
-    """Return `known_speeds` from the user's results; if they cannot be read, without them."""
-    if budget.is_here:
-        with contextlib.suppress(StoreError), Store.open() as store:
-            return known_speeds(store, files, setup, budget)
-    return known_speeds(None, files, setup, budget)
+    @classmethod
+    def here(cls, budget: Budget) -> KnownSpeeds:
+        """Return the speeds that the user's results tell; if they cannot be read, without them."""
+        if budget.is_here:
+            with contextlib.suppress(StoreError), Store.open() as store:
+                return cls(store, budget)
+        return cls(None, budget)
+
+    def of(self, file: ModelFile | None, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the best estimate of a file under a setup; None if not even the bound is known."""
+        if file is None:
+            return None
+        found = self._measured(file, setup)
+        with_steps = [each for each in found if each.step_ms]
+        with_prefills = [each for each in found if each.prefill_ms]
+        with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+        prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
+        prefill_ms = prefills.prefill_ms if prefills is not None else ()
+        known = [
+            SpeedEstimate(each.basis, each.source, each.step_ms, prefill_ms, each.is_steady, each.first, each.reach,
+                          each.has_line)
+            for each in with_steps
+        ]  # fmt: skip
+        if not known or not knows(known[0], POSITIONS[-1]):
+            bound = self._bound(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+        known.sort(key=lambda each: not each.has_line)
+        return replace(known[0], others=tuple(known[1:])) if known else None
+
+    def shares(self, setup: LlamaConfig) -> BandwidthShares | None:
+        """Return the share of the budget's bandwidth that models reach whose weights are all in the planned memory.
+
+        None for fewer than two models.
+        """
+        if self._here is None or self._budget.bandwidth is None:
+            return None
+        asked = self._here.decisive(setup, None)
+        asked = None if asked is None else asked.without_placement()
+        if asked not in self._shares:
+            alike = (run for run in self.runs if self._is_alike(run, asked))
+            self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
+        return self._shares[asked]
+
+    def _measured(self, file: ModelFile, setup: LlamaConfig) -> list[RunSpeed]:
+        """Return the speeds of runs with the same tensors under the same setup, newest first."""
+        if self._here is None:
+            return []
+        wanted = self._here.decisive(setup, file.n_layer)
+        found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
+        same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
+        speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
+        return [speed for speed in speeds if speed is not None]
+
+    def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
+        """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
+        on_gpu = self._budget.on_gpu
+        decisive = None if self._here is None else self._here.decisive(run.head.setup, run.subject.n_layer)
+        if decisive is None or asked is None or decisive.without_placement() != asked:
+            return False
+        least_bytes = 0 if on_gpu else describe_cpu().last_level_cache_bytes or 0
+        if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
+            return False
+        return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
+
+    def _bound(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed at the bandwidths, or at the share that other models reach in the one memory read.
+
+        A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
+        """
+        budget, bandwidths = self._budget, place_bandwidths(self._budget)
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        window = None if placement.theory is None else placement.theory.window
+        try:
+            read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
+        except Unsupported:
+            return None
+        places = set().union(*read.values())
+        if not places or not places <= set(bandwidths):
+            return None
+        latencies = {
+            n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3
+            for n, by_place in read.items()
+        }
+        shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        if shares is None:
+            steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
+            sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
+            return SpeedEstimate("bound", f"bandwidth: {in_words(list(sources))}", steps)
+        first = latencies[1]
+        steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
+        return SpeedEstimate("other runs", shares.source, steps)
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
@@ -70,13 +163,6 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
 
 
-def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
-    """Return the share of the budget's bandwidth that models reach with a default setup; None for fewer than two
-    models.
-    """
-    return _Runs(store, LlamaConfig(), budget).shares
-
-
 def runs_here(store: Store) -> list[Run]:
     """Return the completed runs on this machine with its llama.cpp, newest first."""
     here, runs = ThisMachine.describe(), []
@@ -85,86 +171,6 @@ def runs_here(store: Store) -> list[Run]:
             with contextlib.suppress(StoreError):  # written by another ggbench
                 runs.append(listed_run(stored))
     return runs
-
-
-class _Runs:
-    """The stored runs on this machine, read once."""
-
-    def __init__(self, store: Store, setup: LlamaConfig, budget: Budget) -> None:
-        self._here = ThisMachine.describe()
-        self._setup = setup
-        self._runs = runs_here(store)
-        self._by_file: dict[str, list[Run]] = {}
-        for run in self._runs:
-            for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
-                self._by_file.setdefault(key, []).append(run)
-        self.shares: BandwidthShares | None = None
-        """Share of the bandwidth that models reach whose weights are all in the planned memory."""
-        if budget.bandwidth is not None:
-            least_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
-            alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
-            self.shares = bandwidth_shares(alike, budget.bandwidth.bytes_per_s)
-
-    def speeds(self, file: ModelFile) -> list[RunSpeed]:
-        """Return the speeds of runs with the same tensors under the same setup, newest first."""
-        wanted = self._here.decisive(self._setup, file.n_layer)
-        found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
-        same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
-        newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
-        speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
-        return [speed for speed in speeds if speed is not None]
-
-    def _is_alike(self, run: Run, on_gpu: bool, least_bytes: int) -> bool:
-        """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
-        ran, asked = run.head.setup, self._here.decisive(self._setup, None)
-        decisive = self._here.decisive(ran, run.subject.n_layer)
-        if decisive is None or asked is None or decisive.without_placement() != asked.without_placement():
-            return False
-        if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
-            return False
-        return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
-
-
-def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | None) -> SpeedEstimate | None:
-    found = [] if runs is None else runs.speeds(file)
-    with_steps = [each for each in found if each.step_ms]
-    with_prefills = [each for each in found if each.prefill_ms]
-    with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
-    prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
-    prefill_ms = prefills.prefill_ms if prefills is not None else ()
-    known = [
-        SpeedEstimate(each.basis, each.source, each.step_ms, prefill_ms, each.is_steady, each.first, each.reach,
-                      each.has_line)
-        for each in with_steps
-    ]  # fmt: skip
-    if not known or not knows(known[0], POSITIONS[-1]):
-        bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
-        known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
-    known.sort(key=lambda each: not each.has_line)
-    return replace(known[0], others=tuple(known[1:])) if known else None
-
-
-def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> SpeedEstimate | None:
-    """Return the speed at the memory's bandwidth, or at the share that other models reach.
-
-    None without a bandwidth, if a step reads from two memories, or if its bytes are unknown.
-    """
-    if budget.bandwidth is None:
-        return None
-    if budget.on_gpu and (not setup.kv_offload or offload(file, setup.n_gpu_layers, setup.tensor_overrides).is_partial):
-        return None
-    try:
-        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
-    except Unsupported:
-        return None
-    positions = sorted({*POSITIONS, *([cache.window] if cache.window else [])})
-    latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
-    if shares is None:
-        steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in zip(positions, latencies, strict=True))
-        return SpeedEstimate("bound", f"bandwidth: {budget.bandwidth.source}", steps)
-    first = latencies[0]
-    steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in zip(positions, latencies, strict=True))
-    return SpeedEstimate("other runs", shares.source, steps)
 
 
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
@@ -239,7 +245,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
         return cls(
             cpu.name,
             cpu.n_cores,
-            tuple(gpu.name for gpu in list_gpus()),
+            tuple(gpu.name for gpu in gpus_of(gpu_backends())),
             importlib.metadata.version("llama_cpp_python"),
             default_threads(cpu),
         )

@@ -40,11 +40,11 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
     if not request.budget.is_here or not recent_runs(1):
         yield from rows
         return
-    from ggbench.decisions.known import expected_at, known_here  # slow to import
+    from ggbench.decisions.known import KnownSpeeds, expected_at  # slow to import
 
-    known = known_here([target.file for target in targets], request.setup, request.budget)
-    for row, speed in zip(rows, known, strict=True):
-        yield replace(row, expected=expected_at(speed, row.n_ctx))
+    known = KnownSpeeds.here(request.budget)
+    for target, row in zip(targets, rows, strict=True):
+        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
 
 
 def plan_model(
@@ -81,5 +81,5 @@ def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -
     if allocator.compute_devices:
         sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
+        sized += ", in place of the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}

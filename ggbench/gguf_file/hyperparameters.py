@@ -26,22 +26,22 @@ AFTER = ("ATTN_POST_NORM", "FFN_POST_NORM")
 
 
 class Family(NamedTuple):
-    """How an architecture differs from the plain transformer of `llama`."""
+    """Differences of an architecture from the plain transformer of `llama`."""
 
     needs: tuple[str, ...] = ()
-    """Optional hyperparameters that it must have."""
+    """Optional hyperparameters that it requires."""
     allows: tuple[str, ...] = ()
-    """Optional hyperparameters that it may have."""
+    """Optional hyperparameters that it allows."""
     letters: str = ""
-    """Letters of its `layer_pattern`, which it must have then."""
+    """Letters of its `layer_pattern`, which it then requires."""
     norms: tuple[str, ...] = BEFORE
     qkv_bias: bool = False
     qk_norm: bool | None = False
-    """A norm of each head's Q and K; None: one over all heads together."""
+    """Whether each head's Q and K have norms; None: one norm over all heads."""
     fused: bool = False
-    """Q, K and V in one matrix, and gate and up in another."""
+    """Whether Q, K and V are in one matrix, and gate and up in another."""
     n_embd_of_heads: bool = False
-    """Whether llama.cpp loads it only if the heads together are as wide as the model."""
+    """Whether llama.cpp requires the heads' total width to equal the model's."""
     expert_bias: bool = False
 
 
@@ -113,7 +113,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }  # fmt: skip
 ARCHITECTURES = tuple(FAMILIES)
-"""llama.cpp's names of the architectures that a twin can be made of without a file."""
+"""llama.cpp's names of architectures with twins that need no file."""
 _ALL = (name for family in FAMILIES.values() for name in (*family.needs, *family.allows))
 _OPTIONAL = tuple(
     dict.fromkeys(
@@ -124,7 +124,7 @@ _LARGEST = 1 << 31
 
 
 class Hyperparameters(msgspec.Struct, frozen=True):
-    """The shape of a model; UsageError names an invalid field. 0: has none."""
+    """The shape of a model; UsageError names an invalid field. 0 means none."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
@@ -137,17 +137,17 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     n_vocab: int
     n_ctx_train: int
     head_dim: int | None = None
-    """None: `n_embd // n_head`. In a latent cache the width of Q, with and without rotary positions."""
+    """None: `n_embd // n_head`. With a latent cache, the width of Q, with and without rotary positions."""
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
-    """Whether the output reuses the table of input embeddings; the file contains it once then."""
+    """Whether the output reuses the input embedding table, which the file then contains once."""
     qkv_bias: bool | None = None
-    """None: as the architecture has it."""
+    """None: the architecture's default."""
     qk_norm: bool | None = None
-    """Whether Q and K of each head have a norm. None: as the architecture has it."""
+    """Whether Q and K of each head have a norm. None: the architecture's default."""
     rope_freqs: bool = False
-    """Whether the file holds a factor for each rotary frequency, as Llama's do since 3.1."""
+    """Whether the file has a factor for each rotary frequency, as Llama's have since 3.1."""
     layer_pattern: str = ""
     """A letter for each layer, repeated to `n_layer`: `*` attention, `W` attention in a window, `M` a recurrent state.
 
@@ -157,32 +157,32 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     n_layer_nextn: int = 0
     """Layers after the last that only draft (NextN, MTP), if the files contain them; not counted in `n_layer`."""
     n_rot: int = 0
-    """Elements of a head that have rotary positions, if not all."""
+    """Elements of a head with rotary positions, if not all."""
     sliding_window: int = 0
-    """Positions that windowed layers keep."""
+    """Positions kept by windowed layers."""
     head_dim_window: int = 0
-    """Width of a head in windowed layers, if another than `head_dim`."""
+    """Width of a head in windowed layers, if not `head_dim`."""
     n_head_kv_window: int = 0
-    """KV heads in windowed layers, if another number; the layers without a window have K as V then."""
+    """KV heads in windowed layers, if not `n_head_kv`; the layers without a window then use K as V."""
     n_layer_shared_kv: int = 0
-    """How many of the last layers attend to the KV of earlier ones."""
+    """Number of last layers that attend to the KV of earlier ones."""
     n_ff_shared_kv: int = 0
-    """Width of the feed-forward in those layers, if another than `n_ff`."""
+    """Width of the feed-forward in those layers, if not `n_ff`."""
     n_embd_per_layer: int = 0
-    """Width of the embedding that each layer has of its own."""
+    """Width of each layer's own embedding of a token."""
     n_expert: int = 0
     n_expert_used: int = 0
     n_ff_expert: int = 0
     n_ff_shared_expert: int = 0
     """Width of the feed-forward that every token passes in addition to its experts."""
     n_layer_dense: int = 0
-    """How many of the first layers have one feed-forward of `n_ff` and no experts."""
+    """Number of first layers with one feed-forward of `n_ff` and no experts."""
     n_expert_every: int = 0
-    """One layer in this many has experts, the last of each; 0: all."""
+    """Period of layers, the last of which has experts; 0: all layers have them."""
     n_embd_expert: int = 0
-    """Width that experts work in, if another than `n_embd`."""
+    """Width of the input and output of experts, if not `n_embd`."""
     expert_bias: bool | None = None
-    """Whether each expert has a bias that decides on its use, and scores are sigmoids. None: as the architecture."""
+    """Whether each expert has a selection bias, and scores are sigmoids. None: the architecture's default."""
     kv_lora_rank: int = 0
     """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
     q_lora_rank: int = 0
@@ -202,10 +202,10 @@ class Hyperparameters(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
-            raise UsageError(problem, "look at the model's entry in models.toml")
+            raise UsageError(problem, "check the model's entry in models.toml")
 
     def _problems(self) -> Iterator[str]:
-        """Yield the errors of the fields; each check relies on those before."""
+        """Yield the errors of the fields; each check relies on the previous ones."""
         family = FAMILIES.get(self.architecture)
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
@@ -217,7 +217,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _LARGEST:
                 yield f"{name} must be a whole number{' above zero' if least else ''}, not {value!r}"
             if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
-                yield f"{name} is given, and {self.architecture} has none"
+                yield f"{name} is given, but {self.architecture} has none"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < math.inf):

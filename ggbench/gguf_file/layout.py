@@ -1,8 +1,8 @@
 """The metadata and tensors of a model of given hyperparameters, before quantization.
 
-Matrices are f16, as in the files that llama.cpp's quantizer is given; norms, biases, routers and convolutions are f32,
-as it leaves them. Names come from gguf's tables, and counting parameters needs none of them.
-Source of the layout: `load_arch_tensors` of llama.cpp's models, and their converters from safetensors.
+Matrices are f16, like the input of llama.cpp's quantizer; norms, biases, routers and convolutions are f32, as it leaves
+them. Names come from gguf's tables, which counting parameters does not need. Source of the layout: `load_arch_tensors`
+of llama.cpp's models, and their converters from safetensors.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _fixed_keys(architecture: str) -> dict[str, object]:
 
 
 def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
-    """Return every tensor of the model, without the output where it is tied to the embedding."""
+    """Return every tensor of the model, without the output if it is tied to the embedding."""
     kinds: dict[_Layer, list[_Tensor]] = {}
     tensors = [tensor.info() for tensor in _outside_layers(hyper)]
     for number, layer in enumerate(_layers(hyper)):
@@ -161,14 +161,14 @@ def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
 
 
 def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
-    """Return the model of this shape with f16 matrices and no file, enough to count with; llama.cpp is not needed."""
+    """Return the model of this shape with f16 matrices and no file, for counting; llama.cpp is not needed."""
     from ggbench.gguf_file.header import encode_model
 
     return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 
 
 def count_params(hyper: Hyperparameters) -> int:
-    """Return the parameters of all tensors: a layer of each kind counted once, as a list of models counts hundreds."""
+    """Return the parameters of all tensors; for speed in long lists, each kind of layer is computed once."""
     counted = sum(
         n_layer * sum(math.prod(tensor.shape) for tensor in _of_layer(hyper, layer))
         for layer, n_layer in Counter(_layers(hyper)).items()

@@ -70,7 +70,7 @@ _LEAST_SPREAD = 0.1
 
 
 def _is_spread(row: PlanRow) -> bool:
-    """Return whether a model lies on several GPUs, or much of it in main memory."""
+    """Return whether a model is on several GPUs, or largely in main memory."""
     if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
         return bool(row.devices)
     host = row.devices[-1]
@@ -125,17 +125,31 @@ def _facts(
     rows: Sequence[PlanRow],
     shared: Sequence[str],
 ) -> Facts:
-    bandwidth = budget.bandwidth
     return [
-        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
+        ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("projector", projector_text(budget.mmproj_bytes)),
         ("budget", format_bytes(budget.usable_bytes)),
-        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _memory_text(budget: Budget) -> str:
+    """Return `24.0 GiB`, for several GPUs `28.0 GiB: 12.0 and 16.0 GiB`."""
+    sizes = [format_bytes(device.free_bytes) for device in budget.devices]
+    whole = format_bytes(budget.memory_bytes)
+    return whole if len(sizes) < 2 else f"{whole}: {in_words(sizes)}"
+
+
+def _bandwidth_text(budget: Budget) -> str:
+    of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
+    texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
+    if budget.host is not None and (host := budget.host.bandwidth):
+        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
+    return ", ".join(texts) or "not known"
 
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
@@ -206,7 +220,7 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: where the weights are; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: location of the weights; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import fields
 from rich.console import Group, RenderableType
@@ -22,10 +22,12 @@ from ggbench.models.published import (
     table_of,
     versions_of,
 )
+from ggbench.models.published.benches import FIELDS, LLAMA_BENCH, BenchedRow, BenchSource, load_bench_sources
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right
 from ggbench.show.text import csv_text
+from ggbench.text import sanitize
 from ggbench.units import counted, format_count
 
 _HEADERS = {
@@ -47,10 +49,48 @@ _COUNTS = (("n_ctx", "n_ctx", 5), ("n_gpu", "GPUs", 4), ("n_prompt", "input", 1)
            ("batch_size", "batch", 2))  # fmt: skip
 
 
-def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
+def sources_table(sources: Sequence[PublishedDocument], benches: Sequence[BenchedRow]) -> RenderableType:
     columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
     rows = [(each.id, format_count(each.rows), format_count(len(each.tables)), each.title) for each in sources]
-    return new_table(None, columns, rows)
+    places = {row.source for row in benches}
+    title = f"Rows of llama-bench on {len({row.device for row in benches})} devices, from {len(places)} public places"
+    return new_table(None, columns, [*rows, (LLAMA_BENCH, format_count(len(benches)), UNKNOWN, title)])
+
+
+def benches_table(rows: Sequence[BenchedRow], *, width: int | None = None) -> RenderableType:
+    """Return rows of llama-bench as a table, with the address of each source below."""
+    addresses = {source.id: source for source in load_bench_sources()}
+    places = [addresses[name] for name in dict.fromkeys(row.source for row in rows)]
+    lines = (f"{each.id}: {each.address}" + (f" ({each.remark})" if each.remark else "") for each in places)
+    title = Text(f"{LLAMA_BENCH}, published by others", style="bold")
+    return Group(
+        title, fitted_table(_bench_columns(rows), width=width), Text("\n".join(map(sanitize, lines)), style="dim")
+    )
+
+
+def _bench_columns(rows: Sequence[BenchedRow]) -> list[Cells]:
+    def count(header: str, name: str, priority: int) -> Cells:
+        numbers = (getattr(row, name) for row in rows)
+        return right(header, ("" if each is None else str(each) for each in numbers), priority=priority)
+
+    tests = (f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test for row in rows)
+    columns = [
+        names("device", (row.device if row.count == 1 else f"{row.count} x {row.device}" for row in rows)),
+        names("backend", (row.backend for row in rows), 2),
+        names("model", (row.model for row in rows)),
+        names("quant", (row.quant for row in rows)),
+        count("ngl", "n_gpu_layers", 5),
+        count("CPU MoE", "n_cpu_moe", 3),
+        left("KV", ("/".join(dict.fromkeys(filter(None, (row.type_k, row.type_v)))) for row in rows), priority=4),
+        count("FA", "flash_attn", 6),
+        left("test", tests, stays=True),
+        right("speed", (f"{row.tok_s:.2f}" for row in rows), "tok/s", stays=True),
+        right("±", ("" if row.stddev is None else f"{row.stddev:.2f}" for row in rows), priority=7),
+        left("build", (row.build or "" for row in rows), priority=8),
+        left("date", (row.date for row in rows), priority=4),
+        left("source", (row.source for row in rows), priority=3),
+    ]
+    return [each for each in columns if not each.is_empty]
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
@@ -112,6 +152,7 @@ def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 _FIELDS = tuple(each.name for each in fields(PublishedRow))
+_Row = TypeVar("_Row", PublishedRow, BenchedRow)
 
 
 def _cells() -> Iterator[Field]:
@@ -153,12 +194,16 @@ _SOURCE = Shape(
     field("tables", many(_TABLE)),
     of(PublishedDocument, "remarks left_out"),
 )
+_BENCHED = Shape("BenchedRow", "One published row of llama-bench.", of(BenchedRow))
+_BENCH_SOURCE = Shape("BenchSource", "A public place that rows of llama-bench are from.", of(BenchSource))
 PUBLISHED = Document(
     "published",
     "published",
     "Published rows and their documents.",
     field("rows", many(ROW)),
     field("sources", many(_SOURCE)),
+    field("llama_bench_rows", many(_BENCHED)),
+    field("llama_bench_sources", many(_BENCH_SOURCE)),
 )
 
 
@@ -172,22 +217,22 @@ def versions_text(versions: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow, ...]:
+def sort_published(rows: Sequence[_Row], key: str) -> tuple[_Row, ...]:
     """Sort the rows by a column, descending with a leading minus: numbers, then words, then unstated.
 
     Raises UnknownName.
     """
-    name = key.strip().lstrip("-").lower().replace("-", "_")
-    if name not in _FIELDS:
-        raise UnknownName("published column", name, _FIELDS)
-    groups: dict[str, list[tuple[Any, PublishedRow]]] = {"number": [], "word": [], "unstated": []}
+    name, known = key.strip().lstrip("-").lower().replace("-", "_"), dict.fromkeys((*_FIELDS, *FIELDS))
+    if name not in known:
+        raise UnknownName("published column", name, known)
+    groups: dict[str, list[tuple[Any, _Row]]] = {"number": [], "word": [], "unstated": []}
     for row in rows:
-        value = _plain(getattr(row, name))
+        value = _plain(getattr(row, name, None))
         groups["unstated" if value is None else "word" if isinstance(value, str) else "number"].append((value, row))
     for group in ("number", "word"):
         groups[group].sort(key=itemgetter(0), reverse=key.strip().startswith("-"))
     return tuple(row for pairs in groups.values() for _, row in pairs)
 
 
-def _plain(cell: PublishedFigure | str | int | None) -> str | int | float | None:
+def _plain(cell: PublishedFigure | str | float | None) -> str | int | float | None:
     return cell.plain if isinstance(cell, PublishedFigure) else cell

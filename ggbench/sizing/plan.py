@@ -196,7 +196,7 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
     yield from _placement_notes(file, placement, budget)
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
-        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"
+        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy needs to stay in memory"
 
 
 def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:

@@ -81,3 +81,21 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert "0.031273" in whole
     assert "standard errors are omitted for width; --json has them" in whole
     assert "…" not in whole
+
+
+def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
+    document = ggbench("published", "--device", "rtx-4090", "--quant", "q4_k_m", "--json").json
+    rows, sources = document["llama_bench_rows"], document["llama_bench_sources"]
+    assert {row["device"] for row in rows} == {"rtx-4090"}
+    assert {row["quant"] for row in rows} == {"q4_k_m"}
+    assert {row["source"] for row in rows} == {source["id"] for source in sources}
+    assert document["rows"] == []
+    shown = ggbench("published", "--device", "rtx-4090", "--quant", "q4_k_m", "--sort", "-tok_s").out
+    assert sources[0]["address"] in "".join(shown.split())
+    speeds = [row["tok_s"] for row in ggbench("published", "--source", "llama-bench", "--sort", "tok_s", "--json").json[
+        "llama_bench_rows"]]  # fmt: skip
+    assert speeds == sorted(speeds)
+    csv = ggbench("published", "--source", "llama-bench", "--model", "gpt-oss-20b", "--csv").out
+    assert csv.startswith("source,device,count,backend,model,quant")
+    listed = " ".join(ggbench("published").out.split())
+    assert "Rows of llama-bench on" in listed

@@ -1,15 +1,10 @@
 """What is known of a quant's speed, from runs that were stored."""
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from msgspec.structs import replace
-
+from collections.abc import Iterator
 from ggbench.decisions import known as module
-from ggbench.decisions.known import expected_at, known_speeds
+from ggbench.decisions.known import KnownSpeeds, expected_at
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
@@ -19,18 +14,24 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import environment as environment_of
+from ggbench.machine.description import Device, Machine, MainMemory
 from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
+from ggbench.sizing.budget import described_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
+from msgspec.structs import replace
+from pathlib import Path
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
+from typing import Any
+
 
 BANDWIDTH = Bandwidth(20e9, "measured")
 BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
@@ -91,7 +92,7 @@ def _add(
 def _one(
     store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET
 ) -> SpeedEstimate:
-    (known,) = known_speeds(store, [file], setup or LlamaConfig(), budget)
+    known = KnownSpeeds(store, budget).of(file, setup or LlamaConfig())
     assert known is not None
     return known
 
@@ -105,7 +106,8 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
     assert limit.w_tokens_per_ms is not None
     assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
-    assert known_speeds(store, [None, file], LlamaConfig(), replace(BUDGET, bandwidth=None)) == [None, None]
+    assert KnownSpeeds(store, replace(BUDGET, bandwidth=None)).of(file, LlamaConfig()) is None
+    assert KnownSpeeds(store, BUDGET).of(None, LlamaConfig()) is None
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
@@ -197,3 +199,18 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     _add(store, file, _decode(file))
     setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
+
+
+def test_a_step_that_reads_from_two_memories_has_a_bound() -> None:
+    """A token reads one memory after the other; a quantized cache is read faster."""
+    machine = Machine(
+        (Device("card", 24 << 30, "given", Bandwidth(200e9, "card's")),), MainMemory(64 << 30, Bandwidth(20e9, "RAM's"))
+    )
+    known, file = KnownSpeeds(None, described_budget(machine, reserve_bytes=0)), _file(4)
+    setups = {
+        "all": LlamaConfig(), "half": LlamaConfig(n_gpu_layers=2), "q8_0": LlamaConfig(type_k="q8_0", type_v="q8_0"),
+    }  # fmt: skip
+    speeds = {name: known.of(file, setup) for name, setup in setups.items()}
+    steps = {name: step_ms_at(speed, 8192).value for name, speed in speeds.items() if speed is not None}
+    assert steps["q8_0"] < steps["all"] < steps["half"] < 10 * steps["all"]
+    assert speeds["half"] is not None and speeds["half"].source == "bandwidth: card's and RAM's"

@@ -39,7 +39,7 @@ def test_what_did_not_run_has_no_figures() -> None:
     assert (found.tok_s_qwen2_5, found.ttft_ms, found.latency, found.seconds) == (None,) * 4
     assert found.ended.memory == MEMORY
     assert found.exceeds_training
-    killed = CaseEnded(case, Outcome.CRASHED, "llama.cpp was ended by SIGSEGV", prefill_ns=5)
+    killed = CaseEnded(case, Outcome.CRASHED, "llama.cpp was killed by SIGSEGV", prefill_ns=5)
     assert case_figures([killed], {case: _steps(case, 5)}, None)[0].decode_tok_s is None
 
 

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known import (
     UNQUANTIZED,
+    KnownSpeeds,
     MeasuredLosses,
     ThisMachine,
-    known_speeds,
     measured_losses,
-    runs_here,
     typical_loss,
 )
 from ggbench.decisions.pick.needs import ChatTurn, Needs
@@ -107,24 +106,18 @@ class _Finder:
         self._request, self._allocator = request, allocator
         self._is_alone = sum(len(model.variants) for model in models) == 1
         self._losses = measured_losses(store)
-        self._runs = runs_here(store) if store is not None and request.budget.is_here else []
-        files = [variant.file for model in models for variant in model.variants]
-        keys = [(model.key, number) for model in models for number in range(len(model.variants))]
-        self._known: dict[tuple[str, int, KvCacheTypes], SpeedEstimate | None] = {}
-        for cache in request.caches:
-            known = known_speeds(store, files, with_cache(request.setup, cache), request.budget)
-            self._known |= {(*key, cache): each for key, each in zip(keys, known, strict=True)}
+        self._speeds = KnownSpeeds(store, request.budget)
 
     def of_model(self, model: PickedModel) -> list[Candidate]:
         """Return a model's candidates, by cache, then in the order of the variants."""
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         losses = self._losses.among(headers)
         by_cache: dict[tuple[str, str], list[Candidate]] = {}
-        for number, variant in enumerate(model.variants):
+        for variant in model.variants:
             for row in self._rows(variant, self._request.needs.n_ctx, self._request.caches):
                 types = row.type_k, row.type_v
                 cache = next((each for each in self._request.caches if (each.type_k, each.type_v) == types), None)
-                known = None if cache is None else self._known[model.key, number, cache]
+                known = None if cache is None else self._speeds.of(variant.file, with_cache(self._request.setup, cache))
                 candidate = self._candidate(model.key, variant, row, known, losses, cache)
                 by_cache.setdefault(types, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
@@ -185,7 +178,7 @@ class _Finder:
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here, header = ThisMachine.describe(), variant.file.header_sha256
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run in self._runs:
+        for run in self._speeds.runs:
             found = run.result
             if run.subject.header_sha256 != header or here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue

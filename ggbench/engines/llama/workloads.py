@@ -1,4 +1,4 @@
-"""How llama.cpp carries out the workloads, in its worker. Each function raises LlamaRefused if llama.cpp fails."""
+"""llama.cpp's workloads, in its worker. Each function raises LlamaRefused if llama.cpp fails."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:
 
 
 def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
-    """Score rows of logits. Raises LlamaRefused if llama.cpp fails, and for logits that are not numbers."""
+    """Score rows of logits. Raises LlamaRefused if llama.cpp fails, or for NaN and infinite logits."""
     context = model.context("score")
     if not request.start:
         model.clear_cache()

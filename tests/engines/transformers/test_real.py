@@ -132,7 +132,7 @@ def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, e
             os.kill(pid, signal.SIGKILL)
         seen.append(event)
     assert isinstance(seen[-1], Crashed)
-    assert seen[-1].reason.startswith("Transformers was ended by SIGKILL")
+    assert seen[-1].reason.startswith("Transformers was killed by SIGKILL")
     assert sum(len(event.step_ns) for event in seen if isinstance(event, Steps)) < 4000
 
 
