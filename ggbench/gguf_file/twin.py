@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import ggbench
 import hashlib
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
@@ -28,9 +32,6 @@ from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
-from msgspec.structs import replace
-from pathlib import Path
-
 
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""

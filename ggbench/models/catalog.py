@@ -6,21 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import msgspec
-import msgspec.structs
 import re
 import shlex
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import msgspec
+import msgspec.structs
+
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.text import sanitize
-from pathlib import Path
-from typing import Any, Literal, NoReturn
-
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """Pattern of a Hub repo name, `org/name`."""

@@ -1,8 +1,13 @@
 """What is known of a quant's speed, from runs that were stored."""
 
 import math
-import pytest
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
 from ggbench.decisions import known as module
 from ggbench.decisions.known import KnownSpeeds, expected_at
 from ggbench.engines.endings import Outcome
@@ -26,12 +31,8 @@ from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
-from msgspec.structs import replace
-from pathlib import Path
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
-from typing import Any
-
 
 BANDWIDTH = Bandwidth(20e9, "measured")
 BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)

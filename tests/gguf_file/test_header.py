@@ -3,16 +3,18 @@
 import hashlib
 import io
 import os
+from pathlib import Path
+
 import pytest
+
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.header import Projector, read_local_header, read_model_file, read_projector
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.parser import read_leading_metadata
 from ggbench.gguf_file.twin import write_sparse
-from pathlib import Path
 from tests.conftest import TINY
 from tests.fakes.projector import a_projector
-from tests.gguf_file.conftest import Encoder, I32, STRING, U16, U32
+from tests.gguf_file.conftest import I32, STRING, U16, U32, Encoder
 
 
 def write_shards(folder: Path, encoder: "type[Encoder]", count: int = 3) -> list[Path]:

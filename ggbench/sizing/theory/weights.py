@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-import msgspec
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
@@ -22,9 +26,6 @@ from ggbench.gguf_file.quants import ftype_by_name, known_spelling
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
 from ggbench.plugins import load_plugin
-from msgspec.structs import replace
-from typing import Literal
-
 
 Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
 
