@@ -182,7 +182,8 @@ class _Finder:
             found = run.result
             if run.subject.header_sha256 != header or here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
-            if isinstance(found, LargestContext) and found.max_n_ctx is not None:
+            is_alike = (run.head.setup.n_seq_max, run.head.setup.n_streams) == (setup.n_seq_max, setup.n_streams)
+            if isinstance(found, LargestContext) and found.max_n_ctx is not None and is_alike:
                 had_less = (found.budget_bytes or 0) <= self._request.budget.usable_bytes
                 return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
         return None
