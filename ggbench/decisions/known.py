@@ -36,6 +36,7 @@ from ggbench.runs.stored import listed_run
 from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
 from ggbench.text import in_words
@@ -84,8 +85,8 @@ class KnownSpeeds:
             for each in with_steps
         ]  # fmt: skip
         if not known or not knows(known[0], POSITIONS[-1]):
-            bound = self._bound(file, setup)
-            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+            bound = self._profiled(file, setup) or self._bound(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
 
@@ -124,6 +125,13 @@ class KnownSpeeds:
         if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
+
+    def _profiled(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        budget = self._budget
+        if budget.profile is None:
+            return None
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        return profiled_speed(budget.profile, file, placement, setup)
 
     def _bound(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
         """Return the speed at the bandwidths, or at the share that other models reach in the one memory read.

@@ -32,17 +32,18 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
 
 def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each target as soon as it is sized, with the speed expected from stored runs.
+    """Yield a row for each target as soon as it is sized, with the speed expected from stored runs or a profile.
 
     Raises GgbenchError for a single target that cannot be planned.
     """
     rows = plan(targets, request, allocator)
-    if not request.budget.is_here or not recent_runs(1):
+    budget = request.budget
+    if budget.profile is None and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
     from ggbench.decisions.known import KnownSpeeds, expected_at  # slow to import
 
-    known = KnownSpeeds.here(request.budget)
+    known = KnownSpeeds.here(budget)
     for target, row in zip(targets, rows, strict=True):
         yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
 

@@ -213,7 +213,9 @@ def speed_source(candidate: Candidate) -> str:
     speed = candidate.speed
     if speed is None or speed.is_bound:
         return ""
-    return f"speed: {speed.source}" if speed.basis == "other runs" else f"speed {speed.basis}: {speed.source}"
+    return (
+        f"speed: {speed.source}" if speed.basis in ("other runs", "profile") else f"speed {speed.basis}: {speed.source}"
+    )
 
 
 def _loss(loss: Loss) -> str:
