@@ -213,7 +213,11 @@ def speed_source(candidate: Candidate) -> str:
     speed = candidate.speed
     if speed is None or speed.is_bound:
         return ""
-    return f"speed: {speed.source}" if speed.basis == "other runs" else f"speed {speed.basis}: {speed.source}"
+    return (
+        f"speed: {speed.source}"
+        if speed.basis not in ("measured", "forecast")
+        else f"speed {speed.basis}: {speed.source}"
+    )
 
 
 def _loss(loss: Loss) -> str:
