@@ -44,7 +44,7 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
 
     known = KnownSpeeds.here(request.budget)
     for target, row in zip(targets, rows, strict=True):
-        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
+        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx_slot or row.n_ctx))
 
 
 def plan_model(

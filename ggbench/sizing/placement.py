@@ -26,7 +26,7 @@ from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, off
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
-from ggbench.units import MIB, format_bandwidth, format_bytes
+from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
@@ -51,6 +51,8 @@ class Placement:
         self.on_gpu = on_gpu
         self.devices, self.host = tuple(devices), host
         self._file, self._setup = file, setup
+        self.n_ctx_step = KV_CELLS * setup.n_streams
+        """llama.cpp rounds n_ctx up to its multiples."""
         n_places = max(1, len(devices)) if on_gpu else 0
         self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
         """The location of each layer, the output last."""
@@ -173,10 +175,7 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
         if self.theory is not None:
-            counts = {
-                place: float(replace(cache, window=context.swa_cells or cache.window).cached_bytes(context.n_ctx))
-                for place, cache in self._caches.items()
-            }
+            counts = {place: self._cached_bytes(cache, context) for place, cache in self._caches.items()}
         total = sum(counts.values())
         return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
@@ -221,8 +220,13 @@ class Placement:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
-        theory = replace(self.theory, window=context.swa_cells or self.theory.window)
-        return round(float(theory.cached_bytes(context.n_ctx)))
+        return round(self._cached_bytes(self.theory, context))
+
+    def _cached_bytes(self, cache: KvCache, context: DryContext) -> float:
+        """Return what a cache takes in a context: a part for each slot unless they share one, and all their states."""
+        in_cells, n_streams = replace(cache, window=context.swa_cells or cache.window), self._setup.n_streams
+        of_stream = in_cells.cached_bytes(context.n_ctx / n_streams) - cache.state_bytes
+        return n_streams * of_stream + self._setup.n_seq_max * cache.state_bytes
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
@@ -232,7 +236,11 @@ class Placement:
         planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
         if not planned.bytes_per_token:
             return None
-        return planned.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full).n_that_fit(left_bytes) or None
+        setup = self._setup
+        if setup.kv_unified and planned.window:
+            planned = replace(planned, window=planned.window * setup.n_seq_max)
+        in_cells = planned.in_cells(setup.n_ubatch, swa_full=setup.swa_full)
+        return in_cells.n_that_fit(left_bytes / setup.n_streams) * setup.n_streams or None
 
     def disagreement(self, context: DryContext) -> list[str]:
         """Return a note if formula and allocator differ by more than the log's rounding."""

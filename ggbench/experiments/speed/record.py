@@ -144,7 +144,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     """Forecast of prefill and decode made before the run; None if nothing had run until then."""
     prefill_ns: int | None = None
     """Time to read the prompts of all sequences; None if they were not read."""
-    sample_ns: int | None = None
+    sampler_ns: int | None = None
     """Time to sample the first token."""
     memory: CaseMemory | None = None
     """None if unknown."""
