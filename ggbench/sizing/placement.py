@@ -8,7 +8,6 @@ address space limits.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, override_matchers
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
@@ -59,6 +58,7 @@ class Placement:
         """Whether some of what could be offloaded is in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
+        self._overrides = override_matchers(setup.tensor_overrides)
         self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
         held = self._weights()
         is_known = not file.unknown_types
@@ -86,8 +86,8 @@ class Placement:
         """Return where llama.cpp puts a tensor: where an override says, or on its layer's device."""
         if not self.on_gpu:
             return HOST
-        for pattern, buffer in self._setup.tensor_overrides:
-            if re.search(pattern, tensor.name):
+        for pattern, buffer in self._overrides:
+            if pattern.search(tensor.name):
                 names = [each.device for each in self.devices] or [buffer]
                 return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
         layer = layer_of(tensor.name)
