@@ -31,7 +31,7 @@ class ExitCode(enum.IntEnum):
     ENGINE_FAILED = 6
     INTERRUPTED = 130
     PIPE_CLOSED = 141
-    """128 + SIGPIPE, as the shell reports for other tools whose reader ends first."""
+    """128 + SIGPIPE, as shells report for other tools whose reader exits first."""
 
 
 class GgbenchError(Exception):

@@ -20,7 +20,7 @@ import msgspec
 from ggbench.errors import UsageError
 from ggbench.units import exact_size, parse_batch_sizes, parse_duration, parse_size, parse_tokens
 
-_NAMES = {"rpc_servers": "rpc", "as_json": "json"}
+_NAMES = {"rpc_servers": "rpc", "as_json": "json", "n_seq_max": "parallel"}
 """Options whose names differ from their fields'."""
 
 
@@ -29,11 +29,11 @@ class FieldKind(msgspec.Struct, frozen=True):
     """Raises UsageError."""
     write: Callable[[Any], str] = str
     metavar: str | None = None
-    """The placeholder in help; None for the parser's own."""
+    """Placeholder in help; None for the parser's own."""
     names_option: bool = True
-    """Whether an error begins with the name of the option."""
+    """Whether error messages start with the option's name."""
     counts_tokens: bool = False
-    """Whether its numbers may have a k or an m."""
+    """Whether numbers may end in k or m."""
     least: int | None = None
     """Minimum of a whole number; None for no minimum or another kind of value."""
     most: int | None = None
@@ -43,20 +43,20 @@ class FieldKind(msgspec.Struct, frozen=True):
 
 class Option(msgspec.Struct, frozen=True):
     flags: str = ""
-    """Separated by spaces, the long one last; by default made of the field's name."""
+    """Flags separated by spaces, the long one last; by default derived from the field's name."""
     help: str = ""
-    """Empty for the first paragraph of the field's docstring."""
+    """Help text; empty to use the first paragraph of the field's docstring."""
     kind: FieldKind = FieldKind()
     shown: str | None = None
-    """The default that help shows; None for the field's own, empty for none."""
+    """Default shown in help; None for the field's own, empty for none."""
     name: str = ""
-    """The option's name in a line that reproduces a run; empty for that of the last flag."""
+    """Name in a line that reproduces a run; empty for the last flag."""
     is_always_stated: bool = False
-    """Whether such a line has the option for the default too."""
+    """Whether such a line has the option even for the default."""
     is_repeated: bool = False
     """Whether it may be given several times, each with some of the values."""
     heading: Literal["own", "model", "memory", "checkpoint", "source", "output"] = "own"
-    """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
+    """Its group in `--help`, a name of `ggbench.commands.documented.OptionGroup`."""
 
     def flags_of(self, field: str, default: object) -> list[str]:
         given = self.flags.split()
@@ -78,7 +78,7 @@ def joined(values: Sequence[object]) -> str:
 TEXT = FieldKind()
 COUNT = FieldKind(int, metavar="N", least=1)
 FLAG = FieldKind(bool)
-"""`--on/--off` for one that is on by default."""
+"""A flag, `--on/--off` if on by default."""
 TOKENS = FieldKind(parse_tokens, counts_tokens=True)
 TOKEN_LIST = FieldKind(_token_list, joined, "N,N,...", counts_tokens=True)
 DEPTH_LIST = FieldKind(
@@ -153,7 +153,7 @@ def config_options(config: object, *, without: Collection[str] = ()) -> list[str
 
 
 def long_flag(field: str, default: object) -> str:
-    """Return the long flag of a field; if the field is on by default, the flag switches it off."""
+    """Return the long flag of a field; if the field is on by default, the flag turns it off."""
     words = _NAMES.get(field, field.removesuffix("_bytes")).replace("_", "-")
     return f"--no-{words}" if default is True else f"--{words}"
 

@@ -1,7 +1,8 @@
-"""Write files that are whole after a kill or a power cut: written aside, synced, renamed, and their folder synced.
+"""Write files that are complete after a kill or a power cut: written to a temporary name, synced, renamed, and their
+folder synced.
 
-A rename may reach the disk before the content of the file does, and then a power cut leaves a file of the right name
-and size that holds zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
+A rename may reach the disk before the file's content, and a power cut would then leave a file of the right name and
+size, full of zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def take_name(file: Path, name: Path) -> None:
-    """Rename a file, replacing the file of that name. Raises OSError, and then nothing was replaced."""
+    """Rename a file, replacing any file of that name. If it raises OSError, nothing was replaced."""
     sync_file(file)
     file.replace(name)
     sync_folder(name.parent)
 
 
 def take_free_name(file: Path, name: Path) -> None:
-    """Rename a file to a name that nothing has. Raises FileExistsError and other OSErrors."""
+    """Rename a file to a free name. Raises FileExistsError and other OSErrors."""
     sync_file(file)
     try:
         name.hardlink_to(file)  # the only call that fails if the name is taken
     except FileExistsError:
         raise
-    except OSError:  # no hard links, as on FAT: a file made between the check and the rename would be lost
+    except OSError:  # no hard links, as on FAT: a file created between the check and the rename would be lost
         if os.path.lexists(name):
             raise FileExistsError from None
         file.rename(name)
@@ -65,7 +66,7 @@ def take_free_name(file: Path, name: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and its parents so that they survive a power cut. Raises OSError."""
+    """Create a folder and its parents so that they survive a power cut. Raises OSError."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -82,7 +83,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, if its file system can do that. Raises OSError."""
+    """Wait until the names in a folder are on the disk, if its file system supports that. Raises OSError."""
     try:
         sync_file(folder)
     except OSError as error:
@@ -119,7 +120,7 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def write_as(path: Path, content: bytes, *, force: bool) -> None:
-    """Write a file that the user named, whole or not at all. Raises as `check_free`, and GgbenchError."""
+    """Write a file named by the user, completely or not at all. Raises like `check_free`, and GgbenchError."""
     check_free(path, force=force)
     with _written_aside(path.parent, path.name, content) as aside:
         try:

@@ -67,7 +67,7 @@ def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     """Return the user's folder for data, caches or config. Raises UsageError without a home folder."""
     with suppress(RuntimeError):
         folder = Path(getattr(_dirs, f"user_{kind}_dir"))
-        if folder.is_absolute():  # older platformdirs leave a `~` that has no home
+        if folder.is_absolute():  # older platformdirs do not expand a `~` without a home
             return folder
     raise UsageError("this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME")
 

@@ -1,4 +1,4 @@
-"""Find engines, experiments and presenters, which are folders, by their names."""
+"""Find engines, experiments and presenters, which are folders, by name."""
 
 from __future__ import annotations
 

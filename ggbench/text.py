@@ -30,13 +30,13 @@ def sanitize(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return plain text of at most `width` characters, with an ellipsis where it is cut."""
+    """Return plain text of at most `width` characters, with an ellipsis if it is cut."""
     text = sanitize(text[: width * 4])
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def shorten_middle(text: str, width: int) -> str:
-    """Return plain text of at most `width` characters, cut in the middle: names of files differ at either end."""
+    """Return plain text of at most `width` characters, cut in the middle, as file names differ at either end."""
     return _cut(sanitize(text[:4096]), width, width // 2)
 
 
@@ -54,7 +54,7 @@ def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
 
 
 def in_ascii(text: str) -> str:
-    r"""Return text with its symbols as ASCII spells them, and other characters as `\u901a`."""
+    r"""Return text with symbols spelt in ASCII, and other characters as `\u901a`."""
     return text.translate(_SPELLED).encode("ascii", "backslashreplace").decode()
 
 

@@ -60,7 +60,7 @@ def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or bytes from 1 MiB on. Raises UsageError.
+    """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or plain bytes of at least 1 MiB. Raises UsageError.
 
     In lower case `24gb` is `24GB`; `24Gb` means bits and is rejected.
     """
@@ -119,7 +119,7 @@ def parse_duration(text: str) -> float:
 
 
 def exact_size(n_bytes: int) -> str:
-    """Return `1GiB`, `1200MiB`, `1000000B`: text that `parse_size` reads as exactly these bytes."""
+    """Return `1GiB`, `1200MiB`, `1000000B`: text that `parse_size` parses to exactly these bytes."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if n_bytes and n_bytes % unit == 0:
             return f"{n_bytes // unit}{name}"
@@ -127,7 +127,7 @@ def exact_size(n_bytes: int) -> str:
 
 
 def format_bytes(n_bytes: float | None) -> str:
-    """Return `382.6 MiB`, `4.43 GiB`; an em dash when unknown."""
+    """Return `382.6 MiB`, `4.43 GiB`; an em dash if unknown."""
     if n_bytes is None:
         return "—"
     size, unit = float(n_bytes), "B"
@@ -144,7 +144,7 @@ def format_gb(n_bytes: int | None, *, binary: bool = False) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """Return at least `digits` significant digits, and all before the point; an em dash when unknown."""
+    """Return at least `digits` significant digits, and all digits before the point; an em dash if unknown."""
     if value is None:
         return "—"
     if value == 0 or not math.isfinite(value):
@@ -194,7 +194,7 @@ def format_signed_percent(share: float, low: float, high: float) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Return how much one size is above another, `+0.4 %`, `−11 %`; an em dash when unknown."""
+    """Return the relative difference of two sizes, `+0.4 %`, `−11 %`; an em dash if unknown."""
     if share is None:
         return "—"
     return f"{_signed(share * 100, 1 if abs(share) < 0.1 else 0)} %"
@@ -219,7 +219,7 @@ def parse_percent(text: str) -> float:
 
 
 def _decimals_of_error(error: float) -> int:
-    """Return the decimals that leave an error one significant digit, or two if the first is 1 or 2."""
+    """Return the number of decimals that gives an error one significant digit, or two if the first is 1 or 2."""
     exponent = math.floor(math.log10(error))
     return max(0, -exponent + (error < 3 * 10.0**exponent))
 
@@ -232,12 +232,12 @@ def format_ms(value: float | None) -> str:
 
 
 def format_percent(ratio: float | None) -> str:
-    """Return a ratio as `78 %`; an em dash when unknown."""
+    """Return a ratio as `78 %`; an em dash if unknown."""
     return "—" if ratio is None else f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.1f} %"
 
 
 def format_count(value: int | None) -> str:
-    """Return `10,000`; an em dash when unknown."""
+    """Return `10,000`; an em dash if unknown."""
     return "—" if value is None else f"{value:,}"
 
 
@@ -247,12 +247,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_length(n_tokens: int | None) -> str:
-    """Return `16k` for 16,384 tokens and `10,000` for 10,000; an em dash when unknown."""
+    """Return `16k` for 16,384 tokens and `10,000` for 10,000; an em dash if unknown."""
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 
 def format_params(value: int | None, *, binary: bool = False) -> str:
-    """Return `7.72 B`, `464 M` or `1.6 M`, powers of ten; `binary` takes the article's: B is 2^30 and M 2^20."""
+    """Return `7.72 B`, `464 M` or `1.6 M`, powers of ten; `binary` uses the article's: B is 2^30 and M 2^20."""
     if binary and value is not None:
         return f"{value / GIB:.2f} B" if value >= GIB // 10 else f"{format_number(value / MIB)} M"
     if value is None or value < 1e6:
@@ -271,14 +271,14 @@ def format_compute(flop_per_s: float | None) -> str:
 
 
 def format_rough_seconds(seconds: float) -> str:
-    """Return `35 s`, `2 min`: an estimate to 5 s below 90 s, and to minutes above."""
+    """Return `35 s`, `2 min`, `4 h`: an estimate to 5 s below 90 s, to minutes below 2 hours, and to hours above."""
     if seconds < 90:
         return f"{max(5, 5 * round(seconds / 5))} s"
-    return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 60)} min" if seconds < 7200 else f"{round(seconds / 3600)} h"
 
 
 def format_duration(seconds: float | None) -> str:
-    """Return `0:42`, `12:05`, `1:02:30`, `<0:01`; an em dash when unknown."""
+    """Return `0:42`, `12:05`, `1:02:30`, `<0:01`; an em dash if unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "—"
     if 0 < seconds < 0.5:

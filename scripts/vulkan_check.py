@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
     installed = describe_llama_build().commit
     os.environ |= {"LLAMA_CPP_LIB_PATH": str(library), "GGML_VK_VISIBLE_DEVICES": "0"}
     built = describe_llama_build()
-    if built.problem or built.commit != installed:
+    if built.problem or built.commit.removesuffix("-dirty") != installed.removesuffix("-dirty"):
         what = built.problem or f"its commit is {built.commit}, that of the bindings {installed}"
         print(f"Error: {library} cannot be used: {what}\nHint: delete {build} to build it again", file=sys.stderr)
         return 2

@@ -47,7 +47,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option(
     "--format form",
     "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
-    " csv: every sample; json: whole runs. Default: llama-bench-json.",
+    " csv: every sample; json: whole runs. Default: llama-bench's format of the ending of FILE, else llama-bench-json.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
 )
@@ -115,7 +115,9 @@ def command(
                 output.notice(_LEFT_OUT)
         else:
             options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
-            content = _bench_rows(store, runs, form or _FORMATS[0], options, output)
+            by_ending = f"llama-bench-{path.suffix[1:]}"
+            default = by_ending if by_ending in _FORMATS else _FORMATS[0]
+            content = _bench_rows(store, runs, form or default, options, output)
     if target == _STDOUT:
         click.echo(content, nl=False)
     else:

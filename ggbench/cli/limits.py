@@ -37,7 +37,7 @@ _PLOT_HEIGHT = 20
     """,
 )
 @model_arguments
-@option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")
+@option("--gpu", "GPUs, e.g. rtx-4090, rtx-3090x2 or 24GiB@936GB/s. Default: the GPU of this machine.", metavar="NAME")
 @option("--vram", "GPU memory, e.g. 24GiB. Default: that of --gpu.", metavar="SIZE")
 @option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: that of --gpu.", metavar="RATE")
 @option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: that of --gpu.", metavar="RATE")
@@ -63,7 +63,7 @@ def command(
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
     QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or a file's own
-    quant. Nothing is loaded or downloaded. --gpu knows about forty cards by name; --vram, --bandwidth and --compute
+    quant. Nothing is loaded or downloaded. --gpu takes cards by name or by size; --vram, --bandwidth and --compute
     describe any other. As in the source article, G is 2^30 and T is 2^40, and each prompt token reads all earlier KV.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
@@ -101,9 +101,9 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     """Return the data of the named GPU, or of this machine's, overridden by the given values."""
     import msgspec.structs
 
+    from ggbench.machine.description import parse_gpus
     from ggbench.machine.gpus import list_gpus
-    from ggbench.machine.known_devices import find_device
-    from ggbench.sizing.theory.limits import Hardware, driver_hardware, known_hardware
+    from ggbench.sizing.theory.limits import Hardware, described_hardware, driver_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
     given: dict[str, object] = {}
@@ -114,7 +114,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     if compute is not None:
         given |= {"compute_flop_per_s": parse_compute(compute), "compute_source": "given"}
     if gpu is not None:
-        found = known_hardware(find_device(gpu))
+        found = described_hardware(parse_gpus(gpu))
     elif given:
         found = Hardware("a machine as described")
     else:  # unknown without a GPU: measuring would take too long

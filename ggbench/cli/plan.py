@@ -115,7 +115,9 @@ def command(
         output.notice(reading_notice(*read))
     if not budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
-    if budget.bandwidth is None:
+    from ggbench.sizing.placement import place_bandwidths
+
+    if not place_bandwidths(budget):
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))

@@ -6,7 +6,7 @@ import enum
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import click
@@ -36,6 +36,23 @@ _LLAMA_OPTIONS = {
     "-ub": "--ubatch-size",
 }
 """llama.cpp's short options of several letters, which click would parse as several one-letter options."""
+_AS_ARGUMENT = "give the model as the first argument, without an option"
+_LLAMA_NAMES = {
+    "--batch-size": "-b",
+    "--cache-type-k": "-ctk",
+    "--cache-type-v": "-ctv",
+    "--ctx-size": "-c",
+    "--gpu-layers": "-ngl",
+    "--hf-repo": _AS_ARGUMENT,
+    "--model": _AS_ARGUMENT,
+    "--n-predict": "-n",
+    "--predict": "-n",
+    "--ubatch-size": "-ub",
+    "-hf": _AS_ARGUMENT,
+    "-m": _AS_ARGUMENT,
+    "-p": "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,...",
+}
+"""Options of llama.cpp's programs that are spelled otherwise here, with our option or a hint."""
 
 
 class OptionGroup(enum.Enum):
@@ -122,12 +139,23 @@ class DocumentedCommand(click.Command):
         own = {name for param in self.params for name in param.opts}
         words = [] if isinstance(self, click.Group) else args  # these are the subcommand's
         for word in words[: words.index("--")] if "--" in words else words:
-            if word in _LLAMA_OPTIONS and word not in own:
+            name = word.partition("=")[0]
+            if name not in own and (here := self._spelled_here(name, own)):
+                raise UsageError(f"{ctx.command_path} has no {name}", here)
+            if name in _LLAMA_OPTIONS and name not in own:
                 raise UsageError(
-                    f"{ctx.command_path} has no {word} (llama.cpp's {_LLAMA_OPTIONS[word]})",
+                    f"{ctx.command_path} has no {name} (llama.cpp's {_LLAMA_OPTIONS[name]})",
                     f"see: {ctx.command_path} --help",
                 )
         return super().parse_args(ctx, args)
+
+    def _spelled_here(self, name: str, own: Set[str]) -> str:
+        """Return how to say one of llama.cpp's options to this command; empty if it has no such thing."""
+        here = _LLAMA_NAMES.get(name, "")
+        if here.startswith("-"):
+            return f"use {here}" if here in own else ""
+        takes_model = any(isinstance(param, click.Argument) and param.name == "model" for param in self.params)
+        return here if takes_model else ""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()

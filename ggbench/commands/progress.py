@@ -23,6 +23,8 @@ _STATUS = {
     "decode": "decoding",
 }
 """Texts for stages that have none of their own."""
+_BAR_AND_TIME = 22
+"""Columns of a bar that can still be read, of the time left, and of the spaces between."""
 
 
 class View:
@@ -156,7 +158,10 @@ class _BarView(View):
             f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
         )
         if fit is not None:
-            status += f"  W {w_text(fit)}  B {b_text(fit)} ms"
+            line = f"  W {w_text(fit)}  B {b_text(fit)} ms"
+            # The time left and the model's name matter more than the line, which is printed at the end.
+            is_wide = len(self._title) + len(status) + len(line) + _BAR_AND_TIME <= self._rich.console.width
+            status += line if is_wide else ""
         self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
 
     def _restart(self, status: str) -> None:

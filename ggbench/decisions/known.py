@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
@@ -114,7 +115,7 @@ class KnownSpeeds:
         return [speed for speed in speeds if speed is not None]
 
     def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
-        """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
+        """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
         on_gpu = self._budget.on_gpu
         decisive = None if self._here is None else self._here.decisive(run.head.setup, run.subject.n_layer)
         if decisive is None or asked is None or decisive.without_placement() != asked:
@@ -244,7 +245,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
         return cls(
             cpu.name,
             cpu.n_cores,
-            tuple(gpu.name for gpu in list_gpus()),
+            tuple(gpu.name for gpu in gpus_of(gpu_backends())),
             importlib.metadata.version("llama_cpp_python"),
             default_threads(cpu),
         )

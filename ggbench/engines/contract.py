@@ -1,7 +1,8 @@
-"""The contract of engines: one opens a model under a setup, carries out workloads, and ends each in a value.
+"""The contract of engines: an engine opens a model under a setup, runs workloads, and returns how each ended as a
+value.
 
-An engine is one folder in `ggbench.engines`, named by its setup's `engine`, whose module `engine` has a function
-`launch`. It imports nothing of the experiments, and they never ask which engine they have: `unsupported` says what it
+An engine is a folder in `ggbench.engines`, named by its setup's `engine`, whose module `engine` has a function
+`launch`. It imports nothing from experiments, and they never check which engine they have: `unsupported` says what it
 cannot do.
 """
 
@@ -34,7 +35,7 @@ ON_OFF = {True: "on", False: "off"}
 
 
 class EngineConfig:
-    """How one engine loads a model. A stored setup is read as the type of its engine."""
+    """How an engine loads a model. A stored setup is read as its engine's type."""
 
     __slots__ = ()
     engine: ClassVar[str]
@@ -42,16 +43,16 @@ class EngineConfig:
     program: ClassVar[str]
     """Name of the program that runs the model, for display."""
     loads_file: ClassVar[bool] = True
-    """Whether the engine loads a model file of this machine."""
+    """Whether the engine loads a model file on this machine."""
     loads_gguf: ClassVar[bool] = False
     survives_failure: ClassVar[bool] = True
-    """Whether a loaded model can be used after a decode that failed."""
+    """Whether a loaded model can still be used after a failed decode."""
     sizes_dry: ClassVar[bool] = False
-    """Whether the engine can size a context without making it."""
+    """Whether the engine can size a context without creating it."""
     failure_hints: ClassVar[Mapping[str, str]] = {}
-    """Hints for a run that failed, by words in its reason; the first match counts."""
+    """Hints for a failed run, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
-    """Fields that MODEL and QUANT of a command line say, so they are no options."""
+    """Fields set by MODEL and QUANT of a command line, so they are not options."""
 
     n_ctx: int | None = None
     n_batch: int | None = None
@@ -63,7 +64,7 @@ class EngineConfig:
     flash_attn: str = ""
     memory_limit_bytes: int | None = None
     base_url: str = ""
-    """URL of the server that is asked; empty for other engines."""
+    """URL of the server; empty for other engines."""
 
     @property
     def may_use_gpu(self) -> bool:
@@ -79,12 +80,12 @@ class EngineConfig:
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
-        """Pattern and buffer type of tensors that are kept elsewhere than their layer."""
+        """Patterns and buffer types of tensors placed apart from their layers."""
         return ()
 
     @property
     def described(self) -> Mapping[str, str]:
-        """Other settings of the load, in display form, by name."""
+        """Other settings of the load as text, by name."""
         return {}
 
     @property
@@ -92,9 +93,9 @@ class EngineConfig:
         return None if self.type_k is None or self.type_v is None else (self.type_k, self.type_v)
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self | None:
-        """Return the part that decides the speed of a model of `n_layer` layers, with `threads` unless it names some.
+        """Return the parts that affect the speed of a model of `n_layer` layers, with `threads` unless they name some.
 
-        None if runs of the engine say nothing about others.
+        None if the engine's runs say nothing about others.
         """
         return None
 
@@ -102,11 +103,11 @@ class EngineConfig:
         return self
 
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
-        """Say what would need less memory; `has_context` means that the weights fitted."""
+        """Return advice for using less memory; `has_context` means that the weights fitted."""
         return "a smaller quant needs less"
 
     def check(self) -> None:
-        """Raise UsageError for incompatible options, which an engine refuses only once it has loaded."""
+        """Raise UsageError for incompatible options, which an engine would refuse only after loading."""
 
     def check_holds(self, n_tokens: int) -> None:
         """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
@@ -116,50 +117,50 @@ class EngineConfig:
         return self
 
     def as_asked(self) -> Self:
-        """Return the setup without the values that a kind of run decides: n_ctx, sequences and outputs."""
+        """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
     def with_threads(self, threads: int) -> Self:
         return self
 
     def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        """Return the setup with a context for this many tokens of each sequence; None makes none."""
+        """Return the setup with a context for this many tokens of each sequence; None for no context."""
         return self
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup with this limit of a GPU's or of main memory; None is no limit."""
+        """Return the setup with this limit of GPU or main memory; None for no limit."""
         return self
 
     @property
     def load_part(self) -> Self:
-        """The setup with what concerns the context alone at its default: equal for two that load the same."""
+        """The setup with the context's fields at their defaults, equal for setups that load the model the same way."""
         return self
 
     @classmethod
     def of(cls, config: EngineConfig) -> Self:
-        """Return the config, known to be this engine's. Raises Unsupported for another's."""
+        """Return the config, checked to be this engine's. Raises Unsupported for another engine's."""
         if not isinstance(config, cls):
-            raise Unsupported(f"this needs {cls.program}, but {config.program} runs the model", "name a GGUF file")
+            raise Unsupported(f"this needs {cls.program}, but {config.program} runs the model", "give a GGUF file")
         return config
 
 
 def check_given(n_ctx: int | None, n_tokens: int) -> None:
     if n_ctx is not None and n_ctx < n_tokens:
         raise UsageError(
-            f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
+            f"n_ctx {n_ctx} is too small for the {n_tokens} tokens of this run",
             "omit --n-ctx to use just enough, or measure fewer tokens",
         )
 
 
 class Request(msgspec.Struct, frozen=True):
     stage: ClassVar[Stage]
-    """Stage that failed if it fails."""
+    """Name of the stage, if it fails."""
 
 
 class Workload(Request, frozen=True):
     @property
     def n_outputs(self) -> int:
-        """Most tokens of one of its batches whose logits it asks for; the setup's `n_outputs_max` has to allow them."""
+        """Maximum number of tokens per batch whose logits are needed; the setup's `n_outputs_max` must allow them."""
         return 1
 
 
@@ -180,41 +181,41 @@ class DescribedDevice(msgspec.Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """One model at a time, in whatever process or server runs it."""
+    """An engine with one model at a time, in a process or a server."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Load the model and make a context; yield events as they come, and last, exactly once, how it ended.
+        """Load the model and create a context; yield events as they come, then exactly one ending.
 
-        If only the setup's n_ctx differs from what is open, a loaded model may stay. An engine that `sizes_dry`
-        leaves `reserve_bytes` of each GPU in use free.
+        If only n_ctx differs from the open setup, the model may stay loaded. An engine that `sizes_dry` leaves
+        `reserve_bytes` of each GPU in use free.
         """
         ...
 
     def estimate_memory(
         self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
     ) -> Iterator[Event | Ending]:
-        """Yield as `open`, but only report the memory it would take; Failed unless the config `sizes_dry`.
+        """Yield like `open`, but only report the memory it would take; Failed unless the config `sizes_dry`.
 
         `devices` take the place of the GPUs that are here.
         """
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload; yield events as they come, and last, exactly once, how it ended."""
+        """Run a workload; yield events as they come, then exactly one ending."""
         ...
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """Return why this engine cannot carry out such a workload, in one line; empty if it can."""
+        """Return why this engine cannot run such a workload, in one line; empty if it can."""
         ...
 
     def close(self) -> None:
-        """End it and free its memory; may be called twice."""
+        """Stop the engine and free its memory; may be called twice."""
         ...
 
 
 class Launch(Protocol):
     def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-        """Start it; setting `cancel` ends its current work, and while `hold` is set it pauses between two steps."""
+        """Start the engine; setting `cancel` stops its current work, and `hold` pauses it between steps."""
         ...
 
 
@@ -224,7 +225,7 @@ class EngineModule(Protocol):
 
 
 def engine_module(name: str) -> EngineModule:
-    """Return the module of an engine. Raises StoreError for one that this ggbench does not have."""
+    """Return the module of an engine. Raises StoreError for an unknown engine."""
     found: EngineModule = load_plugin("ggbench.engines", name, "engine", "engine")
     return found
 
@@ -244,7 +245,7 @@ def launch_engine(
 
 
 FLUSH_NS = 50_000_000
-"""Samples are sent at most this often, so sending them stays out of the measurement."""
+"""Minimum interval between messages with samples, so that sending does not disturb the measurement."""
 PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
@@ -252,7 +253,7 @@ PROMPT = (
 
 
 class Prefill(Workload, frozen=True, tag="prefill"):
-    """Read a prompt `repeat` times, after `warmup` that are not reported. Reports one `PromptRead` each."""
+    """Read a prompt `repeat` times, after `warmup` unreported times. Reports one `PromptRead` each."""
 
     stage: ClassVar[Stage] = "prefill"
 
@@ -273,10 +274,10 @@ class Decode(Workload, frozen=True, tag="decode"):
 class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
     """Clear the cache, read a separate prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
-    As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence goes its own way,
-    as do the experts that it asks for, and nothing ends a generation. The context needs `n_seq_max` of at least
-    `n_seqs`, and room for `n_seqs` x (n_prompt + n_gen) tokens. Reports any number of `ReadingPrompts`, a `PromptRead`,
-    and any number of `Steps`, whose positions are those of one sequence.
+    As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence is different, as
+    are its experts, and no generation ends early. The context needs `n_seq_max` of at least `n_seqs`, and room for
+    `n_seqs` x (n_prompt + n_gen) tokens. Reports any number of `ReadingPrompts`, a `PromptRead`, and any number of
+    `Steps`, whose positions are those of one sequence.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -291,10 +292,10 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
 
 
 class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
-    """Use `n_depth` cells, time `n_gen` single tokens behind them, then a batch of `n_batch`.
+    """Fill `n_depth` cells, time `n_gen` single tokens after them, then a batch of `n_batch`.
 
-    The cells are copies of a few if llama.cpp takes copies: attention costs the same whatever they hold. One more
-    token is decoded before, untimed. Reports any number of `Steps`, and a `PromptRead` if there is a batch.
+    The cells are copies of a few if llama.cpp allows that: the cost of attention does not depend on their contents. One
+    untimed token is decoded first. Reports any number of `Steps`, and a `PromptRead` if there is a batch.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -305,10 +306,10 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class ProveContext(Workload, frozen=True, tag="prove_context"):
-    """Decode a full n_ubatch and one more token at the far end of the context. Uses the context up.
+    """Decode a full n_ubatch and one more token at the end of the context, using it up.
 
-    The context has to be for one sequence, since several share its cells out. Reports any
-    number of `Proving` and one `ContextProven`.
+    The context must be for one sequence, since several divide its cells. Reports any number of `Proving` and one
+    `ContextProven`.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -317,7 +318,7 @@ class ProveContext(Workload, frozen=True, tag="prove_context"):
 class Tokenize(Workload, frozen=True, tag="tokenize"):
     """Tokenize a text as llama-perplexity does. Reports a `Tokenized`.
 
-    BOS comes first if the model adds one; the name of a special token in the text is read as plain text.
+    BOS comes first if the model adds one; names of special tokens are read as plain text.
     """
 
     stage: ClassVar[Stage] = "score"
@@ -326,7 +327,7 @@ class Tokenize(Workload, frozen=True, tag="tokenize"):
 
 
 class RowsFile(msgspec.Struct, frozen=True):
-    """Rows of a vocabulary in a file that the base writes and the model that is compared with it reads.
+    """Rows of a vocabulary in a file, written by the base and read by the model compared with it.
 
     The row of position p of the k-th chunk of a request is `first_row` + k x `rows_per_chunk` + p - `first_position`.
     """
@@ -352,7 +353,7 @@ class Score(Workload, frozen=True, tag="score"):
     stage: ClassVar[Stage] = "score"
 
     chunks: tuple[tuple[int, ...], ...]
-    """The tokens of each whole chunk, with BOS first if the model adds one."""
+    """The tokens of each complete chunk, with BOS first if the model adds one."""
     targets: tuple[tuple[int, ...], ...]
     """For each chunk, the true next token of each position from `start` on; empty if none is scored."""
     start: int

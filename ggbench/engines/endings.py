@@ -1,4 +1,4 @@
-"""How a request to an engine ended, as values: a crash is something to report, not something to raise."""
+"""Endings of a request to an engine, as values: a crash is reported, not raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggbench.errors import GgbenchError
 
 
 class Outcome(enum.StrEnum):
-    """The end of a run, of a probe, or of a request to an engine."""
+    """The outcome of a run, a probe, or a request to an engine."""
 
     COMPLETED = "completed"
     OUT_OF_MEMORY = "out_of_memory"
@@ -36,7 +36,7 @@ class Outcome(enum.StrEnum):
 
 
 class Ending:
-    """The end of a request; exactly one comes, after all events."""
+    """The ending of a request; there is exactly one, after all events."""
 
     __slots__ = ()
     outcome: ClassVar[Outcome]
@@ -48,12 +48,12 @@ class Ending:
 
     @property
     def reason(self) -> str:
-        """One line for people; empty if there is nothing to explain."""
+        """One line for the user; empty if there is nothing to explain."""
         return ""
 
     @property
     def cause(self) -> GgbenchError | None:
-        """The error that a front end raises if it runs only this; None if the reason says it all."""
+        """The error that a front end raises for a single run; None if the reason is enough."""
         return None
 
 
@@ -62,7 +62,7 @@ class Completed(Ending, msgspec.Struct, frozen=True):
 
 
 class OutOfMemory(Ending, msgspec.Struct, frozen=True):
-    """An allocation did not fit; the worker is alive, or died of it."""
+    """An allocation did not fit; the worker may have died of it."""
 
     outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
 
@@ -70,9 +70,9 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     message: str
     alive: bool = True
     missing_bytes: int | None = None
-    """Bytes that the first failed allocation lacked; None if that is unknown."""
+    """Bytes that the first failed allocation lacked; None if unknown."""
     device: str = ""
-    """Which of several machines' devices ran out, for people; empty if there is one memory."""
+    """The device that ran out of memory, if there are several, for display; empty for a single memory."""
 
     @property
     def is_final(self) -> bool:
@@ -102,12 +102,12 @@ class Failed(Ending, msgspec.Struct, frozen=True):
 
 
 class Crashed(Ending, msgspec.Struct, frozen=True):
-    """The worker ended by itself, or wrote something that is not the protocol."""
+    """The worker exited by itself, or violated the protocol."""
 
     outcome: ClassVar[Outcome] = Outcome.CRASHED
 
     returncode: int | None
-    """The exit status, or minus the number of a signal; None if the worker was ended for writing garbage."""
+    """The exit status, or minus the signal number; None if the worker was killed for violating the protocol."""
     log_tail: tuple[str, ...]
     message: str = ""
     hint: str = ""
@@ -121,7 +121,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
         elif self.returncode < 0:
             number = -self.returncode
             name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-            what = f"{self.program} was ended by {name}"
+            what = f"{self.program} was killed by {name}"
         else:
             what = f"{self.program} ended with exit status {self.returncode}"
         cause = crash_cause(self.log_tail)
@@ -130,7 +130,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
 
 
 class ServerLost(Ending, msgspec.Struct, frozen=True):
-    """A machine that computed with this one is gone, and the worker with it."""
+    """Another machine of the computation was lost, and with it the worker."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
 
@@ -147,7 +147,7 @@ class ServerLost(Ending, msgspec.Struct, frozen=True):
 
 
 class TimedOut(Ending, msgspec.Struct, frozen=True):
-    """The worker, or a server, reported nothing for too long and was ended."""
+    """The worker or the server sent no message for too long and was stopped."""
 
     outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
 
@@ -164,7 +164,7 @@ class Cancelled(Ending, msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        return "stopped before its end"
+        return "stopped before the end"
 
 
 class EngineEnded(Exception):

@@ -1,6 +1,6 @@
-"""Reports of an engine while it opens a model or carries out a workload; the same for every engine.
+"""Events of an engine while it opens a model or runs a workload, the same for all engines.
 
-They are also the worker's messages, one JSON object a line, so they are msgspec structs with a tag.
+They are also the worker's messages, one JSON object per line, so they are msgspec structs with a tag.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Opening(msgspec.Struct, frozen=True, tag="opening"):
-    """Share of the model that is loaded, 0 to 1."""
+    """Loaded share of the model, 0 to 1."""
 
     share: float
 
@@ -43,13 +43,13 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
-    """Copies of each device's inputs, so several devices compute different batches at once."""
+    """Copies of each device's inputs, so that several devices can compute different batches at once."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
-        """The engine's names of the GPUs that hold any buffer, each with its id or None.
+        """The engine's names of the GPUs with any buffer, each with its id or None.
 
-        Before the first buffer was reported: all that have an id.
+        Before the first reported buffer, all GPUs with an id.
         """
         ids = dict(self.device_ids)
         holding = [each.device for each in self.buffers if not each.is_host]
@@ -63,8 +63,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     seconds: float
     left_bytes: int | None = None
-    """Bytes left of the memory limit, or on the GPUs in use, each counted as the fullest; None if nothing
-    is limited."""
+    """Bytes left of the memory limit, or on the GPUs in use, counting each like the fullest; None if nothing is
+    limited."""
     tensor_bytes: int | None = None
     description: str = ""
 
@@ -90,7 +90,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
-    """The share of a long prompt that is read, 0 to 1."""
+    """The share of a long prompt read so far, 0 to 1."""
 
     share: float
 
@@ -101,24 +101,24 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     n_prompt: int
     elapsed_ns: int
     n_seqs: int = 1
-    sample_ns: int | None = None
-    """Time of sampling one first token; None if it was not timed."""
+    sampler_ns: int | None = None
+    """Time of sampling one first token; None if not timed."""
     n_asked: int | None = None
     """Requested tokens of each sequence if a server counts differently, otherwise None."""
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
     first_position: int
-    """Tokens in the KV cache of a sequence at the first of these steps, the one being decoded included."""
+    """Tokens in the KV cache of a sequence at the first of these steps, including the one being decoded."""
     step_ns: list[int]
-    """Each whole step, for all sequences."""
-    sample_ns: list[int]
-    """The sampler in each step; empty if it was not timed."""
+    """Time of each whole step, for all sequences."""
+    sampler_ns: list[int]
+    """Time of the sampler in each step; empty if not timed."""
     text: str = ""
     """The tokens as text; empty for a model without a tokenizer."""
     clock: Clock = "engine"
     seq: int | None = None
-    """Number of the sequence; None if the steps are of all."""
+    """Number of the sequence; None if the steps are for all."""
 
 
 class ServerAnswered(msgspec.Struct, frozen=True, tag="server_answered"):
@@ -126,7 +126,7 @@ class ServerAnswered(msgspec.Struct, frozen=True, tag="server_answered"):
 
 
 class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
-    """Decode steps that were timed only several together."""
+    """Decode steps that were timed only in groups."""
 
     chunks: TokenChunks
     seq: int | None = None
@@ -138,26 +138,26 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
-    """How far a proof has come: the context is filled first, then a batch is computed at its far end."""
+    """Progress of a proof: first the context is filled, then a batch is computed at its end."""
 
     stage: Literal["fill", "batch"]
     share: float
-    """Share of the stage, 0 to 1."""
+    """Completed share of the stage, 0 to 1."""
     left_s: float | None = None
-    """Time left for the batch, estimated by its own speed; None before that is known."""
+    """Time left for the batch, estimated from its own speed; None if not known yet."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     seconds: float
     n_batch_tokens: int
-    """Tokens decoded at once: n_ubatch, or what the context has room for."""
+    """Tokens decoded at once: n_ubatch, or as many as fit in the context."""
     batch_ns: int
     token_ns: int
     """Time of the single token at the last position."""
     fill: Literal["copied", "decoded", "none"]
-    """How the cells before the far end were filled: with copies of a few, by a real prompt, or there are none."""
+    """How the cells before the end were filled: with copies of a few, by a real prompt, or not at all."""
     full: bool
-    """Whether the engine had no cell left for one token more; always true for a state that does not grow."""
+    """Whether the engine had no cell left for another token; always true for a state that does not grow."""
     left_bytes: int | None = None
 
 
@@ -169,7 +169,7 @@ class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
-    """Positions of a text, of one chunk after the other; the lists that compare with a base are empty without one."""
+    """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
     nll: list[float] = []
     """-ln p of each true next token."""
@@ -177,9 +177,9 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     kld: list[float] = []
     """KL divergence of the base's distribution from the model's, in nats."""
     p_diff: list[float] = []
-    """p of the true next token less the base's."""
+    """p of the true next token minus the base's."""
     n_same_top: int = 0
-    """Positions at which both give the same token the highest probability."""
+    """Positions with the same most likely token."""
 
 
 Event = (
@@ -201,17 +201,17 @@ Event = (
 )
 
 
-# llama.cpp copies some matrices into an order that its CPU kernels read faster, a buffer of its own. In a mapped file
-# the pages that they came from stay in memory until the kernel needs the room, but nothing reads them again (measured:
-# after `clear_refs` a second decode touched none of them). So weights count each tensor once, mapped or read, and a
-# plan says the same as a run.
+# llama.cpp copies some matrices into a separate buffer with an order that its CPU kernels read faster. In a mapped file
+# the original pages stay in memory until the kernel needs the room, but nothing reads them again (measured: after
+# `clear_refs` a second decode touched none of them). So weights count each tensor once, mapped or read, and plan and
+# run agree.
 _REPACKED = frozenset({"CPU_REPACK", "AMX", "CPU_KLEIDIAI", "CPU_RISCV64_SPACEMIT"})
 _ROUNDING_BYTES = 1 << 16
 """Largest difference between buffers and tensors: llama.cpp's log rounds, and each tensor is padded."""
 
 
 class MemoryKind(enum.StrEnum):
-    """The kind of memory that a buffer lies in, as the engine reports it."""
+    """The kind of memory of a buffer, as reported by the engine."""
 
     HOST = "host"
     GPU = "gpu"
@@ -249,9 +249,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one loaded model and its context."""
 
     buffers: tuple[DeviceBuffers, ...] = ()
-    """In the order in which they were allocated, also if a load failed half-way."""
+    """In order of allocation, also if a load failed halfway."""
     tensor_bytes: int | None = None
-    """All tensors of the model, each once; None before it is loaded, and if the engine does not say."""
+    """All tensors of the model, each counted once; None before the load, or if the engine does not say."""
     n_ctx: int | None = None
     """Rounded by the engine; None without a context."""
     n_batch: int | None = None
@@ -263,14 +263,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     peak_bytes: int | None = None
-    """Peak resident memory of the engine's process; in a search on GPUs, the drop of their free memory."""
+    """Peak resident memory of the engine's process; in a search on GPUs, the decrease of their free memory."""
     other_bytes: int | None = None
-    """`peak_bytes`, or with weights on GPUs the memory that the process held there, less all buffers; None if the
-    buffers are larger, as some are untouched."""
+    """`peak_bytes`, or with weights on GPUs the process's memory there, minus all buffers; None if the buffers are
+    larger, as some may be untouched."""
 
     @property
     def kv_bytes(self) -> int | None:
-        """KV caches over all devices; None without a context, and if no buffer was reported."""
+        """KV caches over all devices; None without a context, or if no buffer was reported."""
         return None if self.n_ctx is None or not self.buffers else sum(each.kv_bytes for each in self.buffers)
 
     @property
@@ -292,13 +292,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unread_bytes(self) -> int:
-        """Pages of a mapped file that were copied to be repacked; the totals leave them out."""
+        """Pages of a mapped file whose contents were repacked elsewhere; not included in the totals."""
         unread = sum(each.weight_bytes for each in self.buffers) - (self.weight_bytes or 0)
         return unread if unread > _ROUNDING_BYTES else 0
 
     @property
     def total_bytes(self) -> int | None:
-        """All that model and context hold on all devices; None if no buffer was reported."""
+        """Memory of model and context on all devices; None if no buffer was reported."""
         if self.weight_bytes is None:
             return None
         return self.weight_bytes + sum(each.total_bytes - each.weight_bytes for each in self.buffers)

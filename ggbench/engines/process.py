@@ -1,7 +1,7 @@
-"""The parent's side of a worker: start it, send it requests, and turn any end of it into a value.
+"""The parent's side of a worker: start it, send requests, and return any ending as a value.
 
-Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child ends when its
-stdin is closed or by a kill; it leaves no orphan, because the kernel closes that pipe when the parent dies.
+Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child exits when its
+stdin is closed, or is killed; it is never orphaned, because the kernel closes that pipe when the parent dies.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ggbench.machine.host import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before it is used; an abort
-would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
+would start a debugger, which dies of the same limit and leaves a core file in the user's folder."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5.0
 
 
 class Transport(Protocol):
-    """Connection that carries requests to a worker; the tests have one that replays recorded messages."""
+    """A connection that sends requests to a worker; the tests have one that replays recorded messages."""
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """Yield messages as they come, and last, exactly once, how it ended."""
+        """Yield messages as they come, then exactly one ending."""
         ...
 
     def close(self) -> None:
-        """End the worker; may be called twice."""
+        """Stop the worker; may be called twice."""
         ...
 
 
 class WorkerProcess:
-    """One child process with an engine in it. A context manager; leaving it ends the child."""
+    """A child process with an engine. A context manager that stops the child."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class WorkerProcess:
         command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"),
         hold: threading.Event | None = None,
     ) -> None:
-        """Setting `cancel` ends the running request and the worker with it; `command` gets the pipe's number.
+        """Setting `cancel` stops the running request and the worker; `command` gets the pipe's number.
 
-        While `hold` is set the worker waits before the next step of a decode, and before the next request.
+        While `hold` is set the worker pauses before the next step of a decode, and before the next request.
         """
         self._cancel = cancel or threading.Event()
         self._hold = hold or threading.Event()
@@ -76,7 +76,7 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=(child_events,),
                 env={**os.environ, **_ENVIRONMENT},
-                start_new_session=True,  # Ctrl-C is for us; we decide what becomes of the worker
+                start_new_session=True,  # the parent handles Ctrl-C and decides about the worker
             )
         finally:
             os.close(child_events)
@@ -102,7 +102,7 @@ class WorkerProcess:
         return self._process.pid
 
     def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
-        """Send a request; yield its messages and, last and once, its ending. After a crash every call ends in one."""
+        """Send a request; yield its messages, then exactly one ending. After a crash every call ends in a crash."""
         self._stage = request.stage
         self._tail.clear()
         self._warnings.clear()
@@ -168,7 +168,7 @@ class WorkerProcess:
             self._stdin.close()
 
     def _send_hold(self) -> None:
-        """Tell the worker of a pause or its end; one that is gone is noticed when its messages are read."""
+        """Tell the worker to pause or continue; a dead worker is noticed when its messages are read."""
         if self._hold.is_set() != self._is_held:
             self._is_held = not self._is_held
             with contextlib.suppress(BrokenPipeError):
@@ -176,7 +176,7 @@ class WorkerProcess:
                 self._stdin.flush()
 
     def _receive(self) -> list[bytes] | None:
-        """Return the lines of events that come within a moment; None once the child has closed its end."""
+        """Return the lines that arrive within a moment; None once the child has closed its end."""
         lines: list[bytes] = []
         for key, _ in self._selector.select(_POLL_S):
             reader: _LineReader = key.data
@@ -197,14 +197,14 @@ class WorkerProcess:
         self._warnings.extend(texts)
 
     def _crashed(self) -> Ending:
-        """Wait for a child that ends by itself, read what it still wrote, and return how it ended."""
+        """Wait for a child that exits by itself, read its last output, and return how it ended."""
         ended_by_itself = not self._closed
         if ended_by_itself:
             try:
                 self._process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.close()
-                return Crashed(None, tuple(self._tail), "the worker closed its pipe and lived on")
+                return Crashed(None, tuple(self._tail), "the worker closed its pipe but did not exit")
             while lines := self._output.read_lines():
                 self._keep_output(lines)
             self.close()
@@ -219,25 +219,25 @@ class WorkerProcess:
 
 
 class WorkerEngine:
-    """An engine in a child process, which is started when it is needed, and again after it has died."""
+    """An engine in a child process, which is started on demand, and again after it has died."""
 
     def __init__(self, start: Callable[[], Transport]) -> None:
         self._start = start
         self._worker: Transport | None = None
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload on what is open."""
+        """Run a workload on the open model."""
         if reason := self.unsupported(type(workload)):
             yield Failed(workload.stage, reason)
         else:
             yield (yield from self._call(workload))
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """Return why the engine cannot carry out such a workload; empty if it can."""
+        """Return why the engine cannot run such a workload; empty if it can."""
         return ""
 
     def close(self) -> None:
-        """End the worker; may be called twice, and a later `open` starts another."""
+        """Stop the worker; may be called twice, and a later `open` starts another."""
         if self._worker is not None:
             self._worker.close()
         self._worker = None
@@ -246,13 +246,13 @@ class WorkerEngine:
         """Yield the events of one request and return its ending."""
         if self._worker is None:
             return Failed(request.stage, "no model is open")
-        ending: Ending = Failed(request.stage, "the worker ended without an answer")
+        ending: Ending = Failed(request.stage, "the worker exited without an answer")
         for item in self._worker.call(request):
             match item:
                 case Ending():
                     ending = item
                 case protocol.Done() | protocol.Refused():
-                    pass  # the transport has turned them into an ending
+                    pass  # the transport turns them into an ending
                 case protocol.Log() | protocol.Devices():
                     self._note(item)
                 case _:
@@ -262,10 +262,10 @@ class WorkerEngine:
         return ending
 
     def _note(self, message: protocol.Log | protocol.Devices) -> None:
-        """Take in what does not leave the engine."""
+        """Handle a message that does not leave the engine."""
 
     def _events(self, event: Event) -> Iterable[Event]:
-        """Return what to report for an event of the worker."""
+        """Return the event to report for an event of the worker."""
         return (event,)
 
 
@@ -274,7 +274,7 @@ class _LineTooLong(Exception):
 
 
 class _LineReader:
-    """Reads whole lines from a file descriptor as they come, without waiting."""
+    """Reads complete lines from a file descriptor as they arrive, without blocking."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -282,7 +282,7 @@ class _LineReader:
         os.set_blocking(fd, False)
 
     def read_lines(self) -> list[bytes] | None:
-        """Return the lines that are complete, maybe none; None at the end."""
+        """Return the complete lines, possibly none; None at the end."""
         try:
             data = os.read(self.fd, 1 << 16)
         except BlockingIOError:

@@ -1,10 +1,10 @@
-"""The worker's wire format: one JSON object a line, typed and checked at both ends.
+"""The worker's wire format: one JSON object per line, typed and checked at both ends.
 
-Requests go to the worker's stdin, one at a time; only `Hold` and `Release` follow while one is carried out. Messages
-come back on a separate pipe, because llama.cpp and the libraries below it may print to stdout. `Done` or `Refused`
-ends a request. What the worker logs stays inside `ggbench.engines`.
+Requests go to the worker's stdin, one at a time; only `Hold` and `Release` may follow during one. Messages
+come back on a separate pipe, because llama.cpp and its libraries may print to stdout. `Done` or `Refused`
+ends a request. The worker's log stays inside `ggbench.engines`.
 
-In the worker a thread waits on stdin, so the process ends at once when the parent does, also while native code
+In the worker a thread waits on stdin, so that the process exits as soon as the parent does, even while native code
 computes.
 """
 
@@ -34,7 +34,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 Control = Hold | Release
 
 LOG_WARN, LOG_ERROR = 3, 4
-"""ggml's levels; below are debug 1 and info 2, which may quote a file's metadata."""
+"""ggml's levels; the lower ones, debug 1 and info 2, may quote a file's metadata."""
 
 
 class Log(msgspec.Struct, frozen=True, tag="log"):
@@ -43,7 +43,7 @@ class Log(msgspec.Struct, frozen=True, tag="log"):
 
 
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
-    """The kind of memory behind each name that ggml has for a device or a buffer type."""
+    """The kind of memory by ggml's name of a device or a buffer type."""
 
     places: dict[str, MemoryKind]
 
@@ -53,30 +53,30 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The engine reported a failure; the worker is alive and takes the next request."""
+    """The engine reported a failure; the worker is alive and accepts the next request."""
 
     stage: Stage
     out_of_memory: bool
     message: str
     missing_bytes: int | None = None
-    """Bytes that the failed allocation lacked; None if that is unknown."""
+    """Bytes that the failed allocation lacked; None if unknown."""
 
 
 Message = Event | Log | Devices | Done | Refused
 
 MAX_LINE_BYTES = 1 << 24
-"""No line of either side comes near; a longer one is garbage."""
+"""Real lines are far shorter; a longer one is garbage."""
 
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Request | Control | Message) -> bytes:
-    """Encode a message as one line, newline included."""
+    """Encode a message as one line, including the newline."""
     return msgspec.json.encode(message) + b"\n"
 
 
 def request_decoder(loads: Any) -> msgspec.json.Decoder[Request | Control]:  # noqa: ANN401 - a union of types
-    """Return the decoder of a worker that takes these requests besides workloads; it raises msgspec.DecodeError."""
+    """Return the decoder of a worker that accepts these requests besides workloads; it raises msgspec.DecodeError."""
     return msgspec.json.Decoder(loads | AnyWorkload | Control)
 
 
@@ -91,23 +91,23 @@ EXIT_OUT_OF_MEMORY = 5
 
 
 class EventPipe:
-    """Where a worker reports."""
+    """The output of a worker."""
 
     def __init__(self, event_fd: int, released: threading.Event) -> None:
-        """While `released` is not set, the next request waits, and a decode between two of its steps."""
+        """While `released` is not set, the next request waits, or a decode pauses between steps."""
         self._event_fd = event_fd
         self._released = released
         self._write_lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Write one message, whole."""
+        """Write one complete message."""
         data = memoryview(encode(message))
         with self._write_lock:
             while data:
                 data = data[os.write(self._event_fd, data) :]
 
     def send_event(self, event: Event) -> None:
-        """Write an event of a workload; between two timed steps a decode may be held."""
+        """Write an event of a workload; a decode may pause here, between timed steps."""
         self.send(event)
         if isinstance(event, Steps):
             self.wait()
@@ -123,9 +123,9 @@ class Carrier(Protocol):
 
 
 def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: ANN401 - a union of types
-    """Make the worker and carry out requests until stdin closes; the process's only argument is the pipe's number.
+    """Create the worker and handle requests until stdin closes; the process's only argument is the pipe's number.
 
-    `loads` are the requests that the worker takes besides workloads.
+    `loads` are the requests that the worker accepts besides workloads.
     """
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     decoder, released = request_decoder(loads), threading.Event()
@@ -144,14 +144,14 @@ def _read_requests(
     requests: queue.SimpleQueue[Request],
     released: threading.Event,
 ) -> None:
-    """Run in a separate thread; end the process when the parent's end of the pipe closes."""
+    """Read requests in a separate thread; exit the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
     while line := stdin.readline(MAX_LINE_BYTES):
         try:
             message = decoder.decode(line)
         except msgspec.DecodeError:
             os._exit(EXIT_BAD_REQUEST)
-        except MemoryError:  # else the thread would end, and the parent wait for an answer
+        except MemoryError:  # otherwise the thread would end, and the parent would wait forever
             os.write(2, b"the worker itself ran out of memory\n")
             os._exit(EXIT_OUT_OF_MEMORY)
         match message:

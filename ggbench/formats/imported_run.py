@@ -40,7 +40,7 @@ class Named(msgspec.Struct, frozen=True):
 class ImportedRun(msgspec.Struct, frozen=True):
     run: Run
     observations: Sequence[tuple[int, str, object]] = ()
-    """Nanoseconds since the epoch, kind and record, as the store takes them."""
+    """Nanoseconds since the epoch, kind and record, as in the store."""
     chunks: Sequence[SampleChunk] = ()
 
     @property
@@ -78,7 +78,7 @@ def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama
 
 
 def utc_text(text: str) -> str:
-    """Return an ISO time in UTC, as the store has it; empty if it is invalid."""
+    """Return an ISO time in UTC, as in the store; empty if invalid."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -87,7 +87,7 @@ def utc_text(text: str) -> str:
 
 
 MOST_BYTES = 64 << 20
-"""Limit of a file of results, and of each member of a bundle; a row of llama-bench takes 1,000 bytes."""
+"""Maximum size of a results file and of each member of a bundle; a row of llama-bench takes 1,000 bytes."""
 STDIN = Path("-")
 
 
@@ -112,16 +112,18 @@ def read_source(path: Path) -> SourceFile:
         elif path.is_dir():
             raise BadFile(f"{shown} is a folder", "name the files in it")
         elif not path.exists():
-            raise BadFile(f"there is no file {shown}", "look at the spelling")
+            raise BadFile(f"no such file: {shown}", "check the path")
         elif not path.is_file():
             raise BadFile(f"{shown} is not a regular file", "copy its content into a file")
         else:
             with path.open("rb") as file:
                 content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadFile(f"cannot read {shown}: {error.strerror}", "look at its permissions") from error
+        raise BadFile(f"cannot read {shown}: {error.strerror}", "check its permissions") from error
     if len(content) > MOST_BYTES:
-        raise BadFile(f"{name} is larger than {format_bytes(MOST_BYTES)}", "divide it, or check what it is")
+        raise BadFile(
+            f"{name} is larger than {format_bytes(MOST_BYTES)}", "split it, or check that it is the right file"
+        )
     if not content.strip():
         raise BadFile(f"{name} is empty", "pass a file with results; did the tool write them to stderr?")
     return SourceFile(name, content, hashlib.sha256(content).hexdigest(), None if path == STDIN else path)

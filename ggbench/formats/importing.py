@@ -1,6 +1,6 @@
-"""Read files of any known format, and keep their runs in the store, each once.
+"""Read files of any known format, and store each of their runs once.
 
-A run is recognised by the hash of its content, one of this machine by its own samples.
+Runs are recognized by the hash of their content, this machine's own by their samples.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
 IMPORTED = Document(
     "import",
     "import FILE...",
-    "The runs of the files, in their order.",
+    "The runs of the files, in order.",
     field(
         "rows",
         many(
             Shape(
                 "ImportedRun",
-                "A run of a file, in the store.",
+                "A stored run from a file.",
                 field("run_id", int),
-                field("is_new", bool, "Whether it was not in the store before."),
+                field("is_new", bool, "Whether it is new in the store."),
                 of(RunHead, "kind", lambda kept: kept.imported.run.head),
                 of(Subject, "model quant", lambda kept: kept.imported.run.subject),
                 of(Imported, "tool file file_sha256 content_sha256 lacks", lambda kept: kept.imported.mark),
@@ -113,7 +113,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
-    """Store runs; those already there are left as they are. Raises StoreError."""
+    """Store runs; those already stored are left unchanged. Raises StoreError."""
     stored = store.list_runs()
     there = {
         each.environment.imported.content_sha256: each.run_id
@@ -133,7 +133,7 @@ def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
 
 
 def _measured_here(store: Store, stored: Sequence[StoredRun], imported: ImportedRun) -> int | None:
-    """Return this machine's run that comes back in a bundle; None if it is another's."""
+    """Return this machine's own run if the bundle contains it; None for another machine's."""
     head = imported.run.head
     alike = (head.kind, head.started_at, head.subject.quant)
     for each in stored:

@@ -1,5 +1,5 @@
-"""llama-bench's rows, strictly read and completely written: JSON, JSON lines, CSV, SQL (only written) and the table.
-JSON keeps every repetition; CSV and SQL have all fields without them; the table, which people paste into issues, is
+"""llama-bench's rows, read strictly and written completely: JSON, JSON lines, CSV, SQL (write only) and the table. JSON
+has every repetition; CSV and SQL have all fields but no repetitions; the table, which people paste into issues, is
 rounded. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
 """
 
@@ -41,8 +41,8 @@ FIELDS: dict[str, Cell] = {
     "n_prompt": 0, "n_gen": 0, "n_depth": 0, "test_time": "", "avg_ns": 0, "stddev_ns": 0, "avg_ts": 0.0,
     "stddev_ts": 0.0,
 }  # fmt: skip
-"""Every field in llama-bench's order with its default, whose type is the field's. A row that lacks one joins with no
-other row in `compare-llama-bench.py`."""
+"""All fields in llama-bench's order with their defaults, which also give the types. `compare-llama-bench.py` does not
+join rows with missing fields."""
 
 _OF_THE_TEST = frozenset(
     ("n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts")
@@ -58,9 +58,9 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, raw: Mapping[str, object], where: str) -> BenchRow:
-        """Return the row of these raw fields; unknown ones are left out.
+        """Return the row with these raw fields, ignoring unknown ones.
 
-        Raises BadFile, naming `where` and the field, for a missing or invalid one.
+        Raises BadFile for a missing or invalid field, naming it and `where`.
         """
         fields = {
             name: _cell(raw[name], type(default), f"{where}: {name}")
@@ -105,7 +105,7 @@ class BenchRow(msgspec.Struct, frozen=True):
 
     @property
     def elapsed_ns(self) -> float:
-        """Return the mean time of the repetitions, or what the row states."""
+        """Return the mean time of the repetitions, or the stated mean."""
         if self.samples_ns:
             return statistics.fmean(self.samples_ns)
         return self.number("avg_ns") or (self.n_prompt + self.n_gen) * 1e9 / self.number("avg_ts")
@@ -137,10 +137,10 @@ class BenchRow(msgspec.Struct, frozen=True):
         return replace(self, fields={**self.fields, **fields})
 
     def _check(self, where: str) -> None:
-        """Raise BadFile for a row that is no test, or has no time."""
+        """Raise BadFile for a row that is not a test or has no time."""
         for name in ("n_prompt", "n_gen"):
             if name not in self.fields:
-                raise BadFile(f"{where}: there is no {name}", "pass an unmodified file of llama-bench")
+                raise BadFile(f"{where}: {name} is missing", "pass an unmodified file of llama-bench")
         for name in ("n_prompt", "n_gen", "n_depth"):
             if not 0 <= self.integer(name) < MOST_TOKENS:
                 raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
@@ -153,7 +153,7 @@ class BenchRow(msgspec.Struct, frozen=True):
 
 
 def cell_text(value: Cell) -> str:
-    """Return a value as llama-bench writes it in CSV and SQL: switches as 0 and 1, fractions with six digits."""
+    """Return a value in llama-bench's CSV and SQL notation: switches as 0 and 1, fractions with six digits."""
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:.6f}" if isinstance(value, float) else str(value)
@@ -163,9 +163,9 @@ _HINT = "correct the line, or have llama-bench write the file again"
 
 
 def measured_row(fields: Mapping[str, Cell], samples_ns: Sequence[int]) -> BenchRow:
-    """Return the row of a test that ggbench timed, with llama-bench's means. `samples_ns` has at least one.
+    """Return the row of a test timed by ggbench, with llama-bench's means of the non-empty `samples_ns`.
 
-    The standard deviation is that of a sample, and 0 for a single one, like `stdev` of llama-bench.
+    The standard deviation is the sample's, and 0 for a single value, like llama-bench's `stdev`.
     """
     row = BenchRow(dict(fields), tuple(samples_ns))
     n_samples = len(row.samples_ns)
@@ -179,7 +179,7 @@ def measured_row(fields: Mapping[str, Cell], samples_ns: Sequence[int]) -> Bench
 
 
 def _cell(value: object, kind: type, what: str) -> Cell:
-    """Return the value as its type; numbers and switches may come as text. Raises BadFile."""
+    """Return the value with its type; numbers and switches may be texts. Raises BadFile."""
     if kind is str and isinstance(value, str | int | float):
         return sanitize(str(value)[:_LONGEST_TEXT])
     try:
@@ -218,12 +218,12 @@ _NAMES = {
     "dev": "devices", "ts": "tensor_split", "ot": "tensor_buft_overrides", "fitt": "fit_target",
     "fitc": "fit_min_ctx", "model": "model_type", "backend": "backends",
 }  # fmt: skip
-"""Fields by their names in the table's header; `get_field_display_name` of llama-bench."""
+"""Fields by their names in the table's header, from llama-bench's `get_field_display_name`."""
 _SOMETIMES = (
     "n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "main_gpu", "split_mode",
     "no_kv_offload", "flash_attn", "devices", "tensor_split", "tensor_buft_overrides", "load_mode",
 )  # fmt: skip
-"""Shown if rows differ in one, or if it is not llama-bench's default."""
+"""Fields shown only if rows differ in them, or if they are not llama-bench's defaults."""
 _TEST = re.compile(r"(?:pp ?(\d{1,10}))?\+?(?:tg ?(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
 _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
 BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
@@ -252,7 +252,7 @@ def is_table(text: str) -> bool:
 
 
 def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the fields of each row and its place; other lines are skipped. Raises BadFile, naming the line."""
+    """Yield the fields of each row and its location, skipping other lines. Raises BadFile, naming the line."""
     header: list[str] = []
     found = BUILD.search(text)
     build = {"build_commit": found[1], "build_number": found[2] or "0"} if found else {}
@@ -283,9 +283,10 @@ def table_fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
         raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
     counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
     named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
-    rounded = {"size", "params", "test", "t/s"}  # of size and params a few digits are left, which is no count of bytes
+    rounded = {"size", "params", "test", "t/s"}  # size and params have only a few digits, so they are not exact
     stated: dict[str, object] = {field: text for field, text in named.items() if field not in rounded}
-    return stated | counts | {"avg_ts": speed[1], "stddev_ts": speed[2] or "0"}
+    deviation = {"stddev_ts": speed[2]} if speed[2] else {}
+    return stated | counts | {"avg_ts": speed[1]} | deviation
 
 
 def is_table_header(line: str) -> bool:
@@ -298,7 +299,7 @@ def table_cells(line: str) -> list[str]:
 
 
 def _is_shown(name: str, rows: Sequence[BenchRow]) -> bool:
-    if name in ("n_threads", "n_gpu_layers"):  # llama-bench shows threads on a CPU, layers elsewhere
+    if name in ("n_threads", "n_gpu_layers"):  # llama-bench shows threads for CPUs, layers otherwise
         return (name == "n_threads") == all("CPU" in row.text("backends") for row in rows)
     return {row.whole[name] for row in rows if not isinstance(row.whole[name], list)} != {FIELDS[name]}
 
@@ -316,7 +317,7 @@ def is_objects(text: str) -> bool:
 
 
 def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the objects of an array or of lines, each with its place. Raises BadFile, naming the line."""
+    """Yield the objects of an array or of lines, each with its location. Raises BadFile, naming the line."""
     if text.lstrip().startswith("["):
         found: list[object] = _parse(text, name, 1)
         entries = [(f"{name}, entry {number}", entry) for number, entry in enumerate(found, start=1)]
@@ -326,7 +327,7 @@ def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, objec
         entries = [(f"{name}, line {number}", _parse(line, name, number)) for number, line in lines]
     for where, entry in entries:
         if not isinstance(entry, dict):
-            raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
+            raise BadFile(f"{where}: not a JSON object", _JSON_HINT)
         yield where, entry
 
 
@@ -339,8 +340,8 @@ def _parse(text: str, name: str, first_line: int) -> Any:  # noqa: ANN401 - JSON
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise BadFile(f"{name}, line {line}, column {error.colno}: {sanitize(error.msg)}", _JSON_HINT) from None
-    except (ValueError, RecursionError):  # an integer of more digits than Python reads, or a thousand brackets
-        raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _JSON_HINT) from None
+    except (ValueError, RecursionError):  # an integer with more digits than Python reads, or a thousand brackets
+        raise BadFile(f"{name}, line {first_line}: not JSON as written by a tool", _JSON_HINT) from None
 
 
 def _document(row: BenchRow) -> dict[str, object]:
@@ -355,7 +356,7 @@ _TYPES = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
 
 
 def as_csv(rows: Sequence[BenchRow]) -> str:
-    """Return a header and a line for each row, every value quoted as llama-bench does."""
+    """Return a header and a line for each row, with every value quoted, as in llama-bench."""
     buffer = io.StringIO()
     buffer.write(",".join(FIELDS) + "\n")
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -367,7 +368,7 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
 
 
 def as_sql(rows: Sequence[BenchRow]) -> str:
-    """Return the table and a statement for each row; quotes in a text are doubled, which llama-bench omits."""
+    """Return the table and a statement for each row; quotes in texts are doubled, unlike in llama-bench."""
     columns = ",\n".join(f"  {name} {_TYPES[type(default)]}" for name, default in FIELDS.items())
     statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
     for row in rows:
@@ -382,7 +383,7 @@ def is_csv(text: str) -> bool:
 
 
 def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the fields of each line and its place. Raises BadFile, naming the line."""
+    """Yield the fields of each line and its location. Raises BadFile, naming the line."""
     reader = csv.reader(io.StringIO(text, newline=""))
     header: list[str] = []
     try:

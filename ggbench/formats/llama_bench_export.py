@@ -1,8 +1,8 @@
-"""Stored runs as rows of llama-bench: each prompt read from an empty cache is pp, each stretch of a decode tg.
+"""Stored runs as rows of llama-bench: each prompt read from an empty cache is pp, each window of a decode tg.
 
-What a test is: `tg N @ d D` of llama-bench times N steps after D tokens in the cache, one token at a time; the steps
-at positions D+1 to D+N of a decode are the same thing. So a decode gives one row for all its steps, after its prompt,
-and one for each window within it; repetitions are samples. Batches of several sequences are no test of llama-bench.
+llama-bench's test `tg N @ d D` times N steps after D tokens in the cache, one token at a time: the same as the steps at
+positions D+1 to D+N of a decode. So a decode gives one row for all its steps, after its prompt, and one for each
+window; repetitions are samples. llama-bench has no test for batches of several sequences.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ggbench.stats.decode_timing import DecodeWindow
 WINDOW = 128
 """Tokens of a window: llama-bench's own n_gen."""
 DEPTHS = tuple(1 << power for power in range(8, 21))
-"""Depths where windows begin, as far as a decode goes."""
+"""Depths at which windows start, up to the end of the decode."""
 
 _AT_DEPTH = re.compile(r"^decode/d(\d+)/")
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
@@ -40,7 +40,7 @@ class ExportOptions(msgspec.Struct, frozen=True):
     build: str = ""
     """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
-    """Whether files have their whole paths, which may say who measured them."""
+    """Whether files keep their full paths, which may reveal who measured them."""
 
 
 class ExportedRun(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     rows: tuple[BenchRow, ...]
     """Empty if llama-bench has no such test."""
     unknown: tuple[str, ...] = ()
-    """Fields with llama-bench's default because the run does not know them."""
+    """Fields with llama-bench's default, as they are unknown for the run."""
 
 
 def export_run(run: Run, recording: Recording, options: ExportOptions) -> ExportedRun:
@@ -96,7 +96,7 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
 
 
 def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], int]:
-    """Return the time of all steps and of each window within them, by length and depth."""
+    """Return the time of all steps and of each window, by length and depth."""
     n_depth, n_steps = series.position[0] - 1, len(series.step_ns)
     stretches = {(n_steps, n_depth): sum(series.step_ns)}
     for depth in options.depths:
@@ -136,7 +136,7 @@ def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str,
 
 
 def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
-    """Return the config in llama-bench's terms; what ggbench does not set has llama-bench's default."""
+    """Return the config in llama-bench's terms; options that ggbench does not set have llama-bench's defaults."""
     if not config.loads_gguf:
         return {}
     setup = LlamaConfig.of(config)

@@ -1,6 +1,6 @@
-"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case.
+"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and combined pp+tg a speed case.
 
-Rows that differ only in the test are one run, which keeps its rows as they came.
+Rows that differ only in the test form one run, which keeps the original rows.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _Measure = Callable[[_Rows], _Measured]
 
 
 def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, named: Named) -> list[ImportedRun]:
-    """Return the runs that the rows of a file make; a repeated row counts once.
+    """Return the runs formed by the rows of a file; duplicate rows count once.
 
-    Raises BadFile, naming line and field, for an invalid row, and for a file without any.
+    Raises BadFile for an invalid row, naming line and field, and for a file without rows.
     """
     groups: dict[tuple[_Measure, tuple[object, ...]], list[BenchRow]] = {}
     for where, raw in rows:
@@ -74,21 +74,22 @@ def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, 
 
 
 def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
-    """Return what measures such a test, and what else rows of one run have in common."""
+    """Return the experiment of a row's test, and the other key of rows in one run."""
     if not row.n_prompt:
         return _decode, row.n_gen
     if not row.n_gen:
         return _prefill, 0
     if row.n_depth:
         raise BadFile(
-            f"{where}: {row.test} reads a prompt and generates after other tokens, which ggbench has no run for",
+            f"{where}: {row.test} reads a prompt and generates after other tokens, for which ggbench has no"
+            " kind of run",
             "leave this row out",
         )
     return _speed, row.n_gen
 
 
 def _decode(rows: _Rows) -> _Measured:
-    """Return windows of one length, with W and B if they lie at several depths."""
+    """Return windows of one length, with W and B if they are at several depths."""
     from ggbench.stats.linefit import FEWEST, depth_speeds, fit_windows, window_speed
 
     windows = [
@@ -109,13 +110,13 @@ def _decode(rows: _Rows) -> _Measured:
     where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {places}"
     if result.fit is not None:
         lack = (
-            f"W and B are a straight line through {where}; llama.cpp reads its cache in steps of 256 cells, which such "
-            "windows do not average out"
+            f"W and B are a straight line through {where}; such windows do not average out llama.cpp's reads in"
+            " steps of 256 cells"
         )
     elif len(depths) < 2:
-        lack = f"{where} show no W and B, which take several depths"
+        lack = f"{where} give no W and B, which need several depths"
     else:
-        lack = f"{where} are too few for W and B with an interval, which take {FEWEST}"
+        lack = f"{where} are too few for W and B with an interval, which need {FEWEST}"
     lacks = ("single tokens were not timed, so percentiles, spikes and steadiness are unknown", lack)
     settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
     return _Measured("decode", settings, result, windows, lacks)
@@ -135,7 +136,7 @@ def _prefill(rows: _Rows) -> _Measured:
 
 
 def _speed(rows: _Rows) -> _Measured:
-    """Return prompts and answers timed together: only the rates over the whole time are known."""
+    """Return prompts and answers timed together: only the total rates are known."""
     cases = []
     for row in sorted(rows, key=lambda row: row.n_prompt):
         case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
@@ -147,7 +148,7 @@ def _speed(rows: _Rows) -> _Measured:
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
-    """Return each repetition, or their mean with None for the number if it is unknown."""
+    """Return each repetition, or their mean with None for the number if unknown."""
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 
@@ -155,7 +156,7 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
     first, measured = rows[0], measure(rows)
     subject = _subject(first, named)
     times = sorted(filter(None, (utc_text(row.text("test_time")) for row in rows)))
-    lacks = ["the memory that it took, and the header of its file, are unknown"]
+    lacks = ["the memory used and the file's header are unknown"]
     if not all(row.samples_ns for row in rows):
         lacks.append("each time is the mean of several repetitions, which this format leaves out")
     if not all(row.number("avg_ns") or row.samples_ns for row in rows):
@@ -191,7 +192,7 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
 
 def _subject(row: BenchRow, named: Named) -> Subject:
     file_name = PureWindowsPath(row.text("model_filename")).name or PurePath(row.text("model_filename")).name
-    name, quant = row.text("model_type"), None  # `llama 7B Q4_K - Medium`, llama.cpp's words for the file type
+    name, quant = row.text("model_type"), None  # `llama 7B Q4_K - Medium`, llama.cpp's name of the file type
     architecture = name.split(" ")[0] or None
     if words := _FILE_TYPE.match(name):
         name, quant = name[: words.start("words")].rstrip(), quant_from_words(words["words"])

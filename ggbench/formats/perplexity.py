@@ -1,7 +1,7 @@
 """llama-perplexity's printed results as quality runs.
 
-It prints figures to stdout and their basis to stderr, so a file needs both.
-Source: llama.cpp's tools/perplexity/perplexity.cpp.
+It prints results to stdout and their conditions to stderr, so a file needs both. Source: llama.cpp's
+tools/perplexity/perplexity.cpp.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_perplexity(text: str) -> bool:
 
 
 def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
-    """Return the one run that was printed. Raises BadFile and UsageError."""
+    """Return the single run in the output. Raises BadFile and UsageError."""
     text = file.text
     figures = {name: _estimate(text, name, pattern, file.name) for name, pattern in _MEASURED.items()}
     ppl = figures["ppl"] or _estimate(text, "final", _FINAL, file.name)
@@ -61,7 +61,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
     if not computed:
         raise BadFile(f"{file.name} does not say over how many chunks of how many tokens it was computed", _BOTH)
     if len(computed) > 1:
-        raise BadFile(f"{file.name} holds {len(computed)} runs of {TOOL}", "put each into a separate file")
+        raise BadFile(f"{file.name} contains {len(computed)} runs of {TOOL}", "put each into a separate file")
     n_chunks, n_ctx, n_batch, n_seqs = map(int, computed[0].groups())
     if n_ctx < 4 or n_chunks < 1:
         raise BadFile(f"{file.name}: {n_chunks} chunks of {n_ctx} tokens cannot be scored", _HINT)
@@ -74,8 +74,8 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
         file_sha256=file.sha256,
         content_sha256=content_sha256(TOOL, subject.model, subject.quant, n_ctx, n_chunks, known, repr(ppl)),
         lacks=(
-            "the text that was scored is unknown, so it compares with no other run",
-            *(("the base that it was compared with is unknown",) if divergence else ()),
+            "the scored text is unknown, so the run is not comparable with others",
+            *(("the base of comparison is unknown",) if divergence else ()),
             "the machine, the memory, and how the model was loaded are unknown",
         ),
     )
@@ -122,7 +122,7 @@ def _divergence(text: str, figures: dict[str, Estimate | None], name: str) -> Di
     known = {what: estimate for what, estimate in figures.items() if estimate is not None and what != "ppl"}
     missing = [what for what in figures if what != "ppl" and what not in known]
     if missing:
-        raise BadFile(f"{name}: the statistics end before {missing[0]}", f"{TOOL} was stopped; let it end")
+        raise BadFile(f"{name}: the statistics end before {missing[0]}", f"{TOOL} was stopped; let it finish")
     percentiles = [
         (_NAMED_PERCENTS[share] if share in _NAMED_PERCENTS else float(share.rstrip("%")), _number(value, name))
         for share, value in _PERCENTILE.findall(text)

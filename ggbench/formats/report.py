@@ -1,4 +1,4 @@
-"""Reports: runs by model with their table, comparison and charts, as HTML, Markdown, CSV or pictures."""
+"""Reports: runs by model with table, comparison and charts, as HTML, Markdown, CSV or pictures."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _NAMED_RUNS = 6
 """A file's name lists at most this many runs."""
 
 Contents = Mapping[str, bytes]
-"""File contents, by what each file's name adds to the report's."""
+"""File contents, by the suffix added to the report's name."""
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
-    """Return a line for every timed step; `sample_ns` is empty if the sampler was not timed."""
+    """Return a line for every timed step; `sampler_ns` is empty if the sampler was not timed."""
     rows: list[tuple[object, ...]] = []
     for one in runs:
         samples = one.samples
-        sample_ns = [None] * len(samples.step_ns) if samples.sample_ns is None else samples.sample_ns.tolist()
-        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sample_ns)
+        sampler_ns = [None] * len(samples.step_ns) if samples.sampler_ns is None else samples.sampler_ns.tolist()
+        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sampler_ns)
         rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
-    return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
+    return csv_text(("run_id", "repeat", "position", "step_ns", "sampler_ns"), rows)
 
 
 ENDINGS = ".html", ".md", ".csv", ".svg", ".png"
 
 
 def check_ending(path: Path) -> None:
-    """Raise UsageError if the file's ending names no form."""
+    """Raise UsageError if the file's ending is not a report format."""
     if path.suffix.lower() not in ENDINGS:
-        what = f"{sanitize(path.suffix or path.name)!r} is not a format of a report"
+        what = f"{sanitize(path.suffix or path.name)!r} is not a report format"
         raise UsageError(what, f"end the file's name in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 
 def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
-    """Return the report in the form of an ending. Raises StoreError, and GgbenchError without anything to draw."""
+    """Return the report in the format of an ending. Raises StoreError, and GgbenchError if there is nothing to draw."""
     summaries = [one.summary for one in runs]
     match ending.lower():
         case ".html":
@@ -75,7 +75,7 @@ def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
 
     charts = all_charts(runs)
     if not charts:
-        raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
+        raise GgbenchError("these runs have nothing to draw", "write the report as .html or .md")
     names, source = unambiguous_names(summaries), source_line(summaries)
     colors = quant_colors(quant_names([summary.subject for summary in summaries]))
     drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, colors=colors, source=source)
@@ -90,7 +90,7 @@ def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Pa
 
     Raises like `report_files`, and GgbenchError if the folder cannot be written.
     """
-    # Names are made of run numbers alone: a model's name is untrusted text.
+    # names contain only run numbers, since model names are untrusted text
     numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
@@ -129,7 +129,7 @@ _COLUMNS = (
     "n_ctx", "n_gen", "prefill_ms", "p99_ms", "w_ratio", "b_ratio", "b_w16_ms", "file_bytes", "weight_bytes",
     "kv_bytes", "compute_bytes", "run_id", "source", "note",
 )  # fmt: skip
-"""The columns that a choice depends on come first: a page shows about ten columns, and further ones by scrolling."""
+"""The columns most useful for a choice come first: a page shows about ten, the others by scrolling."""
 
 
 class ReportedModel(msgspec.Struct, frozen=True, dict=True):
@@ -137,9 +137,9 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
     """Printable."""
     runs: tuple[SavedRun, ...]
     spreads: RunSpreads
-    """Differences between loads, which the comparison includes."""
+    """The spread between loads, included in the comparison."""
     colors: tuple[int, ...]
-    """Index of each run's colour: one quant has one through the whole page."""
+    """Colour index of each run: a quant has the same one on the whole page."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:
@@ -156,7 +156,7 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def comparison(self) -> Comparison | None:
-        """Return the comparison; None for a single run, and if nothing compares."""
+        """Return the comparison; None for a single run, or if nothing is comparable."""
         if len(self.runs) < 2:
             return None
         comparison = compare_quants(self.summaries, self.spreads)
@@ -177,16 +177,16 @@ def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
-    """Return figures and charts of stored runs that are not empty. Raises StoreError for an unknown kind."""
+    """Return the non-empty figures and charts of stored runs. Raises StoreError for an unknown kind."""
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
     return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
 
 
 def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
-    """Write several files, each with its part added to the name, and return their paths.
+    """Write several files, adding each suffix to the name, and return their paths.
 
-    If one exists, none is written.
+    If any exists, none is written.
     """
     files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
     for each in files:

@@ -1,7 +1,7 @@
-"""A report as one HTML file that opens from disk, loads nothing and needs no network.
+"""A report as one HTML file that opens from disk and loads nothing.
 
-Tables and texts are HTML without scripts; Vega, which is in the file, draws the charts from the same specifications as
-SVG and PNG. The content security policy forbids every request, whatever a name might smuggle in.
+Tables and texts are plain HTML; the embedded Vega draws the charts from the same specifications as SVG and PNG. The
+content security policy forbids all requests, in case a name smuggles one in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
-"""Characters of a line of a run's details."""
+"""Characters per line of a run's details."""
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -66,7 +66,7 @@ def report_html(models: Sequence[ReportedModel]) -> str:
         f"<nav><ul>{contents}</ul></nav>" if len(models) > 1 else "",
         body,
         '</main><div id="tip" role="status" hidden></div>',
-        "<noscript><p>Charts need JavaScript, which is in this file; tables do not.</p></noscript>",
+        "<noscript><p>Charts need JavaScript (included in this file); tables do not.</p></noscript>",
         json_script("charts", specs),
         f"<!-- {_LICENSE} -->",
         f"<script>{vega_script()}</script>",
@@ -140,7 +140,7 @@ def how_to_read(figure: Figure) -> str:
         "Line: the rolling median over 256 positions. Paler behind it: every single step." if has_steps else "",
         "Band: the standard error." if has_errors else "",
         "Dashed: the fit." if any(curve.fit for curve in curves) else "",
-        "Dotted: the limit of the memory's bandwidth." if any(curve.limit for curve in curves) else "",
+        "Dotted: the memory bandwidth limit." if any(curve.limit for curve in curves) else "",
         "▲ slower than the axis shows." if has_steps else "",
         '<span class="zoom">Drag to move, Ctrl and the wheel to zoom.</span>',
     ]
@@ -159,18 +159,18 @@ def _keys(chart: Chart, drawing: Drawing) -> str:
 def _marks_note(chart: Chart) -> str:
     if isinstance(chart, StackChart):
         is_outside = any(part.name == OUTSIDE for part in chart.parts)
-        return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
+        return f"{OUTSIDE.capitalize()}: other memory of the process at its peak." if is_outside else ""
     has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
     return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
 
 
 def _source(model: ReportedModel, chart: Chart) -> str:
-    """Return which runs a chart shows, where they were measured, and the commands that measure and draw them."""
+    """Return the runs in a chart, where they were measured, and the commands that measure and draw them."""
     shown = [model.runs[index] for index in runs_of(chart)]
     numbers = [str(one.run_id) for one in shown]
     rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
     return (
-        f"<details><summary>Where this comes from: run{'s' * (len(shown) > 1)} {in_words(numbers)}</summary>"
+        f"<details><summary>Source: run{'s' * (len(shown) > 1)} {in_words(numbers)}</summary>"
         f"<ul>{rows}</ul><p>This picture: <code>ggbench report {' '.join(numbers)} -o report.svg</code></p></details>"
     )
 
@@ -230,16 +230,16 @@ def text(value: str) -> str:
 
 
 def json_script(name: str, value: object) -> str:
-    """Return a script element with data; no text in it can end the element or begin a comment."""
+    """Return a script element with data; no text in it can end the element or start a comment."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
     return f'<script type="application/json" id="{name}">{escaped}</script>'
 
 
 def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
-    """Return a table that the page sorts by a click on a header, with a hint that is shown while it can be scrolled.
+    """Return a table that is sorted by clicking a header, with a hint shown while it can be scrolled.
 
-    `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
+    `headers` are pairs of text and whether to right-align; cells are pairs of HTML and sort value, None for last.
     """
     aligned = [' class="right"' if right else "" for _, right in headers]
     head = "".join(

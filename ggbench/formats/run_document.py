@@ -1,9 +1,9 @@
-"""ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and what --json printed, read back.
+"""ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and --json output, read back.
 
-A run is written from the store's JSON, so one of a later ggbench passes through unharmed, and read as strictly as
-a stored run. What --json printed has all figures and no timed step. A bundle is a ZIP file with a list and a document
-for each run. Its members are never unpacked, so their names lead nowhere, and each is read up to a limit, whatever size
-the archive claims.
+A run is written from the store's JSON, so that a newer ggbench's run passes through unharmed, and read as strictly as a
+stored run. --json output has all results but no timed steps. A bundle is a ZIP file with a list and a document for each
+run. Its members are never unpacked, so their names are harmless, and each is read up to a limit, whatever size the
+archive claims.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
     Raises UsageError for one that is still running.
     """
     if stored.state == RUNNING:
-        raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
+        raise UsageError(f"run {stored.run_id} is still running", "export it when it has finished")
     whole = _Whole(
         **{name: getattr(stored, name) for name in _COPIED},
         outcome=stored.state,
@@ -106,7 +106,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
-    """Return the hash of a run's content, with or without its paths, and wherever it was imported."""
+    """Return the hash of a run's content, independent of paths and of imports."""
     bare = _without_folders(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
@@ -117,7 +117,7 @@ def document_sha256(document: Mapping[str, Any]) -> str:
 
 
 def _without_folders(document: _Document) -> _Document:
-    """Leave out folders; a model that was named by its folder is called by its file."""
+    """Leave out folders; a model named by its folder is named by its file instead."""
     bare: _Document = anonymous(document)
     subject = bare["subject"]
     if subject["model"] != document["subject"]["model"]:
@@ -132,7 +132,7 @@ def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False
 
 
 def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON. Raises ValueError also for NaN and infinity, which neither the store nor a chart can hold."""
+    """Parse JSON. Raises ValueError, also for NaN and infinity, which neither the store nor charts allow."""
 
     def finite(text: str) -> float:
         number = float(text)
@@ -203,7 +203,7 @@ _HINT = "pass an unmodified file of `ggbench export`"
 
 
 def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
-    """Return the environment marked as imported; a run that was imported before keeps its first mark."""
+    """Return the environment marked as imported; a run imported before keeps its first mark."""
     if environment is not None and environment.imported is not None:
         return environment
     imported = Imported(
@@ -219,13 +219,13 @@ def _marked(environment: Environment | None, file: SourceFile, sha256: str, lack
 def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
     seen = set()
     for chunk in chunks:
-        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)
+        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sampler_ns, chunk.at_ns)
         if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
             problem = " have an invalid series or position"
         elif place in seen:
             problem = " are duplicates"
-        elif chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
-            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings"
+        elif chunk.sampler_ns and len(chunk.sampler_ns) != len(chunk.step_ns):
+            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sampler_ns)} sampler timings"
         elif any(not 0 <= each <= _LARGEST_NS for each in times):
             problem = " have an invalid time"
         else:
@@ -251,7 +251,7 @@ _MANY = 10_000
 
 
 def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
-    """Return the runs of what --json printed. Raises BadFile, naming the row and the field."""
+    """Return the runs in --json output. Raises BadFile, naming the row and the field."""
     schema = document.get("schema")
     readers = [
         each
@@ -260,8 +260,8 @@ def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun
     ]
     if not readers:
         raise BadFile(
-            f"{file.name} is {sanitize(str(schema))!r}, which holds no measured runs",
-            "where it was measured: ggbench export RUN --format json -o FILE",
+            f"{file.name} is {sanitize(str(schema))!r}, which has no measured runs",
+            "on the machine that measured it: ggbench export RUN --format json -o FILE",
         )
     rows = readers[0].documents.rows(document)
     if not isinstance(rows, list) or not rows or len(rows) > _MANY:
@@ -273,7 +273,7 @@ def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun
 
 
 def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
-    """Return the run of a row, from the first kind that takes it."""
+    """Return the run of a row, from the first kind that accepts it."""
     config = row.get("config") if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(config, dict) or "n_gpu_layers" not in config:
         hint = "on the machine that measured it: ggbench export RUN --format json"
@@ -317,7 +317,7 @@ MAGIC = b"PK\x03\x04"
 _BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so the same runs are the same file."""
+"""The date of every member, so that the same runs give the same file."""
 
 
 def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
@@ -389,11 +389,11 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
         raise BadFile(f"{where} is not JSON", _BUNDLE_HINT) from None
 
 
-COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sample_ns")
+COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns")
 
 
 def samples_csv(store: Store, runs: Sequence[StoredRun]) -> str:
-    """Return the steps of these runs without warm-up; `sample_ns` is empty if the sampler was not timed."""
+    """Return the steps of these runs without warm-up; `sampler_ns` is empty if the sampler was not timed."""
     return csv_text(COLUMNS, (line for stored in runs for line in _lines(store, stored)))
 
 
@@ -402,6 +402,6 @@ def _lines(store: Store, stored: StoredRun) -> Iterator[tuple[object, ...]]:
     head = (stored.run_id, *named)
     for chunk in store.load_chunks(stored.run_id):
         if not chunk.series.startswith(WARMUP):
-            sampler = chunk.sample_ns or (None,) * len(chunk.step_ns)
-            for offset, (step_ns, sample_ns) in enumerate(zip(chunk.step_ns, sampler, strict=True)):
-                yield (*head, without_formula(chunk.series), chunk.first_position + offset, step_ns, sample_ns)
+            sampler = chunk.sampler_ns or (None,) * len(chunk.step_ns)
+            for offset, (step_ns, sampler_ns) in enumerate(zip(chunk.step_ns, sampler, strict=True)):
+                yield (*head, without_formula(chunk.series), chunk.first_position + offset, step_ns, sampler_ns)

@@ -1,10 +1,11 @@
-"""Read a model's shape from its metadata: layers, heads, and what llama.cpp keeps of a sequence for each layer.
+"""Read a model's shape from its metadata: layers, heads, and the state that llama.cpp keeps per sequence in each layer:
+K and V of all positions, or of those in a window, or a recurrent state.
 
-That is K and V of its positions, or of those in a window, or a recurrent state. A header says some of it (KV heads by
-layer, the pattern of windows); the rest is llama.cpp's own rules by architecture, which the tables here repeat. Where
-llama.cpp keeps more than that, `no_kv_reason` says what: a figure wrong by a factor of ten is worse than none.
-Source: `load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp, llama-hparams.cpp and llama-kv-cache.cpp
-of llama.cpp; the tests compare the result with the caches that llama.cpp makes of the same metadata.
+The header has some of it (KV heads by layer, the pattern of windows); the rest follows llama.cpp's own rules by
+architecture, repeated in the tables here. If llama.cpp keeps further state, `no_kv_reason` names it: a number wrong by
+a factor of ten is worse than none. Source: `load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp,
+llama-hparams.cpp and llama-kv-cache.cpp of llama.cpp; the tests compare the result with the caches that llama.cpp
+creates from the same metadata.
 """
 
 from __future__ import annotations
@@ -83,15 +84,15 @@ class _Windows(NamedTuple):
     """Which layers of an architecture have the sliding window."""
 
     period: int | None
-    """One layer in this many has no window (`set_swa_pattern`); None if only an array in the header tells which."""
+    """One layer in this many has no window (`set_swa_pattern`); None if only an array in the header determines it."""
     dense_first: bool = False
     """Whether that layer is the first of each period, not the last."""
     default: int = 0
-    """Window of a header without one; 0: no windows."""
+    """Window if the header has none; 0: no windows."""
     fixed: int = 0
     """Window that replaces the header's, unless that is 0."""
     n_layer: int | None = None
-    """The only depth that has windows; None: any."""
+    """The only number of layers with windows; None: any."""
 
 
 _WINDOWS: Mapping[str, _Windows] = {
@@ -110,7 +111,7 @@ _RECURRENT_WITHOUT_KV_HEADS = frozenset(
     {"jamba", "granitehybrid", "plamo2", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "bailingmoe3"}
 )
 _ONE_PART_IN_EACH = frozenset({"nemotron_h", "nemotron_h_moe"})
-"""Architectures whose layers are attention, a recurrent state, or a feed-forward, and never two of them."""
+"""Architectures whose layers have either attention, a recurrent state, or a feed-forward."""
 FULL_ATTENTION_INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
 """Length of the period in which the last layer has attention and the others a recurrent state."""
 _WITHOUT_GROUPS = frozenset({"mamba", "jamba"})
@@ -119,16 +120,16 @@ _WITHOUT_GROUPS = frozenset({"mamba", "jamba"})
 RECURRENT = frozenset().union(
     _ALL_RECURRENT, _BOTH_IN_EACH, _RECURRENT_WITHOUT_KV_HEADS, _ONE_PART_IN_EACH, FULL_ATTENTION_INTERVAL
 )
-"""Architectures with a recurrent state whose size is known here."""
+"""Architectures with a recurrent state of known size."""
 
 _GEMMA3N_KV_LAYERS = 20
-"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse it; the header has no key for it."""
+"""llama.cpp keeps KV for the first 20 layers of gemma3n, reused by the others; the header has no key for this."""
 SHARES_KV = frozenset({"gemma3n", "gemma4"})
 """Architectures whose last layers attend to the KV of earlier ones."""
 
 
 class Heads(NamedTuple):
-    """The header's figures of attention and feed-forward; sequences have an entry for each layer."""
+    """The header's values for attention and feed-forward; sequences have an entry per layer."""
 
     n_head: Sequence[int]
     n_head_kv: Sequence[int]
@@ -141,7 +142,7 @@ class Heads(NamedTuple):
 
 
 def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tuple[LayerState, ...]:
-    """Return what each layer keeps; layers that only draft (NextN) keep nothing. Raises BadFile for a wrong array."""
+    """Return each layer's state; draft layers (NextN) have none. Raises BadFile for a wrong array."""
     keys = gguf_constants.Keys
     n_all = len(heads.n_head_kv)
     n_layer = max(0, n_all - values.count(keys.LLM.NEXTN_PREDICT_LAYERS))
@@ -180,13 +181,13 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
 
 
 def has_windows(architecture: str, n_layer: int) -> bool:
-    """Return whether llama.cpp gives windows to some layers of this architecture at this depth."""
+    """Return whether llama.cpp gives windows to some layers of this architecture with this number of layers."""
     rule = _WINDOWS.get(architecture)
     return rule is not None and rule.n_layer in (None, n_layer)
 
 
 def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer: int) -> list[int | None]:
-    """Return the window of each layer, None for a layer that attends to every position."""
+    """Return the window of each layer, None for a layer that attends to all positions."""
     attention = gguf_constants.Keys.Attention
     rule = _WINDOWS.get(architecture)
     none: list[int | None] = [None] * n_all
@@ -258,9 +259,9 @@ _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
 
 _STATE_GROUPS = ("{arch}.ssm.", "{arch}.wkv.", "{arch}.kda.", "{arch}.shortconv.")
 _INDEXER_GROUP = "{arch}.attention.indexer."
-"""Prefixes of keys: any key of a group is a sign, even one that gguf does not know yet."""
+"""Prefixes of keys: any key of a group counts, even one unknown to gguf."""
 _DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "minimax-01"}
-"""Architectures whose draft layers (NextN) llama.cpp keeps in the cache of the others."""
+"""Architectures whose draft layers (NextN) share the cache of the others in llama.cpp."""
 
 _MOST_LAYERS = 4096
 
@@ -268,7 +269,7 @@ _MOST_LAYERS = 4096
 def read_shape(
     name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]
 ) -> ModelShape:
-    """Return the shape that the metadata gives. Raises BadFile for an impossible value."""
+    """Return the shape given by the metadata. Raises BadFile for an impossible value."""
     values = TypedMetadata(name, architecture, metadata)
     llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
     n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
@@ -300,7 +301,7 @@ def read_shape(
         n_head=n_head,
         n_head_kv=tuple(heads if state.k_width else 0 for heads, state in zip(n_head_kv, states, strict=True)),
         head_dim_k=head_dim_k,
-        # A latent cache (MLA) holds only K; V is a view of it.
+        # a latent cache (MLA) has only K; V is a view of it
         head_dim_v=0 if is_latent else head_dim_v,
         n_ff=n_ff,
         n_vocab=n_vocab,

@@ -1,6 +1,6 @@
 """The tensor types of ggml: names, block lengths and block sizes.
 
-The table is gguf's, imported at its first use, with the few types that llama.cpp has and gguf does not know yet.
+The table is gguf's, imported at its first use, plus the few types of llama.cpp that gguf does not have yet.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class GgmlType(msgspec.Struct, frozen=True):
     type_id: int
     """The number in a GGUF header, `enum ggml_type`."""
     name: str
-    """ggml's own: `q4_K`, `iq4_nl`, `f16`."""
+    """ggml's name: `q4_K`, `iq4_nl`, `f16`."""
     block_len: int
-    """Elements in one block; a row is whole blocks."""
+    """Elements per block; a row consists of whole blocks."""
     block_bytes: int
 
     def row_bytes(self, n_elements: int) -> int:
-        """Return the bytes of that many elements. Raises Unsupported if they are not whole blocks."""
+        """Return the bytes of this many elements. Raises Unsupported if they are not whole blocks."""
         n_blocks, rest = divmod(n_elements, self.block_len)
         if rest or n_elements < 0:
             raise Unsupported(
@@ -48,7 +48,7 @@ def known_types() -> dict[int, GgmlType]:
     by_id = {added.type_id: added for added in ADDED_TYPES}
     for entry, (block_len, stated_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
         block_bytes = CORRECTED_BLOCK_BYTES.get(entry.name, stated_bytes)
-        # ggml writes `q4_K` for gguf's `Q4_K`, and all other names in lower case.
+        # ggml writes `q4_K` for gguf's `Q4_K`, and all other names in lower case
         name = f"{entry.name[:-2].lower()}_K" if entry.name.endswith("_K") else entry.name.lower()
         by_id[int(entry)] = GgmlType(int(entry), name, block_len, block_bytes)
     return dict(sorted(by_id.items()))
@@ -64,13 +64,13 @@ def type_by_name(name: str) -> GgmlType:
 
 @functools.cache
 def row_bytes(type_name: str, n_elements: int) -> int:
-    """Return the bytes of a row of that many elements. Raises UnknownName, Unsupported."""
+    """Return the bytes of a row of this many elements. Raises UnknownName, Unsupported."""
     return type_by_name(type_name).row_bytes(n_elements)
 
 
 @functools.cache
 def tensor_bytes(type_name: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises as `row_bytes` does."""
+    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`."""
     return row_bytes(type_name, shape[0]) * math.prod(shape[1:])
 
 

@@ -1,12 +1,12 @@
 """The constants of the gguf package, imported at their first use and without the rest of the package.
 
-`gguf_constants.Keys` is `gguf.constants.Keys`, and so on. Importing gguf as a whole takes 90 ms, for numpy, yaml and
-an HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench models` need neither. llama_cpp takes
-40 ms of 50 for things that ggbench never calls.
+`gguf_constants.Keys` is `gguf.constants.Keys`, and so on. Importing gguf as a whole takes 90 ms, for numpy, yaml and an
+HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench models` need neither. Of llama_cpp's 50
+ms, 40 are for things that ggbench never calls.
 
-Python can skip a package's `__init__` only if `sys.modules` already holds the package, so an unexecuted one is put
-there; asking it for a name that it lacks runs its `__init__` and makes it an ordinary package. importlib's own
-LazyLoader does not work: importing a submodule reads `__path__`, which makes it load the package.
+Python skips a package's `__init__` only if the package is already in `sys.modules`, so an unexecuted one is put there;
+accessing a missing name runs its `__init__` and makes it an ordinary package. importlib's own LazyLoader does not work:
+importing a submodule reads `__path__`, which makes it load the package.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the constants have types of
 def tensor_name(tensor: str, suffix: str = "weight", block: int | None = None) -> str:
     """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`."""
     base: str = __getattr__("TENSOR_NAMES")[__getattr__("MODEL_TENSOR")[tensor]]
-    return f"{base.format(bid=block)}.{suffix}"
+    return f"{base.format(bid=block)}.{suffix}".removesuffix(".")
 
 
 def defer_package(name: str) -> None:
-    """Defer a top-level package's code to the first use of a name that it defines; its modules import as usual.
+    """Defer a top-level package's code until a name that it defines is first used; its modules import as usual.
 
     Does nothing if the package is already imported, or is not installed: then the import itself fails.
     """
@@ -45,7 +45,7 @@ def defer_package(name: str) -> None:
     loader, package = spec.loader, importlib.util.module_from_spec(spec)
 
     def run() -> None:
-        for hook in hooks:  # while the code runs, a name that is not there yet is an error, as in any import
+        for hook in hooks:  # while the code runs, a name not yet defined is an error, as in any import
             vars(package).pop(hook, None)
         try:
             loader.exec_module(package)

@@ -1,8 +1,8 @@
-"""Make a `ModelFile` of a path or of headers already read, and encode a header as bytes.
+"""Make a `ModelFile` from a path or from parsed headers, and encode a header as bytes.
 
-Reading and assembling are separate, so headers fetched over HTTP make the same ModelFile as local files. gguf's
-writer is not used, because a plan of a large model needs one header for each quant in memory: that writer only writes
-to files, and importing it takes longer than encoding all of them.
+Reading and assembling are separate, so that headers fetched over HTTP give the same ModelFile as local files. gguf's
+writer is not used, because a plan of a large model needs a header for each quant in memory: that writer only writes to
+files, and importing it takes longer than encoding all headers.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from ggbench.text import sanitize, shorten_middle
 
 _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255
-"""Characters; no file system that Linux or macOS start from allows more."""
+"""Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 _CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i"}
-"""Keys that llama.cpp accepts in one type only."""
+"""Keys that llama.cpp accepts with only one type."""
 
 
 def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFile:
-    """Return the model in this file; given one shard of a split model, all of it.
+    """Return the model in this file, or given one shard of a split model, the whole model.
 
-    `allow_missing_data` accepts files that hold only the header. Raises BadFile, and Unsupported for old versions.
+    `allow_missing_data` accepts files with only the header. Raises BadFile, and Unsupported for old versions.
     """
     header = read_local_header(path, allow_missing_data=allow_missing_data)
     paths = _shard_paths(path, shard_count(header, path.name))
@@ -69,24 +69,24 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
             inside = sorted(sanitize(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
             raise BadFile(
                 f"{name or sanitize(str(path))} is a folder",
-                f"name a file in it: {', '.join(inside[:3])}" if inside else "it holds no .gguf file",
+                f"give a file in it: {', '.join(inside[:3])}" if inside else "it contains no .gguf file",
             )
         if not stat.S_ISREG(status.st_mode):
-            raise BadFile(f"{name} is not an ordinary file", "name a .gguf file")
+            raise BadFile(f"{name} is not an ordinary file", "give a .gguf file")
         with path.open("rb", buffering=0) as source:
             size = os.fstat(source.fileno()).st_size
             return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
     except FileNotFoundError:
-        raise BadFile(f"{name} is not there", f"looked in {sanitize(str(path.parent.absolute()))}") from None
+        raise BadFile(f"{name} does not exist", f"looked in {sanitize(str(path.parent.absolute()))}") from None
     except PermissionError:
-        raise BadFile(f"{name} may not be read", "change its permissions, or those of its folder") from None
+        raise BadFile(f"no permission to read {name}", "change its permissions, or those of its folder") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be opened: {reason}", "check the path") from error
 
 
 def shard_count(header: Header, name: str) -> int:
-    """Return into how many files the model is split, 1 for a whole one. Raises BadFile for an absurd number."""
+    """Return the number of files of the model, 1 if not split. Raises BadFile for an absurd number."""
     count = header.metadata.get(gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
         raise BadFile(f"{sanitize(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
@@ -94,7 +94,7 @@ def shard_count(header: Header, name: str) -> int:
 
 
 def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -> ModelFile:
-    """Make one ModelFile of the headers of all its shards, in order; `paths` stays empty for files that are not local.
+    """Make one ModelFile from the headers of all its shards, in order; `paths` stays empty for remote files.
 
     Raises BadFile if the shards do not belong together.
     """
@@ -156,14 +156,16 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
     claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
-        raise BadFile(f"{name}: its shards hold {found} tensors, its header claims {str(claimed)[:40]!r}", BROKEN_HINT)
+        raise BadFile(
+            f"{name}: its shards contain {found} tensors, but its header claims {str(claimed)[:40]!r}", BROKEN_HINT
+        )
 
 
 class Projector(msgspec.Struct, frozen=True):
     """A vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`.
 
-    llama.cpp puts all of its tensors on the first GPU, however many layers are there, or in main memory without a GPU.
-    Its compute buffer depends on the image and is known only once clip has reserved it, so it is not counted. Source:
+    llama.cpp puts all its tensors on the first GPU, whatever the number of offloaded layers, or in main memory without
+    a GPU. Its compute buffer depends on the image and is unknown before clip reserves it, so it is not counted. Source:
     tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
     """
 
@@ -178,7 +180,7 @@ def read_projector(path: Path) -> Projector:
     if file.architecture != "clip":
         raise BadFile(
             f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
-            "use the file that is published with the model as mmproj",
+            "use the file published with the model as mmproj",
         )
     if file.weight_bytes is None:
         raise BadFile(
@@ -189,10 +191,10 @@ def read_projector(path: Path) -> Projector:
 
 
 class EncodedHeader(msgspec.Struct, frozen=True):
-    """Everything before the first tensor; the tensors follow one another, each padded to `ALIGNMENT`."""
+    """Everything before the first tensor; tensors follow consecutively, each padded to `ALIGNMENT`."""
 
     data: bytes
-    """Metadata and tensor table, padded with zeros up to where the tensors begin."""
+    """Metadata and tensor table, padded with zeros up to the first tensor."""
     file_bytes: int
     """The whole file, including the padding after the last tensor."""
     n_padding_bytes: int
@@ -202,9 +204,8 @@ class EncodedHeader(msgspec.Struct, frozen=True):
 def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> EncodedHeader:
     """Return the little-endian GGUF v3 header of one file with this metadata and these tensors, in their order.
 
-    Integers become uint32 where they fit, floats float32, lists arrays of one type, as llama.cpp expects; the keys of a
-    split model have their own types.
-    Raises Unsupported for a value or a tensor type that cannot be encoded.
+    Integers become uint32 if they fit, floats float32, lists arrays of one type, as llama.cpp expects; the keys of a
+    split model have their own types. Raises Unsupported for a value or a tensor type that cannot be encoded.
     """
     listed = tuple(tensors)
     parts = [MAGIC, struct.pack("<IQQ", VERSION, len(listed), len(metadata))]
@@ -218,7 +219,7 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
 
 @functools.lru_cache(maxsize=16)
 def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
-    """Return the tensor table, and where the data of its tensors ends; a plan asks for each quant's several times."""
+    """Return the tensor table and the end of the tensors' data; cached, as a plan needs each quant's several times."""
     parts: list[bytes] = []
     end = 0
     for tensor in tensors:
@@ -234,10 +235,10 @@ def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
 
 
 def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], name: str) -> ModelFile:
-    """Return the model that this header describes, with no file. Raises as `encode_header` does."""
+    """Return the model described by this header, without a file. Raises like `encode_header`."""
     listed = tuple(tensors)
     header, keys = encode_header(metadata, listed), encode_header(metadata, ()).data
-    stored = read_header(io.BytesIO(keys), len(keys), name).metadata  # numbers as the file would have them
+    stored = read_header(io.BytesIO(keys), len(keys), name).metadata  # numbers as in the file
     raw = header.data[: len(header.data) - header.n_padding_bytes]
     return assemble([Header(raw, VERSION, False, stored, listed, header.file_bytes, len(header.data))], name)
 
@@ -256,7 +257,7 @@ def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:
 
 
 def n_padding(n_bytes: int) -> int:
-    """Return the bytes of padding up to the next offset at which a tensor may begin."""
+    """Return the bytes of padding up to the next aligned offset."""
     return -n_bytes % ALIGNMENT
 
 
@@ -289,7 +290,7 @@ def _type_of_all(key: str, values: Sequence[object]) -> int:
     if all(isinstance(value, float) for value in values):
         return _VALUE_TYPES["f"]
     raise Unsupported(
-        f"metadata {key!r} has a value of a type that cannot be written", "only numbers, booleans and strings can"
+        f"metadata {key!r} has a value of a type that cannot be written", "use only numbers, booleans and strings"
     )
 
 

@@ -1,8 +1,8 @@
-"""A model as its GGUF header describes it: frozen values that theory, catalog and reports count with.
+"""A model as described by its GGUF header: frozen values used by theory, catalog and reports.
 
-Two layers are of one kind when a token does the same work in both: the same tensors in the same shapes and types
-(dense or experts, and the mixture of types of a `_k_m` quant), and the same state. So one of each can be measured, and
-all of them counted.
+Two layers are of one kind if a token does the same work in both: the same tensors with the same shapes and types (dense
+or experts, and the mixture of types of a `_k_m` quant), and the same state. So one of each kind can be measured and
+scaled to all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
-    """One tensor of the table in a GGUF header."""
+    """A tensor in the table of a GGUF header."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class TensorInfo(msgspec.Struct, frozen=True):
     type_name: str
     """ggml's name, `q4_K`; `type 97` for a type that neither gguf nor ggbench knows."""
     n_bytes: int | None
-    """None when the type is unknown."""
+    """None if the type is unknown."""
     shard: int = 0
     """Index into `ModelFile.paths`."""
 
@@ -50,26 +50,26 @@ class LayerState(msgspec.Struct, frozen=True):
     """Elements of V; 0 also in a latent cache (MLA), where V is a view of K."""
     head_dim_k: int = 0
     head_dim_v: int = 0
-    """Widths of one head in attention; in a latent cache V is as wide as the part of K that it is."""
+    """Widths of one head in attention; in a latent cache V is as wide as its part of K."""
     window: int | None = None
-    """Positions that are kept; None for every position."""
+    """Number of positions kept; None for all."""
     reads_layer: int | None = None
     """The layer whose KV this one attends to; None if it attends to its own, or has no attention."""
     recurrent_elements: int = 0
-    """Elements of its recurrent state of one sequence, f32."""
+    """Elements of the recurrent state of one sequence, f32."""
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the recurrent state of one sequence; llama.cpp keeps it in f32 whatever the types of the cache."""
+        """Bytes of the recurrent state of one sequence; llama.cpp keeps it in f32, whatever the cache types."""
         return self.recurrent_elements * 4
 
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
-        """Return the bytes that one position within the window takes. Raises UnknownName, Unsupported."""
+        """Return the bytes of one position within the window. Raises UnknownName, Unsupported."""
         return row_bytes(type_k, self.k_width) + row_bytes(type_v, self.v_width)
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a `ModelFile` that metadata decides; zero or empty if unknown."""
+    """The part of a `ModelFile` determined by metadata; zero or empty if unknown."""
 
     n_layer: int
     n_embd: int
@@ -84,42 +84,42 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     n_ctx_train: int | None
     n_expert: int = 0
     n_expert_used: int = 0
-    """Experts of one token; the maximum where layers differ."""
+    """Experts of one token; the maximum if layers differ."""
     experts_used: tuple[int, ...] = ()
     """Experts of one token in each layer; empty in a model without experts."""
     n_layer_nextn: int = 0
-    """How many of the last layers only draft (NextN, MTP): llama.cpp does not run them to decode a token."""
+    """Number of last layers that only draft (NextN, MTP): llama.cpp does not run them to decode a token."""
     sliding_window: int | None = None
-    """Positions of the header's window, even where llama.cpp gives it to no layer; `states` says which have it."""
+    """Positions of the header's window, even if llama.cpp uses it in no layer; `states` says which have it."""
     states: tuple[LayerState, ...] = ()
-    """One for each layer; meaningless where `no_kv_reason` is set."""
+    """State of each layer; meaningless if `no_kv_reason` is set."""
     no_kv_reason: str = ""
-    """Reason that llama.cpp keeps more than `states` (a second cache, an unknown state); empty if it does not."""
+    """Why llama.cpp keeps more than `states` (a second cache, an unknown state); empty if it does not."""
 
 
 class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
-    """One model as its header describes it, over all shards."""
+    """A model as described by its header, over all shards."""
 
     name: str
     """The file's stem without a shard suffix, or the catalog's `id quant`."""
     paths: tuple[Path, ...]
-    """The local shards in order; empty for a header that was not read from this disk."""
+    """The local shards in order; empty for a header not read from this disk."""
     file_bytes: int
     version: int | None = None
-    """Version of the GGUF format; None for a checkpoint of safetensors."""
+    """Version of the GGUF format; None for a safetensors checkpoint."""
     big_endian: bool = False
     architecture: str
     metadata: dict[str, object]
-    """Every key; the tokenizer's long arrays are replaced by their length."""
+    """All keys; the tokenizer's long arrays are replaced by their length."""
     tensors: tuple[TensorInfo, ...]
     header_sha256: str
     """Hash of the header bytes of all shards in order: metadata and tensor table, not the weights."""
     missing_bytes: int = 0
-    """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
+    """Bytes required by the tensor tables but missing in the files, e.g. after an interrupted download."""
 
     @property
     def truncation(self) -> str:
-        """Size of the missing part, as in `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
+        """Size of the missing part, e.g. `46.1 MiB of its 93.8 MiB are missing`; empty for a complete file."""
         whole = format_bytes(self.file_bytes + self.missing_bytes)
         return f"{format_bytes(self.missing_bytes)} of its {whole} are missing" if self.missing_bytes else ""
 
@@ -133,47 +133,47 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def weight_bytes(self) -> int | None:
-        """Bytes of all tensors; None when a tensor type is unknown."""
+        """Bytes of all tensors; None if a tensor type is unknown."""
         return None if self.unknown_types else sum(tensor.n_bytes or 0 for tensor in self.tensors)
 
     @cached_property
     def has_output(self) -> bool:
-        """Whether the output has its own matrix, not that of the input embedding."""
+        """Whether the output has a matrix other than the input embedding."""
         return any(tensor.name == tensor_name("OUTPUT") for tensor in self.tensors)
 
     @property
     def bpw(self) -> float | None:
-        """Bits per weight over all tensors, as llama.cpp's `print_info: file size` counts them."""
+        """Bits per weight over all tensors, computed like llama.cpp's `print_info: file size`."""
         return None if self.weight_bytes is None or not self.n_params else self.weight_bytes * 8 / self.n_params
 
     @cached_property
     def active_weight_bytes(self) -> int | None:
-        """Bytes that one token reads: all tensors but embedding tables, draft layers and the experts not chosen.
+        """Bytes read by one token: all tensors except embedding tables, draft layers and unused experts.
 
-        Where the embedding is tied to the output, its table is read as the output. None when a type is unknown.
+        If the embedding is tied to the output, its table is read as the output. None if a type is unknown.
         """
         if self.weight_bytes is None:
             return None
         return round(sum(active_bytes(tensor, self) for tensor in self.tensors))
 
     def require_kv(self) -> None:
-        """Raise Unsupported if a sequence takes more memory than `states` describes."""
+        """Raise Unsupported if a sequence needs more memory than `states` describes."""
         if self.no_kv_reason:
             raise Unsupported(
-                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
+                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not computed from the header"
             )
 
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
-        Raises Unsupported if that is not all that is kept of a sequence, and UnknownName for a type.
+        Raises Unsupported if a sequence has further state, and UnknownName for a type.
         """
         self.require_kv()
         return sum(state.kv_bytes_per_token(type_k, type_v) for state in self.states)
 
     @cached_property
     def shape_key(self) -> str:
-        """A hash that is equal for models of the same architecture, tensors, shapes and types, hence of one speed."""
+        """A hash that is equal for models of the same architecture, tensors, shapes and types, hence of equal speed."""
         tensors = sorted((tensor.name, tensor.shape, tensor.type_name) for tensor in self.tensors)
         return hashlib.sha256(repr((self.architecture, self.n_expert_used, tensors)).encode()).hexdigest()[:16]
 
@@ -200,7 +200,7 @@ def active_bytes(tensor: TensorInfo, model: ModelFile) -> float:
 
 
 def tensors_by_layer(tensors: Iterable[TensorInfo]) -> dict[int, list[TensorInfo]]:
-    """Return the tensors of each layer in their order, without those outside the layers."""
+    """Return the tensors of each layer in order, without those outside the layers."""
     found: dict[int, list[TensorInfo]] = {}
     for tensor in tensors:
         layer = layer_of(tensor.name)
@@ -223,7 +223,7 @@ class LayerKind(msgspec.Struct, frozen=True):
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name after `blk.N.`, shape and type of each tensor, by name."""
     active_bytes: int | None
-    """Bytes that one token reads: without the experts that it is not routed to. None if a type is unknown."""
+    """Bytes read by one token, without unused experts. None if a type is unknown."""
     state: LayerState
     """State kept for a sequence; meaningless if the model's `no_kv_reason` is set."""
     kv_source: LayerState
@@ -231,7 +231,7 @@ class LayerKind(msgspec.Struct, frozen=True):
 
 
 def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
-    """Return the kinds of layer that decode a token, by their first layer, without draft layers (NextN)."""
+    """Return the kinds of layers used to decode a token, by their first layer, without draft layers (NextN)."""
     by_layer = tensors_by_layer(model.tensors)
     found: dict[object, LayerKind] = {}
     for layer in range(model.n_layer - model.n_layer_nextn):

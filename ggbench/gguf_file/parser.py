@@ -1,13 +1,13 @@
 """Parse a GGUF header, version 2 or 3 in either byte order: bytes in, a `Header` out.
 
-gguf's GGUFReader is not used, for three reasons. Headers are untrusted: here every count and length is limited and
-compared with the bytes left in the file before anything of that length is read or allocated. Headers are remote: this
-parser reads forward from any source, such as HTTP ranges, where GGUFReader maps a local file. And files are newer than
-tables: a tensor of an unknown type keeps its name and shape and lacks only its size.
+gguf's GGUFReader is not used, for three reasons.
 
-The numbers of the format are literals, not gguf's constants, because `ggbench models` reads the beginning of many
-headers without importing gguf; the tests compare them.
-Source: the GGUF specification (ggml, docs/gguf.md), gguf.cpp and enum gguf_type of gguf.h.
+Headers are untrusted: this parser limits every count and length and checks it against the bytes left in the file before
+reading or allocating. Headers may be remote: it reads forward from any source, such as HTTP ranges, while GGUFReader
+maps a local file. And files may be newer than the tables: a tensor of unknown type keeps its name and shape and lacks
+only its size. The format's numbers are literals, not gguf's constants, because `ggbench models` reads the start of many
+headers without importing gguf; the tests compare them. Source: the GGUF specification (ggml, docs/gguf.md), gguf.cpp
+and enum gguf_type of gguf.h.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ggbench.units import format_bytes, format_count
 
 MAGIC = b"GGUF"
 VERSION = 3
-"""The version that ggbench writes."""
+"""The version written by ggbench."""
 READABLE_VERSIONS = (2, 3)
 
 ALIGNMENT = 32
-"""Bytes; assumed by readers without `general.alignment`, and written by ggbench."""
+"""In bytes; assumed by readers without `general.alignment`, and written by ggbench."""
 ALIGNMENT_KEY = "general.alignment"
 ARCHITECTURE_KEY = "general.architecture"
 
 NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""The `struct` code of each value type that is a number."""
+"""The `struct` code of each numeric value type."""
 STRING, ARRAY = 8, 9
 """The other value types."""
 
@@ -52,10 +52,10 @@ _KEY_BYTES = (1 << 16) - 1
 _TENSOR_NAME_BYTES = 1024
 _STRING_BYTES = 64 << 20
 _KEPT_ELEMENTS = 4096
-"""A longer array is replaced by its length; arrays with a value for each layer are far shorter."""
+"""A longer array is replaced by its length; arrays with a value per layer are far shorter."""
 _LARGEST_ALIGNMENT = 1 << 20
 _CHUNK_BYTES, _LEADING_CHUNK_BYTES = 256 << 10, 16 << 10
-"""Read at once: from a whole header, and from the metadata before the vocabulary, which takes a few kilobytes."""
+"""Bytes to read at once: of a whole header, and of the metadata before the vocabulary, a few kilobytes."""
 
 
 class ArrayLength(int):
@@ -65,7 +65,7 @@ class ArrayLength(int):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """One file's header."""
+    """The header of one file."""
 
     raw: bytes
     """Bytes up to the end of the tensor table."""
@@ -76,9 +76,9 @@ class Header(msgspec.Struct, frozen=True):
     tensors: tuple[TensorInfo, ...]
     file_bytes: int
     data_offset: int
-    """Where the first tensor's bytes begin."""
+    """Offset of the first tensor's bytes."""
     missing_bytes: int = 0
-    """Bytes that the tensor table requires and the file lacks."""
+    """Bytes required by the tensor table but missing in the file."""
 
 
 class ByteSource(Protocol):
@@ -87,7 +87,7 @@ class ByteSource(Protocol):
     def seek(self, offset: int, /) -> int: ...
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return up to that many bytes; none at the end."""
+        """Return up to this many bytes; none at the end."""
 
 
 def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
@@ -116,21 +116,21 @@ def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str,
     """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
     Writers put what identifies a model before its vocabulary; in a file that does not, reading continues until the
-    architecture is found. Keys after the vocabulary are left out, including `general.file_type` where llama-quantize
-    wrote it. Raises as `read_header` does, except for errors later in the file.
+    architecture is found. Keys after the vocabulary are left out, including `general.file_type` if llama-quantize wrote
+    it. Raises like `read_header`, except for errors later in the file.
     """
     cursor, _, _, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
     return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
 
 
 class _HeaderBytes:
-    """A cursor that moves forward; raises BadFile, naming the file, where bytes are missing."""
+    """A cursor that moves forward; raises BadFile, naming the file, if bytes are missing."""
 
     def __init__(self, source: ByteSource, size: int, name: str, chunk_bytes: int) -> None:
         self.name = name
-        """For messages; printable."""
+        """Name for messages; printable."""
         self.size = size
-        """Bytes of the whole file."""
+        """Size of the whole file."""
         self.position = 0
         self.big_endian = False
         self._source, self._chunk_bytes = source, chunk_bytes
@@ -145,7 +145,7 @@ class _HeaderBytes:
 
     @property
     def consumed(self) -> bytes:
-        """Every byte up to the position."""
+        """All bytes read so far."""
         return bytes(self._data[: self.position])
 
     def broken(self, reason: str) -> BadFile:
@@ -155,7 +155,7 @@ class _HeaderBytes:
         self.big_endian, self._order, self._u64 = True, ">", struct.Struct(">Q")
 
     def expect(self, n_items: int, least_bytes: int, what: str) -> None:
-        """Raise BadFile unless that many items, of at least that many bytes each, can follow."""
+        """Raise BadFile unless this many items, of at least this many bytes each, can follow."""
         if n_items * least_bytes > self.n_left:
             left = format_bytes(self.n_left)
             raise self.broken(f"{format_count(n_items)} {what} cannot fit into its last {left}")
@@ -165,7 +165,7 @@ class _HeaderBytes:
         return bytes(self._data[start : start + n_bytes])
 
     def skip(self, n_bytes: int, what: str) -> int:
-        """Skip bytes, and return where they begin in the bytes read so far."""
+        """Skip bytes, and return their start in the bytes read so far."""
         start, end = self.position, self.position + n_bytes
         if end > len(self._data):
             self._fill(end, what)
@@ -267,7 +267,7 @@ def _check_magic(cursor: _HeaderBytes) -> None:
         raise BadFile(
             f"{cursor.name} is not a GGUF but may be a Git LFS pointer", "fetch the file itself: git lfs pull"
         )
-    raise BadFile(f"{cursor.name} is not a GGUF: it begins with {magic!r}", "name a .gguf file")
+    raise BadFile(f"{cursor.name} is not a GGUF: it starts with {magic!r}", "give a .gguf file")
 
 
 def _read_version(cursor: _HeaderBytes) -> int:
@@ -342,7 +342,7 @@ def _number_code(cursor: _HeaderBytes, element_type: int, what: str) -> str:
 
 
 def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple[tuple[TensorInfo, ...], int]:
-    """Return the tensor table, and how many bytes of data it points into."""
+    """Return the tensor table, and the number of data bytes that it covers."""
     tensors: dict[str, TensorInfo] = {}
     data_bytes = 0
     for index in range(n_tensors):
@@ -357,13 +357,13 @@ def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple
         type_id, offset = cursor.u32(what), cursor.u64(what)
         tensor = _tensor(cursor, name, shape, type_id, what)
         if offset % alignment:
-            raise cursor.broken(f"{what} begins at {offset}, off the alignment of {alignment}")
+            raise cursor.broken(f"{what} starts at {offset}, not aligned to {alignment}")
         tensors[name] = tensor
         data_bytes = max(data_bytes, offset + (tensor.n_bytes or 0))
     if sum(tensor.n_elements for tensor in tensors.values()) > _MOST_ELEMENTS:
         raise cursor.broken("its tensors claim more elements than any model has")
     if data_bytes > _MOST_ELEMENTS:
-        raise cursor.broken(f"its table points {format_count(data_bytes)} bytes into the file")
+        raise cursor.broken(f"its table covers {format_count(data_bytes)} bytes of data")
     return tuple(tensors.values()), data_bytes
 
 

@@ -1,8 +1,8 @@
-"""Run llama.cpp's own quantizer: which type it gives each tensor, and the bytes of quantized numbers.
+"""Run llama.cpp's own quantizer: to get the type of each tensor, and to quantize numbers.
 
-Its mixture of types for a quant depends on the whole shape of a model and changes between releases, so it is run
-instead of imitated. A dry run reports its choices only in the log, so they are parsed from there, and their sum is
-checked against the total in the log.
+Its mixture of types for a quant depends on the whole shape of a model and changes between releases, so it is run, not
+imitated. A dry run reports its choices only in the log, so they are parsed there, and their sum is checked against the
+log's total.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
 _UNREADABLE_HINT = "install llama-cpp-python 0.3.36, whose log ggbench can parse, or upgrade ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
-"""Types for which ggml aborts the process; the first two are for its own arithmetic."""
+"""Types for which ggml aborts the process; the first two are for internal arithmetic."""
 
 _log_in_use = threading.Lock()
 """llama.cpp has one log callback for the whole process."""
@@ -52,12 +52,12 @@ _log_in_use = threading.Lock()
 def choose_types(
     metadata: Mapping[str, object], tensors: Sequence[TensorInfo], ftypes: Mapping[str, int]
 ) -> dict[str, tuple[TensorInfo, ...]]:
-    """Return for each quant the tensors with the type and the bytes that llama.cpp's quantizer gives them.
+    """Return for each quant the tensors with their types and bytes from llama.cpp's quantizer.
 
-    `tensors` are those of the model before it is quantized; `ftypes` maps a quant's name to llama.cpp's number for it.
-    llama.cpp reads a sparse file with no data after the header, so the tensors take no space on disk. What it chose is
-    cached for each model and build. A quant that needs an importance matrix has the types that it gets without one.
-    Raises EngineFailed if llama.cpp refuses.
+    `tensors` are those of the unquantized model; `ftypes` maps a quant's name to llama.cpp's number. llama.cpp reads a
+    sparse file with no data after the header, so the tensors take no disk space. Its choices are cached for each model
+    and build. A quant that needs an importance matrix gets the types chosen without one. Raises EngineFailed if
+    llama.cpp refuses.
     """
     listed = tuple(tensors)
     header = encode_header(metadata, listed)
@@ -74,7 +74,7 @@ def choose_types(
 
 
 def _build() -> bytes:
-    """Return what differs between builds of llama.cpp, without loading it: its libraries' sizes and times."""
+    """Return a fingerprint of the llama.cpp build, without loading it: its libraries' sizes and times."""
     spec = importlib.util.find_spec("llama_cpp")
     folders = (spec and spec.submodule_search_locations) or ()
     files = sorted(file for folder in folders for file in Path(folder, "lib").glob("lib*"))
@@ -82,7 +82,7 @@ def _build() -> bytes:
 
 
 def _cached(path: Path, n_tensors: int) -> dict[str, list[str]]:
-    """Return the types that each quant's tensors have by an earlier dry run; empty without one."""
+    """Return the types of each quant's tensors from an earlier dry run; empty without one."""
     with contextlib.suppress(msgspec.DecodeError):
         found = msgspec.json.decode(get_cached(path) or b"{}", type=dict[str, list[str]])
         return {quant: types for quant, types in found.items() if len(types) == n_tensors}
@@ -90,12 +90,12 @@ def _cached(path: Path, n_tensors: int) -> dict[str, list[str]]:
 
 
 def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
-    """Quantize float32 numbers, whole blocks of 256, every weight equally important. Raises Unsupported for a type."""
+    """Quantize float32 numbers, whole blocks of 256, with equal importance. Raises Unsupported for some types."""
     import numpy as np
 
     if ggml_type.name in _NOT_QUANTIZABLE:
-        raise Unsupported(f"ggml has no quantizer for {ggml_type.name}", "take a file of another quant")
-    library = _functions()._lib  # resolves ggml's symbols too, in the library that llama_cpp has loaded
+        raise Unsupported(f"ggml has no quantizer for {ggml_type.name}", "use a file of another quant")
+    library = _functions()._lib  # also resolves ggml's symbols, in the library loaded by llama_cpp
     library.ggml_quantize_requires_imatrix.restype = ctypes.c_bool
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
     row_length = 256
@@ -132,7 +132,7 @@ def _dry_run(path: bytes, quant: str, ftype: int) -> str:
     log = b"".join(lines).decode("utf-8", "replace")
     if status != 0:
         reason = log.strip().rpartition("\n")[2]
-        raise EngineFailed(f"llama.cpp does not quantize this model to {quant}: {reason}", "take another quant")
+        raise EngineFailed(f"llama.cpp does not quantize this model to {quant}: {reason}", "use another quant")
     return log
 
 
@@ -152,7 +152,7 @@ def _captured_log() -> Iterator[list[bytes]]:
 
 
 def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
-    """Return the type of each tensor, as a dry run has logged it."""
+    """Return the type of each tensor, from the log of a dry run."""
     by_name = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
     missing = [tensor.name for tensor in tensors if tensor.name not in by_name]
     if missing:

@@ -1,8 +1,8 @@
-"""Names of quants and shards: in file names, as `general.file_type`, and in llama.cpp's own words.
+"""Names of quants and shards: in file names, as `general.file_type`, and in llama.cpp's spelling.
 
-A quant's name says how it was made, not how large it is: BPW comes from the tensor table. Names are matched whole,
-because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for `Q3_XXS`.
-`x-00001-of-00003.gguf` is one third of `x`: five digits each, counted from one (`llama_split_path` of llama.cpp).
+A quant's name does not give its size: BPW comes from the tensor table. Names are matched completely, because
+llama.cpp's looser matching confuses `BF16` with `F16` and `IQ3_XXS` with `Q3_XXS`. `x-00001-of-00003.gguf` is one third
+of `x`: five digits each, counted from one (`llama_split_path` of llama.cpp).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
 """Short names that llama-quantize accepts, and their meanings."""
 
-# Publishers add sizes of their own (`Q8_K_XL`, `Q3_K_XL`, `Q2_K_L`), so the suffix is wider than llama.cpp's list.
+# publishers add sizes of their own (`Q8_K_XL`, `Q3_K_XL`, `Q2_K_L`), so more suffixes than llama.cpp's are allowed
 _TOKEN = re.compile(
     r"(?:^|[-._ /])(?P<quant>(?:ud[-_])?(?:"
     r"bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4"
@@ -45,7 +45,7 @@ def canonical_quant(name: str) -> str:
 
 
 def quant_from_words(words: str) -> str:
-    """Return `q4_k_m` for `Q4_K - Medium`, llama.cpp's words for a file type; empty for words of another form.
+    """Return `q4_k_m` for `Q4_K - Medium`, llama.cpp's name of a file type; empty for other texts.
 
     Source: `llama_model_ftype_name` in llama-model-loader.cpp.
     """
@@ -59,7 +59,7 @@ def compact(name: str) -> str:
 
 
 def known_spelling(name: str) -> str:
-    """Return the known quant that differs from the name in case and separators alone; else the name in lower case."""
+    """Return the known quant that differs from the name only in case and separators; else the name in lower case."""
     lower = name.lower()
     if canonical_quant(lower) in known_quants():
         return lower
@@ -74,7 +74,7 @@ def ftype_by_name(name: str) -> int:
     if number is None:
         error = UnknownName("quant", name, known_quants())
         if "nearest" not in error.hint:
-            error.hint = "a QUANT is named as llama.cpp names it, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
+            error.hint = "use llama.cpp's name of a quant, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
         raise error
     return number
 
@@ -82,7 +82,7 @@ def ftype_by_name(name: str) -> int:
 def quant_by_ftype(file_type: int) -> str | None:
     """Return the name of a `general.file_type`; None for one that neither gguf nor ggbench knows.
 
-    llama.cpp sets the flag `LLAMA_FTYPE_GUESSED` in a file type that no key of the file gave; it is ignored here.
+    llama.cpp sets the flag `LLAMA_FTYPE_GUESSED` in a file type not given by the file; it is ignored here.
     """
     stated = file_type & ~int(gguf_constants.LlamaFileType.GUESSED)
     return next((name for name, number in known_quants().items() if number == stated), None)
@@ -109,14 +109,14 @@ def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
     wanted = wanted.lower()
     if wanted == quant or wanted in (name.lower() for name in names):
         return True
-    # `fp16` is another spelling of a quant; a file's name with a quant in it is longer by two characters at least.
+    # `fp16` is another spelling of a quant; a file name with a quant is at least two characters longer
     return quant is not None and quant_from_file_name(wanted) == quant and len(wanted) <= len(quant) + 1
 
 
 def quant_label(model_file: ModelFile) -> str:
     """Return the label of a model file's quant: a publisher's own name, or the header's, or the file name's.
 
-    A file type in the header cannot express `ud-` mixes or suffixes such as `_xl`, so a name that refines it wins.
+    The header's file type cannot express `ud-` mixes or suffixes such as `_xl`, so a more specific name wins.
     """
     named = quant_from_file_name(model_file.paths[0].name if model_file.paths else model_file.name)
     file_type = model_file.metadata.get("general.file_type")
@@ -127,13 +127,13 @@ def quant_label(model_file: ModelFile) -> str:
 
 
 def is_sidecar(file_name: str) -> bool:
-    """Return whether a .gguf belongs to a model without being one: a projector, an importance matrix, a draft head."""
+    """Return whether a .gguf only accompanies a model: a projector, an importance matrix, a draft head."""
     return _SIDECAR.search(file_name) is not None
 
 
 @functools.cache
 def known_quants() -> dict[str, int]:
-    """Return the `enum llama_ftype` of every quant that llama.cpp can make, in the order of the numbers."""
+    """Return the `enum llama_ftype` of every quant that llama.cpp can make, in numerical order."""
     numbers = {added.name: file_type for added, file_type in ADDED_TYPES.items()}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
@@ -154,7 +154,7 @@ class ShardName(msgspec.Struct, frozen=True):
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
 
     def shard_paths(self, path: Path) -> list[Path]:
-        """Return the paths of all shards, where this one is at `path`."""
+        """Return the paths of all shards, given the path of this one."""
         return [path if n == self.number else path.with_name(self.sibling(n)) for n in range(1, self.count + 1)]
 
 

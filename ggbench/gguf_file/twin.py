@@ -1,10 +1,10 @@
-"""Twins: GGUF files of a model's true shape and types with no trained weights, to measure it before it is downloaded.
+"""Twins: GGUF files with a model's true shape and types but no trained weights, to measure it before downloading it.
 
-Speed depends on shapes and types, not on the values of the weights. A twin is planned as a ModelFile, which is enough
-to count with, and written from it; its metadata marks it as a twin. A twin of some of a model's layers lets each kind
-of layer be measured without the rest: llama.cpp decides by a layer's index and by the number of layers which of them
-have a window, a recurrent state or no experts, so the metadata of the selection states it. A sparse file, a header
-and a hole as long as the tensors, loads without data: for a 118 GB model it takes some hundred kilobytes.
+Speed depends on shapes and types, not on weight values. A twin is planned as a ModelFile, which is enough for counting,
+and written from it; its metadata marks it as a twin. A twin with only some layers lets each kind of layer be measured
+alone: llama.cpp derives windows, recurrent states and experts from a layer's index and the number of layers, so the
+selection's metadata states them. A sparse file, a header followed by a hole as long as the tensors, loads without data:
+for a 118 GB model it takes a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_tensors
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_metadata, build_tensors
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
@@ -36,7 +37,7 @@ _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
 _FINGERPRINT = "ggbench.twin.fingerprint"
 _LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
-"""Prefixes of keys that are not copied: a twin is one file with no tokenizer and the default alignment."""
+"""Prefixes of keys not to copy: a twin is one file with no tokenizer and the default alignment."""
 
 
 def plan_twin(
@@ -44,8 +45,8 @@ def plan_twin(
 ) -> dict[str, ModelFile]:
     """Return the twin of each quant as a ModelFile with no path, by the quant's name in lower case; write no file.
 
-    `name` is the model's name, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
-    model. The types are those that the installed llama.cpp gives a model of this depth without an importance matrix.
+    `name` is the model's name, `source` the source of its shape (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
+    model. The types are those chosen by the installed llama.cpp for this number of layers without an importance matrix.
     Raises UnknownName for a quant, EngineFailed.
     """
     if n_layer is not None:
@@ -69,7 +70,7 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
 
     `source` names the original (`org/name`). Shards become one file. `layers` are those to keep, in this order; a layer
     may be kept several times. Raises Unsupported if the type of a tensor, or the size of the vocabulary, is unknown,
-    and as `select_layers` does.
+    and like `select_layers`.
     """
     if model.n_vocab is None:
         raise Unsupported(
@@ -96,17 +97,17 @@ def cached_twin(
     n_layer: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Return the file of a catalog model's twin in this folder. Raises as `plan_twin` and `write_cached` do."""
+    """Return the file of a catalog model's twin in this folder. Raises like `plan_twin` and `write_cached`."""
     planned = plan_twin(hyper, [quant], n_layer, name=model_id, source=f"catalog:{model_id}")[quant.lower()]
     depth = "" if n_layer is None or n_layer == hyper.n_layer else f"-{n_layer}-layers"
     return write_cached(planned, f"{model_id}{depth}-{quant.lower()}", directory, on_progress)
 
 
 def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Progress | None = None) -> Path:
-    """Return the file of this twin in this folder, named after `name`; write it unless it is there and complete.
+    """Return the file of this twin in this folder, named after `name`; write it unless a complete one exists.
 
-    Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
-    Raises as `write_twin` does.
+    Two processes may need the same twin at once: each writes its own, and the later replaces the earlier. Raises like
+    `write_twin`.
     """
     path = directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name).lstrip('.')}.gguf"
     if not _is_same(path, planned):
@@ -150,7 +151,7 @@ _NOT_ALONE = {
     "ernie4_5-moe": _INDEX_MATTERS,
     "kimi-k3": _INDEX_MATTERS,
 }
-"""Architectures whose layers are not themselves at another index or without the others, and why."""
+"""Architectures whose layers change at another index or without the others, and why."""
 
 
 def select_layers(
@@ -158,8 +159,8 @@ def select_layers(
 ) -> tuple[dict[str, object], tuple[TensorInfo, ...]]:
     """Return `metadata` and the tensors of `model` with only these layers, in this order and numbered from 0.
 
-    A layer may be given several times. Layers without experts have to come before those with them. Raises UsageError
-    for a layer that the model does not have, Unsupported if a header cannot express the selection.
+    A layer may be given several times. Layers without experts must come before those with them. Raises UsageError for a
+    missing layer, Unsupported if a header cannot express the selection.
     """
     by_layer = tensors_by_layer(model.tensors)
     routed = [any("_exps." in tensor.name for tensor in by_layer.get(layer, ())) for layer in layers]
@@ -178,8 +179,8 @@ def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]
     n_layer = model.n_layer - model.n_layer_nextn
     wrong = [layer for layer in layers if not 0 <= layer < n_layer]
     if wrong or not layers:
-        what = f"layer {wrong[0]}" if wrong else "a selection of no layers"
-        raise UsageError(f"{name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
+        what = f"layer {wrong[0]}" if wrong else "no layers selected"
+        raise UsageError(f"{name} has layers 0 to {n_layer - 1}, not {what}", "choose existing layers")
     if architecture in _NOT_ALONE:
         reason = f"{architecture} {_NOT_ALONE[architecture]}, so its layers cannot be timed separately"
         raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
@@ -216,33 +217,33 @@ def _selected_metadata(
         selected[full(keys.LLM.LEADING_DENSE_BLOCK_COUNT)] = n_dense
     if architecture in FULL_ATTENTION_INTERVAL:
         selected[full(RECURRENT_LAYERS)] = [state.recurrent_elements > 0 for state in chosen]
-    if architecture == "deepseek2":  # llama.cpp knows by the number of layers which models need no such key
+    if architecture == "deepseek2":  # llama.cpp derives it from the number of layers if the key is not needed
         selected.setdefault(full(keys.Attention.Q_LORA_RANK), 0)
     return selected
 
 
 _PREFIX = "twins-"
 _LOCK = "in-use.lock"
-"""Held as long as the folder's process lives; a folder without one was not made here."""
+"""Locked as long as the folder's process lives; a folder without it was not created here."""
 
 
 @contextlib.contextmanager
 def twin_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder for twins that `remove_left_twins` spares; it is removed at the end. Raises OSError."""
+    """Yield a temporary folder for twins, protected from `remove_left_twins`. Raises OSError."""
     with contextlib.ExitStack() as stack:
         while True:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)))
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, descriptor)
-            with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            with contextlib.suppress(OSError):  # some network file systems cannot lock; then nothing removes it either
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if (folder / _LOCK).exists():  # else it was removed before it was locked
+            if (folder / _LOCK).exists():  # otherwise it was removed before it was locked
                 break
         yield folder
 
 
 def remove_left_twins(parent: Path) -> None:
-    """Remove the folders of twins that no process holds; one that cannot be removed stays."""
+    """Remove unlocked folders of twins; one that cannot be removed stays."""
     for folder in parent.glob(f"{_PREFIX}*"):
         if folder.is_symlink():
             continue
@@ -260,9 +261,9 @@ def remove_left_twins(parent: Path) -> None:
 def write_sparse(file: ModelFile, folder: Path) -> Path:
     """Write the model's header, followed by a hole, into `folder`, for each shard; return the path of the first.
 
-    The header is the local file's where there is one, even without its tensors; otherwise it is encoded from `file`,
-    without a tokenizer if `file` does not hold the tokenizer's arrays.
-    Raises DoesNotFit if the file cannot be created, Unsupported for a header that cannot be encoded, and BadFile.
+    The header is the local file's if there is one, even without tensors; otherwise it is encoded from `file`, without a
+    tokenizer if `file` lacks the tokenizer's arrays. Raises DoesNotFit if the file cannot be created, Unsupported for a
+    header that cannot be encoded, and BadFile.
     """
     if not file.paths:
         is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata

@@ -1,10 +1,10 @@
-"""Write a planned twin to disk: all of it or nothing, at the speed of the disk.
+"""Write a planned twin to disk: completely or not at all, at the speed of the disk.
 
-A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
-A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
-the longest block, so it never divides a row: every row starts at a different offset in the tile, and no two of a
-thousand neighbouring rows are equal. Twins of one model can be split into two files each; the second, with the
-tensors outside the layers, is the same for all: embedding and output are as large as several layers.
+A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed. A
+tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
+the longest block, so it never divides a row: every row starts at a different offset in the tile, and a thousand
+adjacent rows are all different. Twins of one model can be split into two files each; the second, with the tensors
+outside the layers, is the same for all: embedding and output are as large as several layers.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
 
 _ABANDONED_S = 3600
-"""A temporary file not written to for this long belongs to a process that was killed."""
+"""A temporary file not modified for this long belongs to a killed process."""
 _REPORT_BYTES = 16 << 20
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _BLOCK = 256
 _N_BLOCKS = 1021
 _CHUNK_BYTES = 1 << 20
-"""Small enough to stay in a CPU's cache while it is written repeatedly."""
+"""Small enough to stay in a CPU's cache during repeated writes."""
 _OWN_ELEMENTS = 1 << 22
-"""An f32 tensor up to this size gets its own values: norms, biases, and routers, whose rows must differ."""
+"""An f32 tensor up to this size gets unique values: norms, biases, and routers, whose rows must differ."""
 _WEIGHT_SCALE = 0.02
-"""Standard deviation of matrices as transformers are initialized."""
+"""Standard deviation of matrices at the usual initialization of transformers."""
 _SEED = 20240424
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 
@@ -58,9 +58,9 @@ _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
-    Missing folders are created. A file that is not kept is not synced to the disk, since it is deleted after use.
-    Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
-    UsageError if the folder cannot be written to. After any failure, including Ctrl-C, no file is left behind.
+    Missing folders are created. A temporary file is not synced to disk. Raises DoesNotFit before writing if the disk
+    lacks room, or when it fills up; UsageError if the folder cannot be written to. After any failure, including Ctrl-C,
+    no file is left behind.
     """
     if not planned.is_twin:
         raise ValueError(f"{planned.name} is not a twin's plan")
@@ -68,7 +68,7 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
     try:
         make_folders(path.parent)
         if path.is_dir():
-            raise UsageError(f"{path} is a folder", "name a file to write")
+            raise UsageError(f"{path} is a folder", "give a file to write")
         require_room(path.parent, header.file_bytes)
         with written_aside(path) as part:
             with part.open("xb") as file:
@@ -91,14 +91,14 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
 
 
 def require_room(
-    folder: Path, n_bytes: int, what: str = "the twin takes", hint: str = "free some space, name another folder"
+    folder: Path, n_bytes: int, what: str = "the twin needs", hint: str = "free some space, use another folder"
 ) -> None:
-    """Raise DoesNotFit if the disk of this folder, which is there, has less free than `n_bytes`."""
+    """Raise DoesNotFit if the disk of this existing folder has less than `n_bytes` free."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise DoesNotFit(
             f"{folder} has {format_bytes(free)} free, and {what} {format_bytes(n_bytes)}",
-            f"{hint}, or take a smaller quant",
+            f"{hint}, or use a smaller quant",
         )
 
 
@@ -108,7 +108,7 @@ def remove_abandoned_parts(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 with part.open("r+b") as file:
-                    # fails if it is still being written, which looks old when the clock was set
+                    # fails if it is still being written but looks old because the clock was set
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                     part.unlink()
 
@@ -124,10 +124,10 @@ def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
     reason = error.strerror or str(error)
     if error.errno in _FULL_DISK:
         what = f"{path.parent} filled up while a twin of {format_bytes(n_bytes)} was written: {reason}"
-        return DoesNotFit(what, "nothing was kept; free some space or name another folder")
+        return DoesNotFit(what, "nothing was kept; free some space or use another folder")
     if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
-        return UsageError(f"cannot write to {path.parent}: {reason}", "name a folder that you may write to")
-    return GgbenchError(f"writing {path} failed: {reason}", "look at the disk, then run it again")
+        return UsageError(f"cannot write to {path.parent}: {reason}", "use a writable folder")
+    return GgbenchError(f"writing {path} failed: {reason}", "check the disk, then run it again")
 
 
 def _chunks(tensor: TensorInfo) -> Iterator[memoryview]:
@@ -148,7 +148,7 @@ def _chunks(tensor: TensorInfo) -> Iterator[memoryview]:
 
 @functools.lru_cache(maxsize=8)
 def _repeated_tile(ggml_type: GgmlType) -> tuple[memoryview, int]:
-    """Return a buffer of whole tiles, one more than a chunk needs, and the bytes of one tile."""
+    """Return a buffer of complete tiles, one more than a chunk needs, and the bytes of one tile."""
     import numpy as np
 
     from ggbench.gguf_file.quantizer import quantize
@@ -162,7 +162,7 @@ def _repeated_tile(ggml_type: GgmlType) -> tuple[memoryview, int]:
 
 
 def _own_values(tensor: TensorInfo) -> np.ndarray:
-    """Return values like those of trained models, so activations neither vanish nor overflow."""
+    """Return values like those of trained models, so that activations neither vanish nor overflow."""
     import numpy as np
 
     name = tensor.name
@@ -183,13 +183,13 @@ class TwinGroup(msgspec.Struct, frozen=True):
 
     @property
     def file_bytes(self) -> int:
-        """Bytes on disk of all files, each once."""
+        """Bytes on disk of all files, each counted once."""
         return sum(file.file_bytes for file in (*self.own, *filter(None, [self.shared])))
 
     def write(self, number: int, folder: Path) -> Path:
-        """Write the missing files of this twin to a folder that is removed after use, and return the path to load.
+        """Write the missing files of this twin to a temporary folder, and return the path to load.
 
-        Raises as `write_twin` does.
+        Raises like `write_twin`.
         """
         path = folder / f"twin-{number}.gguf"
         if self.shared is not None:

@@ -52,7 +52,7 @@ class HubAccess(msgspec.Struct, frozen=True):
         endpoint = (environment.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
         if not endpoint.startswith(("https://", "http://")):
             raise UsageError(
-                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL", "unset it, or begin it with https://"
+                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL", "unset it, or use a URL with https://"
             )
         says_offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
@@ -87,7 +87,7 @@ def _hf_home(environment: Mapping[str, str]) -> str:
 
 
 class HubLogin(msgspec.Struct, frozen=True):
-    """How ggbench reaches the Hugging Face Hub; the token itself is never read."""
+    """The settings for the Hugging Face Hub; the token itself is never read."""
 
     token_from: str | None
     """`HF_TOKEN`, or the path of the token's file; None if nobody is logged in."""
@@ -96,15 +96,15 @@ class HubLogin(msgspec.Struct, frozen=True):
     is_offline: bool
     """Whether an environment variable forbids network access."""
     endpoint: str | None
-    """None for the Hub's own."""
+    """None for the Hub itself."""
     problem: str = ""
     """Problem with the settings."""
 
 
 def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
-    """Return where the token comes from: a variable or, if unset, the file that `hf auth login` writes.
+    """Return the source of the token: a variable or, if unset, the file written by `hf auth login`.
 
-    Source: huggingface_hub's get_token and constants. Google Colab's and a publisher's own tokens are not looked for.
+    Source: huggingface_hub's get_token and constants. Google Colab's and trusted publishers' tokens are not considered.
     """
     problem, endpoint, is_offline = "", None, False
     try:
@@ -144,7 +144,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
         message = f"{repo} is gated: its files require accepting its terms"
         hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
     elif code == "RevisionNotFound":
-        message, hint = f"no such revision while {doing}", "name a branch, a tag or a commit of the repo"
+        message, hint = f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"
     elif code == "EntryNotFound":
         message, hint = f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed"
     elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
@@ -186,8 +186,8 @@ def _url_variables() -> str:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid address or token and for a file that cannot be used; otherwise NetworkError. The
-    original messages are dropped because they may contain a token or a signed URL.
+    Raises UsageError for an invalid address or token or an unusable file; otherwise NetworkError. The original messages
+    are dropped, as they may contain a token or a signed URL.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled

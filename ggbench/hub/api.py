@@ -52,7 +52,7 @@ def send_request(
     headers: Callable[[], dict[str, str]] = dict,
     stop: Stop | None = None,
 ) -> _Answer:
-    """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises as `hub_errors`."""
+    """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises like `hub_errors`."""
     stop = stop or Stop()
     with hub_errors(repo, doing=doing):
         import httpx2
@@ -81,7 +81,7 @@ def fetch_json(
 ) -> tuple[_Document, Params | None]:
     """Fetch one JSON document of the API; return it with the query of the next page, None on the last one.
 
-    Raises as `send_request` does, and NetworkError if the response does not match `kind`.
+    Raises like `send_request`, and NetworkError if the response does not match `kind`.
     """
     import httpx2
 
@@ -137,7 +137,7 @@ class Stop:
         self._sockets: set[socket.socket] = set()
 
     def set(self) -> None:
-        """End every attached request soon, with Stopped."""
+        """Make every attached request end soon, with Stopped."""
         with self._lock:
             self._event.set()
             for each in self._sockets:
@@ -156,7 +156,7 @@ class Stop:
 
     @contextmanager
     def attached_to(self, response: httpx2.Response) -> Iterator[None]:
-        """Let `set` end the response within this context."""
+        """Let `set` end the response in this context."""
         stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
         with self._lock:
@@ -173,7 +173,7 @@ class Stop:
 def start_daemons(
     jobs: Iterable[_Job], work: Callable[[_Job], _Result], n_threads: int, name: str
 ) -> list[Future[_Result]]:
-    """Do `work` for each job, in order, in daemon threads, so waiting for the network never delays Ctrl-C."""
+    """Do `work` for each job, in order, in daemon threads, so that waiting for the network never delays Ctrl-C."""
     waiting = deque((Future[_Result](), job) for job in jobs)
     futures = [future for future, _ in waiting]
 
@@ -209,7 +209,7 @@ def open_response(
     params: Iterable[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[httpx2.Response]:
-    """Open the response to a GET request, whatever its status. Raises Stopped, and what httpx2 does."""
+    """Open the response to a GET request, whatever its status. Raises Stopped, and like httpx2."""
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
@@ -238,7 +238,7 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
 
 
 def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
-    """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the file's first.
+    """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the first.
 
     Raises NetworkError if the body is not the file's own bytes (another range, or compressed), and NotReadable.
     """

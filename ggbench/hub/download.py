@@ -63,10 +63,9 @@ def download(
 
     Complete files are used without a request, and `to` is filled from the cache where possible. `on_progress` receives
     the progress of every file, in the calling thread, and once more when all are complete; its exceptions propagate.
-    Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
-    arrives damaged twice; DoesNotFit for a full disk; UsageError if a folder cannot be written or another file has
-    the name; NetworkError, and as `hub.access.hub_errors` does.
-    Received bytes are kept for the next call, except those of a damaged file.
+    Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that arrives damaged twice;
+    DoesNotFit for a full disk; UsageError if a folder cannot be written or another file has the name; NetworkError, and
+    like `hub.access.hub_errors`. Received bytes are kept for the next call, except those of a damaged file.
     """
     variant.require_all_shards(listing.repo)
     here = cached_paths(access, listing, variant)
@@ -101,10 +100,10 @@ class _Job(msgspec.Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether a file of the right name and size exists; verified in the cache, elsewhere it may be any file."""
+        """Whether a file of the right name and size exists; in the cache it is verified, elsewhere not."""
         if file_bytes(self.target) == self.file.n_bytes:
             return True
-        # The snapshot holds the file itself only where links are unsupported; otherwise it holds links to blobs.
+        # the snapshot contains the file itself only if links are unsupported; otherwise it contains links to blobs
         link = self.link
         return link is not None and not link.is_symlink() and file_bytes(link) == self.file.n_bytes
 
@@ -150,9 +149,9 @@ class _Download(msgspec.Struct, frozen=True):
     on_progress: Callable[[tuple[FileProgress, ...]], None] | None
     cancel: Callable[[], bool] | None
     kept_bytes: Mapping[_Job, int]
-    """Length of the parts that an earlier download left."""
+    """Total length of the parts left by an earlier download."""
     parts: dict[_Job, PartFile] = field(default_factory=dict)
-    """Part files opened so far; read while they grow."""
+    """Part files opened so far, which may still grow."""
     stop: Stop = field(default_factory=Stop)
 
     def run(self) -> tuple[Path, ...]:
@@ -204,7 +203,7 @@ class _Download(msgspec.Struct, frozen=True):
         raise DoesNotFit(
             f"not enough space in {where}, {format_bytes(missing_bytes - usage.free)} short: "
             f"{format_bytes(missing_bytes)} to download, {format_bytes(usage.free)} free",
-            f"free some space, take a smaller quant, or {OTHER_FOLDER_HINT}",
+            f"free some space, use a smaller quant, or {OTHER_FOLDER_HINT}",
         )
 
     def _process(self, job: _Job) -> None:
@@ -241,7 +240,7 @@ class _Download(msgspec.Struct, frozen=True):
             else:
                 raise BadFile(
                     f"{sanitize(job.file.path)} arrived damaged twice: {fault}",
-                    "its content was discarded; try again later, or report it to the owner of the repo",
+                    "its content was discarded; try again later, or report it to the repo's owner",
                 )
         with disk_errors(job.target.parent):
             if job.link is not None:
@@ -253,7 +252,7 @@ class _Download(msgspec.Struct, frozen=True):
                 raise _name_conflict(job) from None
 
     def _complete(self, part: PartFile, source: Path | None) -> str:
-        """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
+        """Fill the part from a local file or the Hub; return the fault of the result, empty if it is valid."""
         if source is not None:
             try:
                 with source.open("rb", buffering=0) as content:
@@ -270,7 +269,7 @@ class _Download(msgspec.Struct, frozen=True):
 
 
 def _link(blob: Path, link: Path) -> None:
-    """Add the blob to the snapshot, as a link, or as the file itself where links are unsupported."""
+    """Add the blob to the snapshot, as a link, or as the file itself if links are unsupported."""
     from huggingface_hub import constants
 
     with disk_errors(link.parent):
@@ -337,6 +336,6 @@ class FileProgress(msgspec.Struct, frozen=True):
 
 
 def summed(files: Iterable[FileProgress]) -> tuple[int, int, int]:
-    """Return the bytes present, in all, and received over the network in this run."""
+    """Return the bytes present, the total, and those received over the network in this run."""
     done, total, moved = zip(*((each.done_bytes, each.file.n_bytes, each.moved_bytes) for each in files), strict=True)
     return sum(done), sum(total), sum(moved)

@@ -1,8 +1,8 @@
 """Headers of published GGUF files, a few megabytes each, fetched by range and cached.
 
 A header is cached under the content hash of its file, so other repos and commits with the same file share it and no
-entry ever becomes stale. Requests go to the file's resolve URL, which redirects to the storage, also of files stored
-with Xet.
+entry becomes stale. Requests go to the file's resolve URL, which redirects to the storage, also of files stored with
+Xet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HeaderRead(msgspec.Struct, frozen=True):
     file: ModelFile | None
     """None if the header could not be read."""
     reason: str
-    """Reason that the header could not be read; empty on success."""
+    """Why the header could not be read; empty on success."""
     moved_bytes: int
     """Bytes of file content received over the network."""
 
@@ -68,8 +68,8 @@ def read_headers(
 def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> ModelFile:
     """Read the header of one variant over all its shards.
 
-    Raises BadFile for a missing shard, a header that is broken or claims more than its file holds, and shards that do
-    not belong together; NetworkError if it is not cached and the Hub cannot be reached.
+    Raises BadFile for a missing shard, a header that is broken or claims more than its file contains, and shards that
+    do not belong together; NetworkError if it is not cached and the Hub cannot be reached.
     """
     return _Reader(access, listing).read(variant, [])
 
@@ -93,14 +93,14 @@ class _Reader:
         return HeaderRead(variant, file, reason, sum(source.moved_bytes for source in fetched))
 
     def read(self, variant: RepoVariant, fetched: list[RangeSource]) -> ModelFile:
-        """Read the header and list the ranges fetched for it. Raises as `read_variant_header` does."""
+        """Read the header and list the ranges fetched for it. Raises like `read_variant_header`."""
         variant.require_all_shards(self._listing.repo)
         headers = [self._read_file(file, fetched) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
         if claimed > 1 and claimed != len(headers):
             raise BadFile(
                 f"{variant.name} claims to be one of {claimed} shards, but its name does not match",
-                "take another quant",
+                "use another quant",
             )
         label = variant.quant or variant.name.rsplit("/", 1)[-1]
         return assemble(headers, f"{self._listing.repo} {label}")
@@ -137,7 +137,7 @@ class _Reader:
 
 
 FIRST_BYTES = 1 << 20
-"""Holds the header of a model with a small vocabulary, and of every shard but the first."""
+"""Enough for the header of a model with a small vocabulary, and of every shard except the first."""
 MAX_HEADER_BYTES = 64 << 20
 """Four times the largest known header: 262,144 tokens with their merges take about 15 MiB."""
 
@@ -166,7 +166,7 @@ class RangeSource:
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return up to `n_bytes`, nothing only at the end. Raises NotReadable, and as `send_request` does."""
+        """Return up to `n_bytes`, nothing only at the end. Raises NotReadable, and like `send_request`."""
         end = min(self._position + n_bytes, self._file.n_bytes)
         if end > MAX_HEADER_BYTES:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.
@@ -176,7 +176,7 @@ class RangeSource:
                     "download the file and give its path",
                 )
             end = MAX_HEADER_BYTES
-        # Return what is held first, even if it is less than requested: the rest may never be needed.
+        # return cached data first, even if it is less than requested: the rest may never be needed
         if self._position >= len(self._held) < end:
             self._fetch(end)
         data = bytes(self._held[self._position : end])
@@ -184,7 +184,7 @@ class RangeSource:
         return data
 
     def _fetch(self, end: int) -> None:
-        """Fetch up to `end` and some more, so a long header takes few requests."""
+        """Fetch up to `end` and some more, so that a long header takes few requests."""
         held = len(self._held)
         # A server that ignores ranges resends everything, so fetch in larger steps.
         step = held if self._ignores_ranges else held // 8

@@ -32,10 +32,10 @@ _CHECKPOINT_FILE = re.compile(
 )
 """The files that Transformers needs to run a checkpoint on token ids, all at the top of its repo."""
 _CHECKPOINT = "checkpoint "
-"""Prefix of the revision in the cache's key: a repo may hold GGUF files, too."""
+"""Prefix of the revision in the cache's key, as a repo may also have GGUF files."""
 _MAX_PAGES = 1000
 _MAX_RESULTS = 1000
-"""Most repos that the Hub returns in one response."""
+"""Maximum number of repos in one response of the Hub."""
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _GitName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -118,14 +118,14 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
 def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
     """Return a listing whose only variant is one file of any kind, to download; `repo` may be `datasets/org/name`.
 
-    It is not cached. Raises NetworkError, also where the repo has no such file.
+    It is not cached. Raises NetworkError, also if the repo has no such file.
     """
     doing = f"looking for {sanitize(path)} in {sanitize(repo)}"
     info, entries = _contents(access, repo, "main", doing)
     found = [_repo_file(entry) for entry in entries if entry.path == path]
     if not found:
         raise NetworkError(
-            f"{sanitize(repo)} no longer has {sanitize(path)}", "update ggbench, or look at the repo's page"
+            f"{sanitize(repo)} no longer has {sanitize(path)}", "update ggbench, or check the repo's page"
         )
     variant = RepoVariant(sanitize(path), None, tuple(found))
     return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
@@ -143,7 +143,7 @@ def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> Repo
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
     """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
     if limit < 1:
-        raise UsageError(f"--limit is {limit}", "it must be at least 1")
+        raise UsageError(f"--limit is {limit}", "use at least 1")
     doing = f"searching for {shorten(text, 60)}"
     if access.offline:
         raise NetworkError(

@@ -32,13 +32,13 @@ OTHER_FOLDER_HINT = "choose another folder: HF_HUB_CACHE for Hugging Face's cach
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
 _NOTIFY_BYTES = 4 << 20
-"""New bytes between two notifications of the hashing thread, so it rarely interrupts the writer."""
+"""New bytes between notifications of the hashing thread, which should rarely interrupt the writer."""
 _POLL_S = 0.2
 """Interval at which a wait for a lock or a hash calls `check`."""
 
 
 class PartFile:
-    """The part of one file at `path`, created where missing; close it after use.
+    """The part of one file at `path`, created if missing; close it after use.
 
     Only one thread may write. A part longer than the file is restarted. Raises DoesNotFit and UsageError for disk
     errors.
@@ -67,7 +67,7 @@ class PartFile:
         n_appended = len(view)
         with disk_errors(self.path.parent):
             while view:
-                # Write at an offset, not at the end, so a second writer is harmless where locks are ignored.
+                # Write at an offset, not at the end, so a second writer is harmless if locks are ignored.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
@@ -79,7 +79,7 @@ class PartFile:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes not received yet; 0 does not mean that the content is valid."""
+        """Bytes not yet received; 0 does not mean that the content is valid."""
         return self.file.n_bytes - self.n_bytes
 
     def agrees(self, check: Callable[[], None]) -> bool:
@@ -230,7 +230,9 @@ class _BackgroundHash:
 
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Delays before retries. The counter resets when a try brings data; that many empty tries in a row end the download."""
+"""Delays before retries. The counter resets when a try receives data; this many empty tries in a row end the
+download.
+"""
 READ_TIMEOUT_S = 30.0
 """Reconnect after this long without data."""
 MAX_WAIT_S = 120.0
@@ -240,7 +242,7 @@ RANGE_BYTES = 8 << 30
 
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
-    """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and as `hub_errors`."""
+    """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and like `hub_errors`."""
     n_empty_tries = 0
     with hub_errors(repo, doing=f"downloading {sanitize(part.file.path)}"):
         url = file_url(access, repo, part.file.path, commit)

@@ -1,9 +1,9 @@
-"""A Hub repo's files and GGUF variants, and what Hugging Face's download cache holds of them.
+"""A Hub repo's files and GGUF variants, and those in Hugging Face's download cache.
 
-Files are grouped into variants by their names only, so the result is the same for a Hub listing and for the cache.
-The cache's layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, holds
-`blobs`, files named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of
-each branch. It is read without a request and without importing huggingface_hub.
+Files are grouped into variants only by name, so the result is the same for a Hub listing and for the cache. The cache's
+layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, contains `blobs`, files
+named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch. It
+is read without a request and without importing huggingface_hub.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.text import sanitize
 
 _MAX_MISSING = 100
-"""Missing shards listed by name; a file may claim to be one of 99,999."""
+"""Maximum number of missing shards listed by name; a file may claim to be one of 99,999."""
 
 
 def path_on_hub(repo: str) -> str:
@@ -56,7 +56,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
     name: str
     """The path inside the repo without shard suffix and `.gguf`; printable."""
     quant: str | None
-    """In lower case; None if neither the file's name nor its folder's has a quant in it."""
+    """In lower case; None if neither the name of the file nor that of its folder contains a quant."""
     files: tuple[RepoFile, ...]
     """Existing shards, in order."""
     missing: tuple[str, ...] = ()
@@ -77,12 +77,12 @@ class RepoVariant(msgspec.Struct, frozen=True):
         return 0 if shard is None else shard.count - len(self.files)
 
     def require_all_shards(self, repo: str) -> None:
-        """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
+        """Raise BadFile, naming the first missing shard, if the variant is incomplete."""
         if self.missing:
             more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
             raise BadFile(
                 f"{sanitize(repo)} is missing {sanitize(self.missing[0])}{more}, a shard of {self.name}",
-                "take another quant, or check the repo: the upload may still be in progress",
+                "use another quant, or check the repo: the upload may still be in progress",
             )
 
     def answers_to(self, quant: str) -> bool:
@@ -105,7 +105,7 @@ class RepoListing(msgspec.Struct, frozen=True):
     n_other_files: int
     """Number of files that are not GGUF."""
     listed_at: str
-    """When the Hub was queried, UTC, ISO 8601; empty if that was just now."""
+    """Time of the Hub query, UTC, ISO 8601; empty if it was just now."""
 
     @property
     def total_bytes(self) -> int:
@@ -117,7 +117,7 @@ class RepoSummary(msgspec.Struct, frozen=True):
 
     repo: str
     downloads: int | None
-    """Downloads of the last 30 days, as counted by the Hub."""
+    """Downloads in the last 30 days, by the Hub's count."""
     likes: int | None
     last_modified: str | None
     """UTC, ISO 8601."""
@@ -166,7 +166,7 @@ _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 _CHUNK_BYTES = 1 << 20
 _REPO_PREFIX = "models--"
 _MAX_LINKS = 40
-"""Symbolic links followed, the same limit as Linux."""
+"""Maximum number of symbolic links to follow, the same as in Linux."""
 
 
 class VerifiedFile(msgspec.Struct, frozen=True):
@@ -187,8 +187,8 @@ def repo_folder(access: HubAccess, repo: str) -> Path:
 def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> tuple[Path, ...] | None:
     """Return the files of a variant from one snapshot, preferring the listing's commit; None unless all are complete.
 
-    A file is complete where its link leads to a blob of the right name and size. Where the cache holds files instead of
-    links, a file of that path and size at the listing's commit counts.
+    A file is complete if its link leads to a blob of the right name and size. If the cache has files instead of links,
+    a file with this path and size at the listing's commit counts.
     """
     if variant.missing or not variant.files:
         return None
@@ -201,9 +201,9 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
 
 
 def cached_file(access: HubAccess, repo: str, path: str) -> Path | None:
-    """Return a file by its path in a repo, from the newest snapshot that has it; None if none has.
+    """Return a file by its path in a repo, from the newest snapshot that has it; None if none does.
 
-    A file appears in a snapshot once it is complete.
+    Files appear in snapshots only when complete.
     """
     folder = repo_folder(access, repo)
     found = (snapshot / path for snapshot in snapshots(folder, recorded_commit(folder, "main")))

@@ -1,4 +1,4 @@
-"""The address space of this process and its limit; imports nothing slow, because every start of ggbench checks it."""
+"""The address space of this process and its limit; imports nothing slow, since every start of ggbench checks it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CAN_LIMIT = sys.platform == "linux"
 
 
 def used_bytes() -> int:
-    """Return how much this process has mapped, some of it before any model; on Linux only."""
+    """Return the mapped bytes of this process, some of them from before any model; only on Linux."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 
@@ -22,6 +22,6 @@ def limit_bytes() -> int | None:
 
 
 def set_limit(n_bytes: int) -> None:
-    """Set the limit, at most to what this process may set."""
+    """Set the limit, at most to the process's hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))

@@ -1,6 +1,6 @@
 """The read bandwidth of main memory, measured with libc and numpy once per machine and cached.
 
-Decoding a token reads every weight once, so its bound is pure read bandwidth. The probe must be at least as fast as
+Decoding a token reads every weight once, so it is bound by pure read bandwidth. The probe must be at least as fast as
 llama.cpp's own loops, or a measured B would beat its limit; so it reads from huge pages where available, keeps two
 streams per thread, and takes the best of several kernels, thread counts and time windows.
 """
@@ -62,7 +62,7 @@ def known_bandwidth(threads: int) -> Bandwidth | None:
 
 
 def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
-    """Return whether a cached bandwidth was measured while other programs ran, and so may be too low."""
+    """Return whether a cached bandwidth was measured while other programs ran, so that it may be too low."""
     return bandwidth.source.endswith(_BUSY)
 
 
@@ -70,8 +70,8 @@ def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
     """Measure the highest rate at which up to `threads` threads read main memory; takes about 1.5 s.
 
     The buffer is 1 GiB, or four times the last-level cache if that is larger, which leaves about 2 % of lines cached
-    under random replacement. It is smaller where memory is short or its pages are slow to allocate, and never more than
-    a quarter of the available memory.
+    under random replacement. It is smaller if memory is short or slow to allocate, and never more than a quarter of the
+    available memory.
     """
     cache_bytes = cpu.last_level_cache_bytes or _ASSUMED_CACHE_BYTES
     wanted = min(ram.available_bytes // 4, max(GIB, 4 * cache_bytes))
@@ -80,7 +80,7 @@ def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
     except (OSError, MemoryError) as error:
         raise DoesNotFit(
             "not enough free memory to measure its bandwidth",
-            "close other programs, or give the figure with --bandwidth",
+            "close other programs, or give it with --bandwidth",
         ) from error
 
 
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 
     Chunk = npt.NDArray[np.uint64]
     Kernel = Callable[[Chunk], bool]
-    """Reads a whole chunk with the GIL released; returns False when it stopped early."""
+    """Reads a whole chunk with the GIL released; returns False if it stopped early."""
 
 CHUNK_BYTES = 4 << 20
 """Bytes read per call without the GIL; large enough that the overhead of a call is negligible."""
@@ -111,7 +111,7 @@ CHUNK_BYTES = 4 << 20
 _FILL = 0x5A
 _FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
 _WINDOWS_S = (0.03, 0.005)
-"""Long windows lose least at their ends; short ones fit between the time slices of other programs."""
+"""Durations of windows: long ones lose least at their ends; short ones fit between other programs' time slices."""
 _REPEAT_SHARE = 0.8
 _MIN_CORE_SHARE = 0.9
 
@@ -130,7 +130,7 @@ def probe_reads(
     """Return the highest read rate that at most `threads` threads reached together in any window of some milliseconds.
 
     The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but at least `min_bytes`: the
-    first touch of a page can take longer than a hundred reads where a hypervisor allocates lazily. Reading then takes
+    first touch of a page can take longer than a hundred reads if a hypervisor allocates lazily. Reading then takes
     about `budget_s` seconds, and every combination is tried at least once. Raises OSError where memory cannot be
     allocated.
 
@@ -139,13 +139,15 @@ def probe_reads(
     """
     with ThreadPoolExecutor(threads) as pool, contextlib.ExitStack() as stack:
         ended = Event()
-        stack.callback(ended.set)  # else the pool waits until a Ctrl-C's threads have touched all they were to
+        stack.callback(
+            ended.set
+        )  # otherwise, after Ctrl-C, the pool would wait until its threads have touched everything
         wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
         touch_until = time.perf_counter() + touch_s
-        # Each thread touches its own region, so its pages are on the thread's NUMA node.
+        # each thread touches its own region, so that its pages are on the thread's NUMA node
         regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
         cursors = [0] * threads
-        # A few cores may saturate memory, and more only interfere.
+        # a few cores may saturate memory, and more only interfere
         counts = sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
         candidates = [(n_readers, name) for n_readers in counts for name in _KERNELS]
         windows: list[tuple[float, bool, int, str]] = []
@@ -167,7 +169,7 @@ def probe_reads(
 
 
 def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event) -> list[Chunk]:
-    """Return chunks of new memory, every byte the same; each array keeps the mapping alive."""
+    """Return chunks of new memory, all bytes equal; each array keeps the mapping alive."""
     import numpy as np
 
     region = _new_memory(wanted_chunks * CHUNK_BYTES)
@@ -182,7 +184,7 @@ def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event)
 
 
 def _new_memory(n_bytes: int) -> mmap.mmap:
-    """Return memory on huge pages where there are some: 4 KiB pages cost about a tenth of the rate."""
+    """Return memory on huge pages if available: 4 KiB pages cost about a tenth of the rate."""
     if sys.platform == "linux":
         # Python's default, a shared mapping, gets no huge pages.
         region = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -204,7 +206,7 @@ def _read_together(
     """Run all readers for one window; each continues in its own regions where it stopped.
 
     Return bytes/s from the first reader's start to the last one's end, so a reader without a core lowers it, and
-    whether the readers held their cores for less than nine tenths of that time.
+    whether the readers had their cores for less than nine tenths of that time.
     """
     barrier = Barrier(n_readers)
 
@@ -228,7 +230,7 @@ def _read_together(
     try:
         starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
     except BaseException:
-        barrier.abort()  # else a Ctrl-C before the last reader is submitted leaves the others waiting for it
+        barrier.abort()  # otherwise a Ctrl-C before the last reader is submitted leaves the others waiting for it
         raise
     elapsed = max(stops) - min(starts)
     return sum(n_bytes) / elapsed, sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers

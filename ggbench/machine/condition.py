@@ -1,4 +1,4 @@
-"""State of CPU, main memory, NVIDIA's driver and ggbench's folders, which decides how good a measurement here is."""
+"""The state of CPU, main memory, NVIDIA's driver and ggbench's folders, which affect measurements."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import platform
 import re
 import resource
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 import ggbench
+from ggbench.machine.drm_gpus import list_drm_gpus
 from ggbench.machine.gpus import describe_gpu, list_gpus, nvml_problem, open_nvml, visible_gpus
 from ggbench.machine.host import (
     PROC,
@@ -29,7 +30,7 @@ from ggbench.machine.records import Environment, Gpu, GpuProcess
 
 
 class CpuState(msgspec.Struct, frozen=True):
-    """The CPU, and what slows it; None is unknown."""
+    """The CPU, and what slows it; None means unknown."""
 
     name: str
     n_cores: int
@@ -41,16 +42,16 @@ class CpuState(msgspec.Struct, frozen=True):
     instructions: frozenset[str]
     """Instruction sets by the kernel's names, such as `avx512f`; empty if unknown."""
     governors: tuple[str, ...] = ()
-    """Governors of the frequency scaling, each once."""
+    """Distinct governors of the frequency scaling."""
     scaling_driver: str | None = None
     energy_preference: str | None = None
     busy_share: float | None = None
-    """Share of all CPUs that other programs used while ggbench looked, 0 to 1."""
+    """Share of all CPUs used by other programs while watched, 0 to 1."""
     is_on_battery: bool | None = None
 
 
 class MemoryState(msgspec.Struct, frozen=True):
-    """Main memory and its limits; None is no limit, or unknown."""
+    """Main memory and its limits; None means no limit, or unknown."""
 
     total_bytes: int
     available_bytes: int
@@ -74,7 +75,7 @@ class GpuState(msgspec.Struct, frozen=True):
     """E.g. (8, 9); None if unknown."""
     processes: tuple[GpuProcess, ...] | None
     throttle: tuple[str, ...] | None
-    """Reasons that its clocks are held down, by nvidia-smi's names."""
+    """Throttle reasons, by nvidia-smi's names."""
 
 
 class GpuDriver(msgspec.Struct, frozen=True):
@@ -82,10 +83,10 @@ class GpuDriver(msgspec.Struct, frozen=True):
     cuda_version: tuple[int, int] | None = None
     """The newest CUDA that this driver runs."""
     problem: str = ""
-    """Reason that NVML does not answer; empty if it does, or if no NVIDIA GPU is on the bus."""
+    """Why NVML does not respond; empty if it does, or if no NVIDIA GPU is on the bus."""
     gpus: tuple[GpuState, ...] = ()
     n_visible: int = 0
-    """GPUs that CUDA_VISIBLE_DEVICES leaves."""
+    """GPUs left visible by CUDA_VISIBLE_DEVICES."""
 
 
 _CHOSEN = re.compile(r"\[(\w+)\]")
@@ -95,7 +96,7 @@ _DISPLAY_CLASS = "0x03"
 
 
 def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float = 0.5) -> CpuState:
-    """Return the CPU's state; looks for `watch_s` seconds at how busy it is, 0 leaves that out."""
+    """Return the CPU's state; watches its load for `watch_s` seconds, or not if 0."""
     import psutil
 
     cpu = describe_cpu(proc, sysfs)
@@ -138,7 +139,7 @@ def describe_memory_state(proc: Path = PROC, sysfs: Path = SYSFS) -> MemoryState
 
 
 def describe_gpu_driver(sysfs: Path = SYSFS, environ: Mapping[str, str] = os.environ) -> GpuDriver:
-    """Return NVIDIA's driver with its GPUs, and the problem if the PCI bus has a card and NVML does not answer."""
+    """Return NVIDIA's driver with its GPUs, and the problem if the PCI bus has a card but NVML does not respond."""
     nvml = open_nvml()
     if nvml is None:
         return GpuDriver(problem=nvml_problem() if _has_nvidia_card(sysfs) else "")
@@ -182,7 +183,7 @@ def _has_nvidia_card(sysfs: Path) -> bool:
 
 def environment(versions: Mapping[str, str]) -> Environment:
     """Return the environment of a run; `versions` are those that its engine reports."""
-    cpu = describe_cpu()
+    cpu, backends = describe_cpu(), tuple(versions.get("backends", "").split())
     return Environment(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
@@ -193,13 +194,22 @@ def environment(versions: Mapping[str, str]) -> Environment:
         cpu=cpu.name,
         n_cores=cpu.n_cores,
         ram_bytes=describe_ram().total_bytes,
-        gpus=list_gpus(),
+        gpus=gpus_of(backends),
         llama_cpp_commit=versions.get("llama_cpp_commit", ""),
-        backends=tuple(versions.get("backends", "").split()),
+        backends=backends,
         build_flags=versions.get("build_flags", ""),
         server=versions.get("server", ""),
         transformers=versions.get("transformers", ""),
     )
+
+
+def gpus_of(backends: Collection[str]) -> tuple[Gpu, ...]:
+    """Return NVIDIA's GPUs and, if one of llama.cpp's backends may use them, AMD's and Intel's."""
+    nvidia = list_gpus()
+    return nvidia if {each.lower() for each in backends} <= _WITHOUT_DRM else (*nvidia, *list_drm_gpus(len(nvidia)))
+
+
+_WITHOUT_DRM = {"cpu", "blas", "rpc", "cuda"}
 
 
 def describe_os() -> str:
@@ -213,30 +223,32 @@ def describe_os() -> str:
 
 
 class DataFolder(msgspec.Struct, frozen=True):
-    """A folder that ggbench writes to, and its disk."""
+    """A folder written by ggbench, and its disk."""
 
     name: str
-    """Such as `results`."""
+    """Name, such as `results`."""
     variable: str
-    """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
+    """Environment variable that relocates it, such as `XDG_DATA_HOME`."""
     path: str
     used_bytes: int | None
     """Bytes of the files in it; None if unknown, 0 if it does not exist yet."""
     free_bytes: int | None
-    """Free on its disk, for this user."""
+    """Free bytes on its disk, for this user."""
     disk: int | None
-    """The same number for folders on the same disk."""
+    """Device number, equal for folders on the same disk."""
     file_system: str | None
     """E.g. `ext4` or `nfs4`."""
     is_writable: bool
     is_disposable: bool
-    """Whether ggbench can make its content again."""
+    """Whether ggbench can recreate its contents."""
 
 
 def describe_place(
     name: str, variable: str, folder: Path, *, is_disposable: bool = False, counts: bool = True
 ) -> DataFolder:
-    """Describe a folder; if it does not exist, its disk is that of the nearest folder above. `counts` adds up files."""
+    """Describe a folder; if it does not exist, its disk is that of the nearest folder above. `counts` sums up file
+    sizes.
+    """
     import psutil
 
     nearest = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
@@ -261,7 +273,7 @@ def describe_place(
 
 
 def _used_bytes(folder: Path) -> int | None:
-    """Add up the files below a folder, each inode once and no link followed; 0 for a missing folder."""
+    """Sum up the files below a folder, each inode once, without following links; 0 for a missing folder."""
     seen: set[tuple[int, int]] = set()
     total, waiting = 0, [str(folder)]
     while waiting:

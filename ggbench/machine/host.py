@@ -88,7 +88,7 @@ def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
 def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
     """Return the OOM kills in this process's memory cgroup and its ancestors, or without one of the whole machine.
 
-    Compare two counts: if it rose, something here was killed meanwhile. None if nothing is counted.
+    Compare two counts: an increase means that a process here was killed meanwhile. None if nothing is counted.
     Source: `memory.events` and `memory.oom_control` of the kernel's cgroup documentation, `/proc/vmstat`.
     """
     counts = [
@@ -118,7 +118,7 @@ class Ram(msgspec.Struct, frozen=True):
 
     total_bytes: int
     available_bytes: int
-    """Memory that can be allocated without swapping, file cache counted as free."""
+    """Memory that can be allocated without swapping, counting file cache as free."""
 
 
 def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
@@ -148,7 +148,7 @@ class Cpu(msgspec.Struct, frozen=True):
     n_performance_cores: int
     """`n_cores` without efficiency cores."""
     last_level_cache_bytes: int | None
-    """Total of the last-level caches of the available cores; None when the kernel does not report it."""
+    """Total of the last-level caches of the available cores; None if the kernel does not report it."""
 
 
 def affinity() -> Collection[int]:
@@ -174,15 +174,15 @@ def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, usable: Collection[int]
 
 
 def default_threads(cpu: Cpu | None = None) -> int:
-    """Return the number of decode threads as llama.cpp's tools count: one per performance core available.
+    """Return the default number of decode threads of llama.cpp's tools: one per available performance core.
 
-    A second thread on a core shares its vector units, and a slow core delays all others at every tensor.
+    A second thread on a core shares its vector units, and a slow core delays all others in every tensor.
     """
     return (cpu or describe_cpu()).n_performance_cores
 
 
 def logical_cpus() -> int:
-    """Return how many threads can run at once, within affinity and cgroup quota; threads of one core count each."""
+    """Return how many threads can run at once, within affinity and cgroup quota; each hardware thread counts."""
     n_cpus = len(affinity())
     quota = cpu_quota(PROC, SYSFS)
     return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.host import affinity, cpu_quota, describe_ram
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
@@ -36,9 +37,9 @@ _THROTTLE_NAMES = {
 }
 """NVML's nvmlClocksEventReason* bits by the names in nvidia-smi's `clocks_event_reasons.` queries."""
 _IDLE = 0x001
-"""Clocks are low because nothing runs: not throttling."""
+"""Reasons for low clocks of an idle GPU, which is not throttling."""
 _INVALID_PIDS = (0, 0xFFFFFFFF)
-"""Process ids that pynvml returns where it misreads a driver's records."""
+"""Process ids that pynvml returns if it misreads a driver's records."""
 _MAX_NAMED, _NAME_WIDTH = 3, 40
 
 
@@ -56,13 +57,13 @@ class MachineReader:
         with self._lock:
             if not self._has_tried_nvml:
                 self._nvml, self._has_tried_nvml = open_nvml(), True
-            ram = describe_ram()
+            ram, nvidia = describe_ram(), read_gpus(self._nvml)
             return MachineReading(
                 at_ns=moment_ns(),
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
-                gpus=read_gpus(self._nvml),
+                gpus=(*nvidia, *read_drm_gpus(len(nvidia))),
                 suspended_ns=suspended_ns(),
                 n_cpus=len(affinity()),
                 quota_cpus=cpu_quota(),
@@ -84,7 +85,7 @@ class MachineReader:
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
-    """Return the processes that hold memory on the GPUs with these NVML indices, as far as the driver reports them."""
+    """Return the processes with memory on the GPUs with these NVML indices, as far as the driver reports them."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -174,7 +175,7 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noq
 
 
 def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: ANN401
-    """Return one of NVML's process lists, from the newest function that this driver has and fills as pynvml expects.
+    """Return one of NVML's process lists, from the newest function that the driver fills as pynvml expects.
 
     Drivers before 510.39, and 535.98, lack `_v3`. Drivers from 535.43 to 535.86 fill it with larger records, which
     shows as invalid process ids. Source: https://github.com/XuehaiPan/nvitop/pull/89.
@@ -187,7 +188,7 @@ def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: AN
 
 
 _MOST_BETWEEN_NS = 10_000_000
-"""Longest time between two readings of one clock; after more, a reading in between is not of the same moment."""
+"""Longest time between two readings of one clock for another reading in between to count as simultaneous."""
 
 if sys.platform == "linux":
     _ELAPSED, _AWAKE = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
@@ -196,29 +197,29 @@ else:
 
 
 def elapsed_ns() -> int:
-    """Return nanoseconds since some moment, including time for which the machine was suspended."""
+    """Return nanoseconds since an arbitrary start, including suspended time."""
     return time.clock_gettime_ns(_ELAPSED)
 
 
 def awake_ns() -> int:
-    """Return nanoseconds since the same moment without time for which the machine was suspended."""
+    """Return nanoseconds since an arbitrary start, excluding suspended time."""
     return time.clock_gettime_ns(_AWAKE)
 
 
 _EPOCH_NS = time.time_ns() - elapsed_ns()
-"""When `elapsed_ns` began, by the wall clock as this process began."""
+"""Start of `elapsed_ns`, by the wall clock at the start of this process."""
 
 
 def moment_ns() -> int:
-    """Return nanoseconds since the epoch, by the wall clock as it was when this process began.
+    """Return nanoseconds since the epoch, by the wall clock at the start of this process.
 
-    The difference of two moments is the time between them, also where the clock was set meanwhile.
+    Differences are correct even if the clock is set meanwhile.
     """
     return _EPOCH_NS + elapsed_ns()
 
 
 def suspended_ns() -> int:
-    """Return for how long the machine was suspended so far; only differences are meaningful."""
+    """Return how long the machine has been suspended; only differences are meaningful."""
     while True:
         before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
         if after - before <= _MOST_BETWEEN_NS:
@@ -226,7 +227,7 @@ def suspended_ns() -> int:
 
 
 _LEAST_BYTES = 128 * MIB
-"""Memory from which a program is named."""
+"""Minimum memory of a program to be named."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -239,7 +240,7 @@ class Program(msgspec.Struct, frozen=True):
 def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Program, ...]:
     """Return at most three programs of this user with 128 MiB or more of a GPU's or of main memory, without ggbench.
 
-    Processes of one name count together. In main memory only what they do not share with others is counted.
+    Processes with the same name are summed. In main memory only unshared memory counts.
     """
     import psutil
 
@@ -259,19 +260,19 @@ def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Prog
 
 
 _LEAST_SHARE = 0.1
-"""Share of one core from which a program is named."""
+"""Minimum share of a core for a program to be named."""
 
 
 class BusyPrograms:
-    """The CPU time of every other process when this was made."""
+    """The CPU time of every other process at the start."""
 
     def __init__(self) -> None:
         self._began, self._before = time.monotonic(), _cpu_seconds()
 
     def since(self) -> tuple[str, ...]:
-        """Return at most three programs that have computed since, the busiest first: `make (pid 17, 93 % of a core)`.
+        """Return at most three programs that have used the CPU since, busiest first: `make (pid 17, 93 % of a core)`.
 
-        Programs in another container or on the same host outside a virtual machine are not seen.
+        Programs in another container, or on the host of a virtual machine, are not seen.
         """
         elapsed_s = time.monotonic() - self._began
         found = []

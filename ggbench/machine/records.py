@@ -1,4 +1,4 @@
-"""The machine: its GPUs, what it was doing at one moment, what that meant for a run, and the software on it."""
+"""The machine: its GPUs, its state at one moment, the state during a run, and its software."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU at one moment; None is unknown."""
+    """A GPU; None means unknown."""
 
     index: int
     name: str
@@ -22,10 +22,10 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """A program that holds memory of a GPU."""
+    """A program that uses a GPU's memory."""
 
     pid: int
-    """The driver's number, which in a container may differ from the container's own."""
+    """The driver's process id, which may differ from that inside a container."""
     name: str | None
     """Path or name of its program, as the driver reports it: untrusted text."""
     used_bytes: int | None
@@ -36,7 +36,7 @@ class GpuReading(msgspec.Struct, frozen=True):
     """One GPU at one moment; None if the chip or its driver does not report it."""
 
     index: int
-    """NVML's, in the order of the PCI bus."""
+    """NVML's index, in PCI bus order."""
     name: str
     uuid: str | None = None
     pci_bus_id: str | None = None
@@ -45,13 +45,13 @@ class GpuReading(msgspec.Struct, frozen=True):
     temperature_c: float | None = None
     power_w: float | None = None
     used_bytes: int | None = None
-    """Includes what the driver reserves, which nvidia-smi lists apart: used and free add up to the total."""
+    """Includes memory reserved by the driver, which nvidia-smi lists separately: used and free add up to the total."""
     total_bytes: int | None = None
     energy_mj: int | None = None
-    """Millijoules since the driver was loaded; the difference of two readings is what was used between them."""
+    """Millijoules since the driver was loaded; the difference of two readings is the energy used between them."""
     throttle: tuple[str, ...] | None = None
-    """Reasons for clocks below their maximum, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
-    them down, an idle GPU included."""
+    """Reasons for reduced clocks, by nvidia-smi's names such as `sw_power_cap`; empty if there are none, or if the GPU
+    is idle."""
     processes: tuple[GpuProcess, ...] | None = None
     """In ascending order of pid."""
 
@@ -62,21 +62,21 @@ class MachineReading(msgspec.Struct, frozen=True):
     at_ns: int
     """Since the epoch."""
     cpu_share: float | None
-    """Share of all processors' time that was used since the reading before, 0 to 1; None in the first."""
+    """Share of all processors' time used since the previous reading, 0 to 1; None in the first."""
     used_bytes: int | None
     """Main memory in use within the container's limit, without file cache."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
     suspended_ns: int = 0
-    """For how long the machine was suspended so far; only differences mean anything."""
+    """How long the machine has been suspended; only differences are meaningful."""
     n_cpus: int = 1
-    """Logical CPUs that this process may use."""
+    """Logical CPUs available to this process."""
     quota_cpus: float | None = None
-    """The container's limit; None also without one."""
+    """The container's limit; None if unknown or unlimited."""
 
 
 class Throttling(msgspec.Struct, frozen=True):
-    """A reason for low clocks, and how often it was seen."""
+    """A reason for low clocks, and its number of readings."""
 
     reason: str
     """One of `GpuReading.throttle`."""
@@ -84,32 +84,32 @@ class Throttling(msgspec.Struct, frozen=True):
 
 
 class GpuUse(msgspec.Struct, frozen=True):
-    """Readings of the GPUs that a run used, summarized over the time in which it was timed; None is unknown.
+    """Readings of a run's GPUs, summarized over the timed spans; None means unknown.
 
-    Of several GPUs: the hottest, the slowest, and the sum of power and energy.
+    For several GPUs: the hottest, the slowest, and the sums of power and energy.
     """
 
     indices: tuple[int, ...]
-    """NVML's, of the GPUs that hold buffers."""
+    """NVML's indices of the GPUs with buffers."""
     n_readings: int
-    """Taken while something was timed; a short run may have none."""
+    """Number of readings during timing; a short run may have none."""
     temperature_max_c: float | None = None
     sm_clock_min_mhz: int | None = None
     sm_clock_median_mhz: float | None = None
     power_mean_w: float | None = None
     energy_per_token_mj: float | None = None
-    """Millijoules for each decoded token, from the GPUs' energy counters."""
+    """Millijoules per decoded token, from the GPUs' energy counters."""
     throttle: tuple[Throttling, ...] | None = None
     """Most frequent first."""
     worker_bytes: int | None = None
-    """Most memory that this run's own worker held, of all these GPUs together; None also under a memory limit, whose
-    ballast it holds as well, and where NVML counts processes differently from here, as for a container."""
+    """Peak memory of this run's worker over all these GPUs; also None under a memory limit, as it includes the ballast,
+    and if NVML's process ids differ from ours, as in a container."""
     other_processes: tuple[GpuProcess, ...] | None = None
-    """Programs other than this run's that held memory of these GPUs."""
+    """Other programs that used memory of these GPUs."""
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """Where and with what a run was measured."""
+    """The machine and the software of a run."""
 
     ggbench: str
     python: str
@@ -121,23 +121,23 @@ class Environment(msgspec.Struct, frozen=True):
     os: str
     cpu: str
     n_cores: int | None
-    """Physical cores this process may use; None if an imported run's file does not state it, as below."""
+    """Physical cores available to this process; None if an imported run's file does not state it, as below."""
     ram_bytes: int | None
     gpus: tuple[Gpu, ...] = ()
     llama_cpp_commit: str = ""
-    """Short hash that llama.cpp was built from; empty if the build or an earlier ggbench does not report it."""
+    """Short commit hash of llama.cpp; empty if the build or an earlier ggbench does not report it."""
     backends: tuple[str, ...] = ()
     """ggml's backends, compiled in or loaded, as `Vulkan` and `CPU`; empty if the engine reports none."""
     build_flags: str = ""
     """CMake options that llama.cpp was compiled with; empty if unknown, as for a wheel made elsewhere."""
     imported: Imported | None = None
-    """None of a run that was measured here."""
+    """None for a run measured here."""
     server: str = ""
-    """Program and version of the server that was asked, wherever it runs; empty if an engine here ran the model."""
+    """Program and version of the server, wherever it runs; empty if an engine here ran the model."""
     transformers: str = ""
     """Versions of Transformers and torch, `5.23.0, torch 2.13.0+cpu`; empty if another engine ran the model."""
     changes: tuple[str, ...] = ()
-    """Changes in the machine during the run, such as a suspend or fewer CPUs, each in one line."""
+    """Changes of the machine during the run, such as a suspend or fewer CPUs, one line each."""
 
 
 Cell = str | int | float | bool | list[int | float] | None
@@ -145,22 +145,22 @@ Cell = str | int | float | bool | list[int | float] | None
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an imported run comes from. All texts are another's: untrusted."""
+    """The source of an imported run. All texts are untrusted."""
 
     tool: str
-    """The program that measured it: `llama-bench`, `ggbench 0.1.0`."""
+    """The program that measured the run: `llama-bench`, `ggbench 0.1.0`."""
     file: str
     """Name of the file, without its folder."""
     file_sha256: str
     """Hash of the file's bytes."""
     content_sha256: str
-    """Hash of this run's content: equal for the same rows in any file, so they are imported once."""
+    """Hash of this run's content, equal for the same rows in any file, so that they are imported once."""
     lacks: tuple[str, ...] = ()
-    """Facts that the file lacks, and the consequences, as text."""
+    """Data missing in the file, and the consequences, as text."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True):
-    """One row of another tool, under its own field names, so it can be exported as it came."""
+    """Rows of another tool, with its field names, to export them unchanged."""
 
     tool: str
     fields: dict[str, Cell]

@@ -1,7 +1,7 @@
 """Folders, files and servers that the user added by hand, remembered in the config folder.
 
-A place is remembered only once a GGUF was found in it. Forgetting one leaves its files alone. Shell completion reads
-the servers, so modules that list and read models are imported where they are used.
+A place is remembered only if a GGUF was found in it. Forgetting one leaves its files alone. Shell completion reads
+the servers, so modules that list and read models are imported inside functions.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def is_local(text: str) -> bool:
 
 
 def added_models() -> tuple[LocalModel, ...]:
-    """Return the models of every place, in the order in which they were added.
+    """Return the models of every place, in the order added.
 
-    A place without models is one entry with the reason. A file in two places is listed in the first.
+    A place without models is an entry with the reason. A file in two places is listed in the first.
     """
     found: list[LocalModel] = []
     seen: set[Path] = set()
@@ -87,7 +87,7 @@ def added_models() -> tuple[LocalModel, ...]:
 def add_place(path: Path) -> tuple[LocalModel, ...]:
     """Find the models of a folder or a file, remember it, and return them.
 
-    A place whose files are all in others is not remembered; one that has all files of others replaces them. Raises
+    A place whose files are all in others is not remembered; one that contains all files of others replaces them. Raises
     BadFile if there is nothing to measure, for a tree with too many folders and for unreadable files, and
     UsageError if the config folder cannot be written.
     """
@@ -123,7 +123,7 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
 
     try:
         found = tuple(replace(model, place=path) for model in models_in_place(path))
-        reason = "" if found else "it has no GGUF model any more"
+        reason = "" if found else "it no longer has a GGUF model"
     except BadFile as error:
         found, reason = (), error.message
     name = path_argument(path)
@@ -143,7 +143,7 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 def remembered_places() -> tuple[Path, ...]:
-    """Return the places in the order in which they were added; empty if the file is missing or damaged."""
+    """Return the places in the order added; empty if the file is missing or damaged."""
     return tuple(Path(place) for place in _read().places if place)
 
 

@@ -1,11 +1,15 @@
-"""The catalog of models known by id, shipped and the user's own, whose errors name the line: people write the file."""
+"""The catalog of models known by id, shipped and the user's own. Errors name the line, as the file is written by
+hand.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -15,6 +19,7 @@ import msgspec.structs
 
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.text import sanitize
 
@@ -64,20 +69,20 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """The MODEL argument; lower case."""
     title: str
     repo: str | None
-    """Hub repo of the GGUF files; None where no official one is known."""
+    """Hub repo of the GGUF files; None if no official one is known."""
     file_pattern: str | None
     """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
     hyper: Hyperparameters
     quants: tuple[str, ...]
-    """Quants known to be in `repo`, lower case; empty when unknown."""
+    """Quants known to be in `repo`, lower case; empty if unknown."""
     origin: Literal["shipped", "user"]
-    """`user` when any value comes from the user's file."""
+    """`user` if any value comes from the user's file."""
     tied_in_config: bool | None = None
-    """Whether config.json ties the output to the embedding; None: as the GGUF does."""
+    """Whether config.json ties the output to the embedding; None: same as the GGUF."""
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """All known models, in the order of their files."""
+    """All known models, in the order of the files."""
 
     models: tuple[CatalogModel, ...]
 
@@ -110,7 +115,7 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     """Load the shipped models and the user's own; `user_file` defaults to the one in the config directory.
 
     An entry with a shipped id overrides it key by key, any other adds a model. A missing user file adds nothing. Raises
-    UsageError with file and line for any error in either.
+    UsageError, with file and line, for any error in either.
     """
     entries = {entry.id: entry for entry in _read(shipped_models_file(), "shipped")}
     user_file = paths.user_models_file() if user_file is None else user_file
@@ -142,7 +147,7 @@ class _File(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def fail(self, what: str, line: int | None = None) -> NoReturn:
-        """Raise UsageError for a line; None names the file alone."""
+        """Raise UsageError for a line; None to name only the file."""
         shipped = shipped_models_file()
         hint = f"the format is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
         raise UsageError(f"{self.path}{'' if line is None else f', line {line}'}: {what}", hint)
@@ -177,7 +182,7 @@ class _Entry(msgspec.Struct, frozen=True):
                 self.fail(key, f"{key} has to be {accepted}, not {value!r}")
 
     def build(self) -> CatalogModel:
-        """Return the model; raises UsageError where keys are missing or their values are inconsistent."""
+        """Return the model. Raises UsageError if keys are missing or values inconsistent."""
         missing = [name for name in _REQUIRED if name not in self.values]
         if missing:
             self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
@@ -210,7 +215,7 @@ def _read(path: Path, origin: Literal["shipped", "user"]) -> list[_Entry]:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
     try:
         file = _File(path, data.decode("utf-8-sig").replace("\r\n", "\n"))
-        document = tomllib.loads(file.text)
+        document = _parsed(file.text) if origin == "shipped" else tomllib.loads(file.text)
     except UnicodeDecodeError as error:
         _File(path).fail("this is not UTF-8 text", data.count(b"\n", 0, error.start) + 1)
     except (ValueError, RecursionError) as error:
@@ -231,6 +236,16 @@ def _read(path: Path, origin: Literal["shipped", "user"]) -> list[_Entry]:
             entry.fail("id", f"a second model has the id {entry.id!r}")
         entries[entry.id] = entry
     return list(entries.values())
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Return a TOML document, from the disk if it was parsed before: tomllib takes 10 ms for the shipped models."""
+    cache = paths.caches_dir() / "models" / f"{zlib.crc32(text.encode()):08x}-{len(text)}.json"
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(get_cached(cache) or b"", type=dict[str, Any])
+    document = tomllib.loads(text)
+    put_cached(cache, msgspec.json.encode(document))
+    return document
 
 
 def _nearest(name: str) -> str:

@@ -41,7 +41,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     `catalog.selector`, so not sanitized; empty without a file.
     """
     quant: str | None
-    """Lower case; None where neither the names nor the leading metadata contain it."""
+    """Lower case; None if neither the names nor the leading metadata contain it."""
     paths: tuple[Path, ...]
     """The file, or the existing shards; empty without a file."""
     file_bytes: int | None
@@ -53,9 +53,9 @@ class LocalModel(msgspec.Struct, frozen=True):
     n_missing: int = 0
     """Number of missing shards."""
     reason: str = ""
-    """Reason that the model cannot be measured, one printable line; empty if it can."""
+    """Why the model cannot be measured, in one printable line; empty if it can."""
     place: Path | None = None
-    """The folder or file that the user added, in which it was found; None in a program's own store."""
+    """The folder or file added by the user in which it was found; None in a program's own store."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | 
 
 
 def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
-    """Return the quants of the twins that `twin:<id>` finds, by id, in alphabetical order."""
+    """Return the quants of existing twins of catalog models, by id, in alphabetical order."""
     found: dict[str, list[str]] = {}
     for model in models:
         if model.model.startswith(_TWIN) and model.quant is not None:
@@ -93,7 +93,7 @@ def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
-    """Return the models in and below a folder, or the one that a file belongs to. Raises BadFile."""
+    """Return the models in and below a folder, or the model of a file. Raises BadFile."""
     try:
         if place.is_dir():
             os.scandir(place).close()
@@ -130,7 +130,7 @@ class _Finder:
                     variants, is_truncated = variants_in(store.root)
                     found.extend(self.with_headers(store.name, ((each, each.stem, None) for each in variants)))
                     if is_truncated:
-                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
+                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; choose one of them"
                         found.append(_unreadable_store(store, reason))
         except OSError as error:
             found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))

@@ -1,8 +1,8 @@
-"""Find the GGUF models in and below a folder, and read from their headers what a listing or `inspect` shows.
+"""Find the GGUF models in and below a folder, and read from their headers the data for a listing or `inspect`.
 
 Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
-index by path, size and mtime keeps a listing of hundreds of models from opening any of them; it holds only facts from
-the metadata before the vocabulary. Without a valid index, files are read again.
+index by path, size and mtime lets a listing of hundreds of models open none of them; it has only metadata from before
+the vocabulary. Without a valid index, files are read again.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class LocalVariant(RepoVariant, frozen=True):
 
     @property
     def shortage(self) -> str:
-        """A phrase with the number of missing shards; empty if none is missing."""
+        """A phrase with the number of missing shards; empty if all exist."""
         missing = self.n_missing
         return f"{missing} of its {len(self.files) + missing} shards are missing" if missing else ""
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
-    """Return the variants in a folder and its direct subfolders, or the one that a file belongs to. Raises BadFile."""
+    """Return the variants in a folder and its direct subfolders, or the variant of a file. Raises BadFile."""
     try:
         if place.is_dir():
             return variants_in(place, max_depth=1)[0]
         if not place.exists():
             raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
         if not place.is_file():
-            raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "name a .gguf file")
+            raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "give a .gguf file")
         reject_checkpoint(place)
         shard = parse_shard_name(place.name)
         files = [path for path in (shard.shard_paths(place) if shard else [place]) if path.is_file()]
@@ -67,12 +67,14 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
 
 
 def reject_checkpoint(place: Path) -> None:
-    """Raise BadFile for a safetensors file, and for a folder with some: they are measured under another name."""
+    """Raise BadFile for a safetensors file and a folder with some, which have another name, and for a missing file."""
+    if not os.path.lexists(place):
+        raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
     folder = place if os.path.isdir(place) else place.parent  # noqa: PTH112 - false for a name that is too long
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(
             f"{sanitize(str(place))} has safetensors, not GGUF",
-            f"name the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
+            f"give the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
         )
 
 
@@ -83,7 +85,7 @@ def variants_in(
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
     each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
-    reached. Raises OSError where `root` itself cannot be read.
+    reached. Raises OSError if `root` itself cannot be read.
     """
     found: list[RepoFile] = []
     entered = {_identity(root.stat())}
@@ -113,7 +115,7 @@ def variants_in(
 
 
 def _repo_file(name: str, path: Path, status: os.stat_result) -> RepoFile:
-    """Return the record of a file; in Hugging Face's cache, the blob that it links to is named by its hash."""
+    """Return the record of a file; in Hugging Face's cache, the linked blob's name is its hash."""
     blob = path.readlink().name if path.is_symlink() else ""
     sha256 = blob if _SHA256.fullmatch(blob) else None
     return RepoFile(name, status.st_size, sha256, blob if _GIT_NAME.fullmatch(blob) else "")
@@ -136,11 +138,11 @@ class FolderEntry(msgspec.Struct, frozen=True):
     file: ModelFile | None
     """None if the header cannot be read."""
     reason: str
-    """Reason that it cannot be loaded; empty if it can."""
+    """Why it cannot be loaded; empty if it can."""
 
     @property
     def quant(self) -> str | None:
-        """From the name of the file or its folder or, if these have none, the header."""
+        """The quant in the name of the file or its folder or, if these have none, in the header."""
         return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
 
 
@@ -152,10 +154,10 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
         raise BadFile(f"{sanitize(str(folder))} cannot be read: {error.strerror}", "check the path") from None
     if is_truncated:
         what = f"{sanitize(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
-        raise BadFile(what, "name one of them")
+        raise BadFile(what, "choose one of them")
     if not variants:
         reject_checkpoint(folder)
-        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "name a .gguf file, or its folder")
+        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "give a .gguf file, or its folder")
     for variant in sorted(variants, key=lambda each: each.name.lower()):
         try:
             file = read_model_file(variant.paths[0], allow_missing_data=True)
@@ -169,13 +171,13 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
 _VERSION = 1
 _MAX_INDEX_BYTES = 64 << 20
 _MAX_ENTRIES = 20_000
-"""Most files in the index."""
+"""Maximum number of files in the index."""
 _NAME_WIDTH = 120
 _LARGEST = 1 << 31
 
 
 class HeaderFacts(msgspec.Struct, frozen=True):
-    """Facts from the beginning of a header that a listing shows; text is printable."""
+    """Data from the start of a header, for a listing; text is printable."""
 
     architecture: str | None = None
     n_ctx_train: int | None = None
@@ -224,7 +226,7 @@ class HeaderIndex:
         """Write changes; entries of files that were not queried stay while the files exist. Never raises OSError."""
         if not self._changed:
             return
-        # A name that is not UTF-8 cannot be stored in JSON; such a file is read each time.
+        # a name that is not UTF-8 cannot be stored in JSON; such a file is read each time
         kept = {key: entry for key, entry in self._seen.items() if key.isprintable()}
         for key, entry in self._known.items():
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
@@ -242,7 +244,7 @@ def read_facts(path: Path) -> HeaderFacts:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise BadFile(f"{name} is not a regular file", "name a .gguf file")
+            raise BadFile(f"{name} is not a regular file", "give a .gguf file")
         with path.open("rb", buffering=0) as file:
             metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:

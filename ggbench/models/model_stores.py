@@ -114,7 +114,7 @@ def _may_exist(folder: Path) -> bool:
 
 
 _MANIFESTS = ("manifests-v2", "manifests")
-"""Newest first: the older folder is kept for downgrades."""
+"""newest first: the older folder is kept for downgrades"""
 _PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
@@ -133,9 +133,9 @@ class OllamaModel(msgspec.Struct, frozen=True):
     """Name for `ollama run`; not sanitized."""
     blob: Path | None = None
     quant: str | None = None
-    """From the tag or, if that has none, the config; lower case."""
+    """The quant in the tag or, if that has none, in the config; lower case."""
     reason: str = ""
-    """Reason that there is no blob."""
+    """Why there is no blob."""
 
 
 class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):
@@ -147,7 +147,7 @@ class _Manifest(msgspec.Struct, frozen=True):
     config: _Descriptor | None = None
     layers: list[_Descriptor] | None = None
     manifests: list[_Descriptor] | None = None
-    """In a list of manifests: the builds of one model for different runners."""
+    """For a list of manifests: the builds of one model for different runners."""
 
 
 class _Config(msgspec.Struct, frozen=True):

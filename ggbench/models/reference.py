@@ -1,4 +1,6 @@
-"""Parse MODEL and QUANT into a ModelRef. Only the existence of paths is checked, so a name means the same offline."""
+"""Parse MODEL and QUANT into a ModelRef. Only the existence of paths is checked, so a name has the same meaning
+offline.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class ModelRef(msgspec.Struct, frozen=True):
     name: str
     """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
     quants: tuple[str, ...] = ()
-    """Without duplicates, that of MODEL:QUANT first; lower case, except a server's models. Empty means all."""
+    """Without duplicates, the one of MODEL:QUANT first; lower case, except a server's models. Empty means all."""
     revision: str = MAIN
     engine: str = ""
     """Engine of a model in its own format; empty for a GGUF and a server."""
@@ -85,7 +87,7 @@ class ModelRef(msgspec.Struct, frozen=True):
         return replace(self, kind="twin", label=f"twin:{self.label}") if self.kind == "catalog" else self
 
     def require_gguf(self) -> ModelRef:
-        """Return this. Raises UsageError for a server and for a model in another format."""
+        """Return this reference. Raises UsageError for a server or a model in another format."""
         for name, package in own_models():
             if name == self.engine:
                 schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
@@ -107,12 +109,12 @@ def parse_model(text: str, *quants: str) -> ModelRef:
     1. An existing path is a path: a folder takes precedence over a catalog id and a Hub repo of the same spelling, and
        a name with a colon over the same name with a QUANT.
     2. The URL of a Hub page is its repo; the URL of a file is the repo with the file as QUANT, and so is
-       `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
+       `org/name/file.gguf`, unless `org` exists locally. Both are also allowed after `hf:` and `twin:`.
     3. Any other URL is a server.
     4. The prefixes `hf:` and `twin:`, and those of engines with another format, such as `transformers:`, state the
        kind, in any case.
-    5. Text before a `:QUANT` suffix, which has no slash, is parsed by these rules; a missing path of rule 6 keeps a
-       colon before `.gguf`, as in `/models/a:b.gguf`.
+    5. Text before a `:QUANT` suffix without a slash is parsed by these rules; a missing path of rule 6 keeps a colon
+       before `.gguf`, as in `/models/a:b.gguf`.
     6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
     7. With one slash it is a Hub repo, `org/name`, optionally with `@revision`; with none a catalog id.
 
@@ -202,9 +204,12 @@ def split_quant(text: str, *, last: bool = False) -> tuple[str, str | None]:
     return name, quant if colon else None
 
 
+_FILES = (".gguf", ".safetensors")
+
+
 def looks_like_path(text: str) -> bool:
     """Return whether the text has the form of a path, whether or not it exists."""
-    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
+    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(_FILES)
 
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
@@ -273,15 +278,15 @@ class EngineModel(Protocol):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT that name it from any folder; empty if they are those of its target."""
+        """MODEL and QUANT that select it from any folder; empty if they are its target's."""
         ...
 
     def header(self) -> ModelFile:
-        """Return the model as it would be loaded. Raises GgbenchError."""
+        """Return the model that would be loaded. Raises GgbenchError."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Return the weight bytes of every QUANT that it can be loaded as."""
+        """Return the weight bytes for each possible QUANT."""
         ...
 
     def setup(self, given: EngineConfig) -> EngineConfig:
@@ -300,12 +305,12 @@ class EngineModel(Protocol):
 class EngineModels(Protocol):
     """The module `models` of an engine with its own model format.
 
-    The engine's package defines `SCHEMES` (what MODEL begins with before the colon, each with its form for help texts),
+    The engine's package defines `SCHEMES` (prefixes of MODEL before the colon, each with its form for help texts),
     `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options`, `plan` and `show` serve the commands.
     """
 
     def parse(self, scheme: str, rest: str) -> ModelRef:
-        """Return the model that `SCHEME:REST` names, with the engine's name in `engine`. Raises UsageError."""
+        """Return the model named by `SCHEME:REST`, with the engine's name in `engine`. Raises UsageError."""
         ...
 
     def in_folder(self, folder: Path) -> ModelRef | None:
@@ -334,5 +339,5 @@ def own_models() -> Iterator[tuple[str, ModuleType]]:
 
 
 def engine_of_scheme(scheme: str) -> str | None:
-    """Return the engine whose models begin with this scheme; None if there is none."""
+    """Return the engine whose models start with this scheme; None if there is none."""
     return next((name for name, package in own_models() if scheme in package.SCHEMES), None)

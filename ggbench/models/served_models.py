@@ -1,4 +1,4 @@
-"""The models that a server offers."""
+"""The models of a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
-"""How repos for vLLM and TGI are named: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
+"""Quant in the names of repos for vLLM and TGI: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """The subject of its runs; its quant is `unknown` if neither the server nor the model's name says it.
+        """The subject of its runs; its quant is `unknown` if neither the server nor the model's name states it.
 
         BPW is computed from the bytes of the tensors, which some servers report; never from a name.
         """
@@ -76,9 +76,9 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, ...]:
-    """Ask the server for its models, and return those named as quants, in any case, or all.
+    """Get the server's models, and return those named as quants, in any case, or all.
 
-    Raises UnknownName for a name that it does not offer, UsageError if it offers none, and as `Server` does.
+    Raises UnknownName for a name that it does not have, UsageError if it has no models, and like `Server`.
     """
     from ggbench.engines.server.server import Server
 

@@ -45,7 +45,7 @@ class RepoRequest(msgspec.Struct, frozen=True):
     file_pattern: str | None = None
     """File name with `{quant}` as a placeholder; other variants are excluded."""
     known_quants: tuple[str, ...] = ()
-    """Default for empty `quants`; empty means every variant."""
+    """Default if `quants` is empty; empty means every variant."""
 
     def takes(self, variant: RepoVariant) -> bool:
         if self.file_pattern is None:
@@ -97,7 +97,7 @@ class FoundVariant(msgspec.Struct, frozen=True):
 
     @property
     def download_bytes(self) -> int:
-        """Size of the files less what was downloaded already; 0 if the repo lacks a shard."""
+        """Size of the files not yet downloaded; 0 if the repo lacks a shard."""
         from ggbench.hub.download import needed_bytes
 
         return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
@@ -113,7 +113,7 @@ class FoundVariant(msgspec.Struct, frozen=True):
         return read_variant_header(self.access, self.listing, self.variant)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        """Download missing files into Hugging Face's cache, and return the first. Raises as `download` does."""
+        """Download missing files into Hugging Face's cache, and return the first. Raises like `download`."""
         from ggbench.hub.download import download, summed
 
         def on_files(files: tuple[FileProgress, ...]) -> None:
@@ -130,7 +130,7 @@ def find_variants(
 
     If the cache has every named quant, the Hub is not asked, unless `refresh`. Offline, a request without quants
     returns the cached listing or, with `local_only` or without a cached listing, the local variants. Raises UnknownName
-    for a quant that the repo lacks, UsageError for one that several files match, and as `hub.listing.list_repo` does.
+    for a quant missing in the repo, UsageError for one that several files match, and like `hub.listing.list_repo`.
     """
     if access.offline or not refresh:
         here = _from_cache(access, request, local_only=local_only)
@@ -181,7 +181,7 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
 
 
 def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...]:
-    """Return the requested variants of a listing. Raises UnknownName and UsageError as `find_variants` does."""
+    """Return the requested variants of a listing. Raises UnknownName and UsageError like `find_variants`."""
     variants = [variant for variant in listing.variants if request.takes(variant)]
     if not variants:
         raise UsageError(
@@ -213,7 +213,7 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
 
 
 def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
-    """Return the QUANT argument that selects only this one of the variants: its quant, or else its name."""
+    """Return the QUANT argument that selects only this variant: its quant, or else its name."""
     quant = variant.quant or NO_QUANT
     return quant if [other.name for other in variants if other.answers_to(quant)] == [variant.name] else variant.name
 

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One quant of one model, as its header describes it."""
+    """One quant of one model, as described by its header."""
 
     model: str
     """MODEL as typed by the user."""
@@ -18,26 +18,26 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int | None = None
     """Over all shards."""
     header_sha256: str = ""
-    """`ModelFile.header_sha256`; empty when unknown."""
+    """`ModelFile.header_sha256`; empty if unknown."""
     shape_key: str = ""
-    """`ModelFile.shape_key`, equal for files of the same speed; empty when unknown, as in runs of earlier versions."""
+    """`ModelFile.shape_key`, equal for files of the same speed; empty if unknown, as in runs of earlier versions."""
     n_params: int | None = None
     bpw: float | None = None
     """Tensor bytes x 8 / parameters."""
     weight_bytes: int | None = None
-    """Bytes of all tensors, each once."""
+    """Bytes of all tensors, each counted once."""
     kv_bytes_per_token: int | None = None
     """K and V cache together, with their types; None if the header does not determine it."""
     is_quant_from_name: bool = False
     """Whether the quant of a server's model is known only from the model's name."""
     n_ctx_train: int | None = None
     architecture: str | None = None
-    """The header's name, `llama`; None when unknown, as in runs of earlier versions. Also for the next two."""
+    """The header's name, `llama`; None if unknown, as in runs of earlier versions, and likewise for the next two."""
     n_layer: int | None = None
     n_embd: int | None = None
 
     def has_other_shape(self, other: Subject) -> bool | None:
-        """Return whether the other is another model by architecture or shape; None if neither is known of both."""
+        """Return whether the other is a different model by architecture or shape; None if unknown for either."""
         pairs = [
             (getattr(self, name), getattr(other, name)) for name in ("architecture", "n_layer", "n_embd", "n_params")
         ]

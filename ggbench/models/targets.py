@@ -1,8 +1,8 @@
 """Resolve a ModelRef to targets, for measuring and for planning: files, twins, downloads, servers and checkpoints.
 
-Writing a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize`
-does it when its turn comes. A plan needs only headers: those of a catalog model are generated, those of the Hub are
-fetched by range and cached, so repeating a plan needs no network.
+Writing a twin and downloading a file are slow, so a `Target` only describes how to obtain its file, and `materialize`
+does it when needed. A plan needs only headers: those of a catalog model are generated, those of the Hub are fetched by
+range and cached, so repeating a plan needs no network.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class FileToRun(msgspec.Struct, frozen=True):
-    """Where the weights of a quant are, or where they can be downloaded."""
+    """The location of a quant's weights, local or for downloading."""
 
     model: str
     """MODEL and QUANT arguments of `ggbench pull`, and names for Ollama."""
@@ -62,7 +62,7 @@ class FileToRun(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One quant of a model: where its file comes from, and its header where that was read."""
+    """One quant of a model: the source of its file, and its header, if read."""
 
     model: str
     """MODEL as typed, without `:QUANT`; printable. The id if planned from the catalog."""
@@ -82,13 +82,13 @@ class Target(msgspec.Struct, frozen=True):
     """QUANT argument that selects only this target in its repo or folder, if `quant` is ambiguous."""
     served: ServedModel | None = None
     own: EngineModel | None = None
-    """The model in an engine's own format; `path` is its folder then."""
+    """The model in an engine's own format; `path` is then its folder."""
     published: FoundVariant | None = None
-    """The file of the Hub that this is, or is a twin of."""
+    """The Hub file that this is, or is a twin of."""
     file: ModelFile | None = None
     """The header, if it was read."""
     reason: str = ""
-    """Reason that the header cannot be read, in one line."""
+    """Why the header cannot be read, in one line."""
     moved_bytes: int = 0
     """Bytes received over the network to read the header."""
 
@@ -107,9 +107,9 @@ class Target(msgspec.Struct, frozen=True):
         return (str(self.path.absolute()),) if self.path and self.provenance != "hub" else self.named
 
     def setup(self, given: EngineConfig) -> EngineConfig:
-        """Return the config to load it with, or of its server, given the user's.
+        """Return the config for loading it, or its server's, given the user's.
 
-        Raises Unsupported for a checkpoint with its own untrusted code.
+        Raises Unsupported for a checkpoint with untrusted code of its own.
         """
         if self.own is not None:
             return self.own.setup(given)
@@ -129,7 +129,7 @@ class Target(msgspec.Struct, frozen=True):
         return 0 if source is None else source.download_bytes
 
     def header(self) -> ModelFile:
-        """Return the header, even of a file that is incomplete or not downloaded. Raises GgbenchError."""
+        """Return the header, even of an incomplete or remote file. Raises GgbenchError."""
         if self.served is not None:
             raise Unsupported("a server does not show the header of its model")
         if self.file is not None:
@@ -170,11 +170,11 @@ def resolve(
     """Return the targets that a reference selects, in order, without duplicates; writes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first (offline, the local ones); the article's eight
-    quants for a twin of a catalog model; a checkpoint as it is stored; every model of a server. With `headers_only` a
+    quants for a twin of a catalog model; a checkpoint as stored; every model of a server. With `headers_only` a
     catalog model needs no file, and a repo is listed whole. `hub` and `catalog` default to the user's own.
 
     Raises UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model
-    without a repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
+    without a repo, BadFile for a path without GGUF or a missing shard, and like `hub.listing.list_repo`.
     """
     if ref.is_server:
         served = ((each, each.subject) for each in served_models(ref, server or ServerOptions()))
@@ -215,8 +215,8 @@ def resolve_headers(
     """Return the targets of a plan with their headers; a catalog model needs no file.
 
     A file whose header cannot be read has a reason instead, unless it is the only one. `on_progress` receives the
-    number of headers read and the total. Raises UsageError for a server and a checkpoint, and as `resolve`,
-    `hub.headers.read_headers` and `plan_twin` do.
+    number of headers read and the total. Raises UsageError for a server and a checkpoint, and like `resolve`,
+    `hub.headers.read_headers` and `plan_twin`.
     """
     targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
     reads = _read_remote([each.published for each in targets if each.published is not None], on_progress)
@@ -240,8 +240,8 @@ def smaller_targets(
 ) -> tuple[Target, ...]:
     """Return the quants of a planned model that are smaller than those planned, with headers, the largest first.
 
-    For a file: its siblings of the same name but for the quant. For a repo: only the largest of at most `most_bytes`,
-    since its header has to be read.
+    For a file: its siblings whose names differ only in the quant. For a repo: only the largest of at most `most_bytes`,
+    since its header must be read.
     """
     catalog = catalog or load_catalog()
     known = [target.file.file_bytes for target in planned if target.file is not None]
@@ -271,7 +271,9 @@ def find_published(
     refresh: bool = False,
     local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
+    """Return the published files of a repo or a catalog model, like `find_variants`. Raises UsageError without a
+    repo.
+    """
     known: CatalogModel | None
     if ref.kind == "catalog":
         known = catalog.model(ref.name)
@@ -300,7 +302,7 @@ def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOp
         return targets[0]
     if targets[0].served is not None:
         offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
-        raise UsageError(f"the server offers {len(targets)} models; name one after its URL", f"it offers: {offered}")
+        raise UsageError(f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}")
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
     candidates = ", ".join(
         f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
@@ -333,7 +335,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
         headers[named] = file
     if not headers:
         reject_checkpoint(ref.path)
-        raise BadFile(f"no GGUF model in {ref.label}", "name a .gguf file, or a folder with some")
+        raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
     variants, targets = tuple(headers), []
     for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:
         file = headers[variant] or _header(variant)
@@ -352,7 +354,7 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
 
 
 def _header(variant: LocalVariant) -> ModelFile | None:
-    """Return the variant's header; None if it is broken: the target stays, so its row shows the reason."""
+    """Return the variant's header; None if it is broken: the target remains, so that its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:
@@ -369,7 +371,7 @@ def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool
         if read is None:
             file = target.header()
         elif read.file is None:
-            raise BadFile(read.reason, "take another quant of this repo")
+            raise BadFile(read.reason, "use another quant of this repo")
         else:
             assert found is not None
             file = twin_of(read.file, found.origin) if target.provenance == "twin" else read.file

@@ -1,1 +1,1 @@
-"""One driver, session and recorder for every experiment; the records of a run; the store."""
+"""The driver, session and recorder of all experiments; the records of a run; the store."""

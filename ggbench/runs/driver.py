@@ -1,4 +1,4 @@
-"""The one driver of every experiment: prepares, begins, records, reads the machine, cancels and finishes."""
+"""The driver of all experiments: prepares, starts, records, reads the machine, cancels and finishes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ggbench.runs.session import RunContext, Session, subject_of
 
 
 def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job after another; one that fails becomes a run with its reason, and the others continue.
+    """Run jobs one after another; a failed one becomes a run with the reason, and the others continue.
 
-    Once `context.cancel` is set, the running job ends with what it has, and no other starts.
+    Once `context.cancel` is set, the running job ends with its results so far, and no other starts.
     """
     for index, job in enumerate(jobs):
         if context.cancel.is_set():
@@ -31,7 +31,7 @@ def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
 
 
 def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
-    """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
+    """Run one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it started."""
     target, experiment = job.target, job.experiment
     given, job = job, replace(job, setup=job.setup.with_threads(context.threads))
     yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
@@ -51,7 +51,7 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
             conclusion = yield from experiment.measure(session)
             error = conclusion.cause if isinstance(conclusion, Ending) else None
         except CancelledError:
-            conclusion = Concluded(Outcome.CANCELLED, "stopped before its end")
+            conclusion = Concluded(Outcome.CANCELLED, "stopped before the end")
             if not recorder.has_begun:
                 return
         except GgbenchError as caught:
@@ -68,7 +68,7 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
 
 
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
-    """The run that a recording makes: as it ends, and read from the store after a kill."""
+    """Return the run of a recording: when it ends, or read from the store after a kill."""
     head = recording.head
     if head.environment is not None and recording.machine_changes:
         head = replace(head, environment=replace(head.environment, changes=recording.machine_changes))
@@ -76,19 +76,19 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
     memory = experiment.memory(recording, result)
     gpu_use = recording.gpu_use
     if gpu_use is not None and head.setup.memory_limit_bytes is not None:
-        gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
+        gpu_use = replace(gpu_use, worker_bytes=None)  # the worker also has the limit's ballast
     reason = conclusion.reason
     if conclusion.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
-        reason = f"{reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
+        reason = f"{reason}; GPU memory is used by {name_processes(gpu_use.other_processes)}"
     if memory.other_bytes is None:
         memory = replace(memory, other_bytes=_other_bytes(memory, gpu_use))
     return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
 
 
 def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
-    """Return the worker's bytes that no buffer explains: resident ones, or with weights on GPUs those held there.
+    """Return the worker's bytes outside all buffers: resident ones or, with weights on GPUs, those there.
 
-    Weights that were read on their way to a GPU stay resident and belong to no buffer.
+    Weights read on their way to a GPU stay resident outside any buffer.
     """
     buffers: tuple[DeviceBuffers, ...] = memory.buffers
     peak_bytes = memory.peak_bytes

@@ -1,4 +1,4 @@
-"""Experiments: the workloads that each runs, in which order, and how its record becomes a result."""
+"""Experiments: the workloads of each, their order, and the reduction of the recording to a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Concluded(msgspec.Struct, frozen=True):
-    """A conclusion of the experiment's own."""
+    """An experiment's own conclusion."""
 
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
@@ -46,7 +46,7 @@ Conclusion: TypeAlias = "Concluded | Ending"
 
 
 class FoundSetup(msgspec.Struct, frozen=True):
-    """The settings that an earlier run found best for a file on this machine."""
+    """The best settings that an earlier run found for a file on this machine."""
 
     run_id: int | None
     changes: dict[str, object]
@@ -54,10 +54,10 @@ class FoundSetup(msgspec.Struct, frozen=True):
     text: str
     """One line for display: the changes and their gain."""
     stale: tuple[str, ...] = ()
-    """Changes since then, each in a few words; empty if it still holds."""
+    """Changes since then, each in a few words; empty if the result is still valid."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
-        """Return a setup with these settings; a person's own settings stay, with `keeps_cache` also the KV types."""
+        """Return a setup with these settings; the user's own settings stay and, with `keeps_cache`, the KV types."""
         if not asked.loads_gguf:
             return asked
         asked, defaults = LlamaConfig.of(asked), LlamaConfig()
@@ -71,39 +71,39 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
 
 class MeasuredLoss(msgspec.Struct, frozen=True):
-    """Loss of a file against a base, as mean KL divergence in nats."""
+    """The loss of a file against a base, as mean KL divergence in nats."""
 
     cache: tuple[str, str]
-    """Types of K and V, as `base_cache`."""
+    """Types of K and V, like `base_cache`."""
     base_header: str
     """SHA-256 of the base's header."""
     base_quant: str
     base_cache: tuple[str, str]
     text: tuple[str, int]
-    """SHA-256 of its tokens, and the length of a chunk: only losses over the same text compare."""
+    """SHA-256 of its tokens, and the length of a chunk: only losses over the same text are comparable."""
     kld: Estimate
 
 
 class Experiment(abc.ABC):
-    """One kind of run. An instance has no state: a run's state is in its session and its recording."""
+    """A kind of run. Instances are stateless: a run's state is in its session and its recording."""
 
     kind: ClassVar[str]
     """Name of its module in `ggbench.experiments`, and of the runs in the store."""
     settings_type: ClassVar[type[Settings]]
     result_type: ClassVar[type[Result]]
     observed: ClassVar[tuple[type, ...]] = ()
-    """Types of the records that it observes, besides those that every run has."""
+    """Types of its observations, besides those common to all runs."""
     measures_speed: ClassVar[bool] = True
-    """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
+    """Whether it times steps: it then needs the memory bandwidth, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
-    """Reason that it cannot measure a server's model, in one line; empty if it can."""
+    """Why it cannot measure a server's model, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
-    """Reason that it cannot measure another engine's models, in one line; empty if it can."""
+    """Why it cannot measure another engine's models, in one line; empty if it can."""
     timeout_s: ClassVar[float | None] = None
-    """Longest time without a message that is not yet a hang; None takes the engine's default."""
+    """Longest time without a message before it counts as a hang; None for the engine's default."""
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
+        """Raise UsageError, before any download, for a setup with which the settings cannot be measured."""
         if not setup.loads_file:
             self.refuse_servers()
         elif not setup.loads_gguf:
@@ -116,7 +116,7 @@ class Experiment(abc.ABC):
         if self.needs_file:
             raise UsageError(
                 f"{self.kind} needs a model file: {self.needs_file}",
-                "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
+                "give the file that the server runs; decode, prefill, speed and bench measure the server itself",
             )
 
     def refuse_all_but_gguf(self) -> None:
@@ -128,21 +128,21 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Carry it out. Raises GgbenchError for what ends the run with that error."""
+        """Run the experiment. A raised GgbenchError ends the run with that error."""
 
     @abc.abstractmethod
     def reduce(self, recording: Recording) -> Result | None:
         """Return the result of a recording, live or of a killed run; None if nothing was measured."""
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+        """Return the command line that repeats the job from any folder; `bandwidth` is given if the user gave it."""
         given = {}
         if bandwidth is not None and self.measures_speed:
             given["bandwidth"] = f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"
         return reproduce(self.kind, job.target.words, job.setup, self.stated(job) | given)
 
     def stated(self, job: Job) -> dict[str, object]:
-        """Return the options of that line besides those of the setup: by default those of the settings' fields."""
+        """Return the options of that line besides the setup's: by default those of the settings' fields."""
         return stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
@@ -150,7 +150,7 @@ class Experiment(abc.ABC):
         return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the speed of the file by a completed run; None, the default, if the kind measures no speed."""
+        """Return the file's speed from a completed run; None, the default, if the kind measures no speed."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
@@ -163,7 +163,7 @@ class Experiment(abc.ABC):
 
 
 class Base(msgspec.Struct, frozen=True):
-    """Base of a comparison: another quant of the model, or the same with another KV cache."""
+    """The base of a comparison: another quant of the model, or the same one with another KV cache."""
 
     target: Target
     type_k: str = "f16"
@@ -178,13 +178,13 @@ class Job(msgspec.Struct, frozen=True):
     setup: EngineConfig
     settings: Settings
     base: Base | None = None
-    """None if the experiment compares with nothing."""
+    """None for an experiment without a base."""
 
     def __post_init__(self) -> None:
         self.experiment.check(self.setup, self.settings)
 
 
 def experiment_of(kind: str) -> Experiment:
-    """The experiment that makes runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    """Return the experiment of this kind. Raises StoreError for an unknown kind."""
     found: Experiment = load_plugin("ggbench.experiments", kind, "measure", "experiment").EXPERIMENT
     return found

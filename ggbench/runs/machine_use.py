@@ -16,7 +16,7 @@ from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReadi
 from ggbench.units import format_bytes, format_duration, format_number
 
 Span = tuple[int, int]
-"""Begin and end of a timed span, nanoseconds since the epoch."""
+"""Start and end of a timed span, nanoseconds since the epoch."""
 
 _STEADY_LIMITS = frozenset({"applications_clocks_setting", "display_clocks_setting"})
 """Permanent limits set by the user: they slow every step equally."""
@@ -31,11 +31,11 @@ def summarize_gpus(
 ) -> GpuUse | None:
     """Summarize the GPUs with these NVML indices over the spans; None without GPUs or readings.
 
-    `readings` are in chronological order and may extend beyond the spans. Energy per token is the rise of the counters
-    between consecutive readings over the time between them, times the length of the spans over `n_tokens`; the error is
-    at most a second's change at either end. None for a counter that stands still or falls. Other processes are those of
-    the last reading; if NVML's process ids differ from ours, as in a container, those also in the first reading, before
-    the worker began.
+    `readings` are in chronological order and may extend beyond the spans. Energy per token is the counters' increase
+    between consecutive readings / the time between them, times the length of the spans / `n_tokens`; the error is at
+    most a second's change at either end. None for a counter that does not increase. Other processes are those of the
+    last reading; if NVML's process ids differ from ours, as in a container, those also in the first reading, before the
+    worker started.
     """
     wanted = frozenset(indices)
     chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
@@ -72,7 +72,7 @@ def throttled(use: GpuUse | None) -> str:
 
 
 def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading, ...]:
-    """Return all the wanted GPUs, or none where one is missing."""
+    """Return all the wanted GPUs, or none if any is missing."""
     gpus = tuple(gpu for gpu in reading.gpus if gpu.index in wanted)
     return gpus if len(gpus) == len(wanted) else ()
 
@@ -122,14 +122,14 @@ _LEAST_SUSPENDED_NS = 1_000_000_000
 
 
 _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("the CPUs that it may use", "n_cpus", str),
-    ("the container's limit of CPUs", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
-    ("the memory that it may use", "total_bytes", format_bytes),
+    ("the CPUs available", "n_cpus", str),
+    ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
+    ("the memory available", "total_bytes", format_bytes),
 )
 
 
 def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
-    """Return each change between readings in one line: a suspend, CPUs, limits or memory that came or went."""
+    """Return each change between readings in one line: a suspend; added or removed CPUs, limits or memory."""
     found = []
     gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
     if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
@@ -138,5 +138,5 @@ def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
         values = [getattr(each, name) for each in readings]
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)
         if change is not None:
-            found.append(f"{what} went from {text(change[0])} to {text(change[1])}")
+            found.append(f"{what} changed from {text(change[0])} to {text(change[1])}")
     return tuple(found)

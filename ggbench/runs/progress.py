@@ -1,6 +1,6 @@
-"""Progress of experiments: a small set of records that a front end draws without knowing the experiment.
+"""Progress of experiments: a few records that a front end draws without knowing the experiment.
 
-`text` is one line for people; what else a live view of a kind draws is in the records that a `PointMeasured` carries.
+`text` is one line for the user; other data for a kind's live view is in the record of a `PointMeasured`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from ggbench.runs.run import Run
 from ggbench.stats.decode_timing import DecodeLimit
 
 Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score"]
-"""Stage of a job; the first two are counted in bytes."""
+"""The stage of a job; the first two are counted in bytes."""
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A job begins; its file may still have to be made."""
+    """A job starts; its file may still have to be made."""
 
     kind: str
     model: str
     quant: str
     index: int
-    """Among the jobs of this command, from 0."""
+    """Index among the jobs of this command, from 0."""
     n_jobs: int
 
 
 class Working(msgspec.Struct, frozen=True):
-    """Progress of a step that takes a while."""
+    """Progress of a slow step."""
 
     stage: Stage
     done: float | None = None
-    """Part of `total`: bytes of a download or of a written twin, otherwise a share; None if it cannot be counted."""
+    """Part of `total`: bytes of a download or of a written twin, otherwise a share; None if unknown."""
     total: float | None = None
     text: str = ""
-    """Details that the stage does not give."""
+    """Details in addition to the stage."""
     subject: object = None
-    """Object for a live view, such as the question that a probe asks."""
+    """Object for a live view, such as the n_ctx being tried."""
     left_s: float | None = None
-    """Seconds that it still takes, estimated; None if unknown."""
+    """Estimated seconds left; None if unknown."""
 
     @property
     def is_bytes(self) -> bool:
@@ -56,11 +56,11 @@ class ModelReady(msgspec.Struct, frozen=True):
     run_id: int | None
     """None if nothing is stored."""
     limit: DecodeLimit | None = None
-    """Limit by the memory that the weights lie in; None if unknown."""
+    """Limit by the memory of the weights; None if unknown."""
 
 
 class SamplesTimed(msgspec.Struct, frozen=True):
-    """Some consecutive timed steps."""
+    """Consecutive timed steps."""
 
     series: str
     first_position: int
@@ -72,14 +72,14 @@ class SamplesTimed(msgspec.Struct, frozen=True):
 
 
 class PointMeasured(msgspec.Struct, frozen=True):
-    """One thing was measured or answered: a prompt, a probe."""
+    """A single result, such as of a prompt or a probe."""
 
     text: str
     """One line for the user; empty if too small to mention."""
     observation: object
     """The record of it."""
     context: object = None
-    """Object for a live view, such as the bracket that an answer leaves."""
+    """Object for a live view, such as the bracket after a probe."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -87,9 +87,9 @@ class Finished(msgspec.Struct, frozen=True):
 
     run: Run
     error: GgbenchError | None = None
-    """Error that left no result; a front end that runs only this job raises it."""
+    """Error that prevented a result; a front end with only this job raises it."""
     store_error: StoreError | None = None
-    """Reason that the store lacks part of the run; the record has all of it."""
+    """Why the store lacks part of the run; the record is complete."""
 
 
 Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished

@@ -1,4 +1,4 @@
-"""Record of one run so far: samples in series, and observations. The same live and read from the store."""
+"""The recording of a run so far: samples in series, and observations. It is the same live and read from the store."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
-"""A gap of this length between timed steps is not counted."""
+"""A gap of this length between timed steps does not count as timed."""
 
 _T = TypeVar("_T")
 
 
 def kind_of(observed: type) -> str:
-    """`prompt_timing` for PromptTiming: what the store calls a record; renaming one needs a new store version."""
+    """Return the store's name of a record: `prompt_timing` for PromptTiming; renaming a type needs a new store
+    version.
+    """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", observed.__name__).lower()
 
 
 @dataclass(slots=True)
 class Series:
-    """Steps in the order in which they were timed."""
+    """Steps in the order of timing."""
 
     position: list[int] = field(default_factory=list)
-    """Tokens in the KV cache of a sequence, the one being decoded included."""
+    """Tokens in the KV cache of a sequence, including the one being decoded."""
     step_ns: list[int] = field(default_factory=list)
-    sample_ns: list[int] = field(default_factory=list)
-    """One for each step, or none if the sampler was not timed."""
+    sampler_ns: list[int] = field(default_factory=list)
+    """The sampler's time in each step; none if not timed."""
 
-    def extend(self, first_position: int, step_ns: Sequence[int], sample_ns: Sequence[int]) -> None:
+    def extend(self, first_position: int, step_ns: Sequence[int], sampler_ns: Sequence[int]) -> None:
         self.position.extend(range(first_position, first_position + len(step_ns)))
         self.step_ns.extend(step_ns)
-        self.sample_ns.extend(sample_ns)
+        self.sampler_ns.extend(sampler_ns)
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One record with the moment at which it was made."""
+    """A record and its time."""
 
     at_ns: int
     """Since the epoch."""
@@ -59,14 +61,14 @@ class Observation(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Recording:
-    """One run as far as it came."""
+    """A run so far."""
 
     head: RunHead
     series: dict[str, Series] = field(default_factory=dict)
-    """Names such as `decode/p25/b1/r0`, in the order in which the series began."""
+    """Names such as `decode/p25/b1/r0`, in order of their start."""
     observations: list[Observation] = field(default_factory=list)
     chunk_spans: list[tuple[str, Span]] = field(default_factory=list)
-    """When the steps of each series ran, a span for each chunk that was stored."""
+    """Time spans of each series' steps, one per stored chunk."""
 
     def settings(self, kind: type[_T]) -> _T:
         settings = self.head.settings
@@ -81,22 +83,22 @@ class Recording:
 
     @property
     def timed_series(self) -> tuple[str, ...]:
-        """Names of the series that count, of single steps or of chunks, in the order in which they began."""
+        """Return the names of series that count, of single steps or of chunks, in order of their start."""
         names = (*self.series, *(each.series for each in self.of(TokenChunks)))
         return tuple(dict.fromkeys(name for name in names if not name.startswith(WARMUP)))
 
     @property
     def requests(self) -> tuple[RequestTiming, ...]:
-        """Every request to a server that counts, warm-up left out."""
+        """Return the requests to a server, without warm-up."""
         return tuple(each for each in self.of(RequestTiming) if not each.series.startswith(WARMUP))
 
     def series_of(self, name: str) -> tuple[str, ...]:
-        """Names of the series of that name, and of its single sequences."""
+        """Return the names of the series with this name, and of its single sequences."""
         names = (*self.series, *(each.series for each in self.of(TokenChunks)))
         return tuple(dict.fromkeys(each for each in names if each == name or each.startswith(f"{name}/s")))
 
     def timed(self, names: Iterable[str]) -> list[TimedSeries]:
-        """Times in each of these series; only the total if its tokens were not counted."""
+        """Return the times in each of these series; only the total if its tokens were not counted."""
         chunks: dict[str, list[TokenChunks]] = {}
         for each in self.of(TokenChunks):
             chunks.setdefault(each.series, []).append(each)
@@ -107,7 +109,7 @@ class Recording:
             if name in uncounted:
                 parts.append(TimedSeries((), (), chunks=uncounted[name]))
             else:
-                parts.append(TimedSeries(series.position, series.step_ns, series.sample_ns, chunks.get(name, ())))
+                parts.append(TimedSeries(series.position, series.step_ns, series.sampler_ns, chunks.get(name, ())))
         return parts
 
     def token_times(self, names: Iterable[str]) -> TokenTimes:
@@ -115,19 +117,19 @@ class Recording:
 
     @property
     def n_steps(self) -> int:
-        """Timed steps so far, warm-up left out, those in chunks among them."""
+        """The number of timed steps so far, including those in chunks, without warm-up."""
         chunks = sum(sum(each.n_tokens) for each in self.of(TokenChunks) if not each.series.startswith(WARMUP))
         steps = (len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
         return sum(steps) + chunks
 
     @property
     def spans(self) -> list[Span]:
-        """When timed steps ran; a pause separates two of them."""
+        """Return the time spans of timed steps, separated by pauses."""
         return _join_spans(span for name, span in self.chunk_spans if not name.startswith(WARMUP))
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Times in ns of the prompts read from an empty cache, by requested length."""
+        """Return the times in ns of prompts read from an empty cache, by requested length."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
             if not each.n_depth:
@@ -136,7 +138,7 @@ class Recording:
 
     @property
     def prompt_counts(self) -> dict[int, int]:
-        """Tokens that a prompt had, by requested length."""
+        """Return the actual tokens of prompts, by requested length."""
         return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
 
     @property
@@ -145,7 +147,7 @@ class Recording:
 
     @property
     def gpu_use(self) -> GpuUse | None:
-        """Use of the GPUs that hold buffers while steps, or else prompts, were timed; None without any."""
+        """Return the use of GPUs with buffers while steps or, without any, prompts were timed; None without GPUs."""
         in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
         if in_use is None:
             return None
@@ -159,7 +161,7 @@ class Recording:
 
 
 def _join_spans(spans: Iterable[Span]) -> list[Span]:
-    """Spans in the order of time, those joined that follow each other closely."""
+    """Return the spans in order of time, joining those that follow each other closely."""
     joined: list[Span] = []
     for begin, end in spans:
         if joined and begin - joined[-1][1] < PAUSE_NS:
@@ -170,19 +172,19 @@ def _join_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 class WorkerStarted(msgspec.Struct, frozen=True):
-    """The engine's process, to find it among those that hold a GPU's memory."""
+    """The engine's process, to find it among those using a GPU's memory."""
 
     pid: int
 
 
 class WorkerPeak(msgspec.Struct, frozen=True):
-    """The most memory that the engine's process has had resident so far."""
+    """The peak resident memory of the engine's process so far."""
 
     peak_bytes: int
 
 
 class GpusInUse(msgspec.Struct, frozen=True):
-    """The GPUs that hold any of the model's buffers."""
+    """The GPUs with any of the model's buffers."""
 
     indices: tuple[int, ...]
     """NVML's."""
@@ -195,18 +197,18 @@ class ModelDescribed(msgspec.Struct, frozen=True):
 
 
 class PromptTiming(msgspec.Struct, frozen=True):
-    """How long one prompt took to read."""
+    """The time to read one prompt."""
 
     n_prompt: int
     """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
-    sample_ns: int | None = None
-    """Time to sample one first token from its logits; None if it was not timed."""
+    sampler_ns: int | None = None
+    """Time to sample one first token from its logits; None if not timed."""
     n_depth: int = 0
-    """Tokens in the cache before; 0 of every prompt that ggbench measures."""
+    """Tokens in the cache before; 0 for every prompt measured by ggbench."""
     n_asked: int | None = None
-    """Requested tokens if a server counts other than `n_prompt`, otherwise None."""
+    """Requested tokens if a server's count `n_prompt` differs, otherwise None."""
 
 
 READING_INTERVAL_S = 1.0
@@ -214,14 +216,12 @@ _STORE_EVERY_S = 1.0
 
 
 class ReadingLog:
-    """Takes a reading when entered, at each interval, and when left, in a thread so that the timed child is
-    undisturbed.
-    """
+    """Takes a reading on entry, at each interval, and on exit, in a thread, to leave the timed child undisturbed."""
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
-        """`read` is called from a separate thread; None takes no readings."""
+        """`read` is called from a separate thread; None for no readings."""
         self.readings: list[MachineReading] = []
-        """All so far, by rising time; other threads only append."""
+        """All readings so far, in order of time; other threads only append."""
         self._read, self._interval_s = read, interval_s
         self._n_handed_on = 0
         self._ended = threading.Event()
@@ -235,7 +235,7 @@ class ReadingLog:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=2)  # a driver that hangs keeps its thread, and nobody waits for it
+            self._thread.join(timeout=2)  # a hanging driver blocks only this thread, which nobody waits for
 
     def take_new(self) -> tuple[MachineReading, ...]:
         new = tuple(self.readings[self._n_handed_on :])
@@ -243,7 +243,7 @@ class ReadingLog:
         return new
 
     def skip(self) -> None:
-        """Leave what has come out of `take_new`, except for the last."""
+        """Exclude the readings so far, except the last, from `take_new`."""
         self._n_handed_on = max(self._n_handed_on, len(self.readings) - 1)
 
     def _run(self) -> None:
@@ -253,21 +253,21 @@ class ReadingLog:
             try:
                 self.readings.append(self._read())
             except OSError:
-                return  # the kernel's files or the driver are gone; the run goes on without readings
+                return  # the kernel's files or the driver are gone; the run continues without readings
             if is_last:
                 return
             is_last = self._ended.wait(self._interval_s)
 
 
 class Recorder:
-    """One run. A store that fails costs the run its place in it, never the measurement."""
+    """The recorder of a run. If the store fails, the run is not stored, but the measurement continues."""
 
     def __init__(self, head: RunHead, store: Store | None, readings: ReadingLog) -> None:
         self.recording = Recording(head)
         self.run_id: int | None = None
         """None if nothing is stored."""
         self.store_error: StoreError | None = None
-        """Reason that the store lacks the run or part of it; None if it has all."""
+        """Why the store lacks the run or part of it; None if it is complete."""
         self.has_begun = False
         self._store = store
         self._readings = readings
@@ -277,7 +277,7 @@ class Recorder:
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
-        """Open a run in the store, so a kill leaves a trace; earlier observations are stored with it."""
+        """Open a run in the store, so that even a killed run is kept; earlier observations are stored with it."""
         self.has_begun, self.recording.head = True, head
         try:
             self.run_id = None if self._store is None else self._store.begin(head)
@@ -286,7 +286,7 @@ class Recorder:
         self._write_observations(self.recording.observations)
 
     def observe(self, body: object) -> None:
-        """Keep a record; its type is the kind that the store knows it by."""
+        """Keep a record; its type determines its kind in the store."""
         if isinstance(body, WorkerStarted):
             self._pid = body.pid
         observation = Observation(moment_ns(), body)
@@ -294,15 +294,15 @@ class Recorder:
         self._write_observations([observation])
 
     def add_steps(self, series: str, steps: Steps) -> None:
-        """Take in some consecutive steps of a series; they are stored at least once a second."""
+        """Add consecutive steps of a series; they are stored at least once a second."""
         now_ns = moment_ns()
-        if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
-            self.flush()  # a chunk ends where a pause begins, so its span is that of its steps
+        if now_ns - sum(steps.step_ns) - sum(steps.sampler_ns) - self._arrived_ns >= PAUSE_NS:
+            self.flush()  # a chunk ends at a pause, so that its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
         if kept.position and steps.first_position != kept.position[-1] + 1:
-            self.flush()  # as it ends where its positions do
-        kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
+            self.flush()  # and it ends if positions are not consecutive
+        kept.extend(steps.first_position, steps.step_ns, steps.sampler_ns)
         if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
             self.flush()
         self.keep_readings()
@@ -313,15 +313,15 @@ class Recorder:
             start, end = self._n_stored.get(name, 0), len(series.step_ns)
             if start < end:
                 self._n_stored[name] = end
-                step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
-                self._write_chunk(name, series.position[start], step_ns, sample_ns)
+                step_ns, sampler_ns = series.step_ns[start:end], series.sampler_ns[start:end]
+                self._write_chunk(name, series.position[start], step_ns, sampler_ns)
 
     def skip_readings(self) -> None:
-        """Leave out the readings so far but the last, which was taken before what comes next."""
+        """Exclude the readings so far, except the last, which precedes the following events."""
         self._readings.skip()
 
     def keep_readings(self) -> None:
-        """Store the readings of the machine since the last time, and the worker's peak of memory where it has grown."""
+        """Store the machine readings since the last call, and the worker's peak memory if it has grown."""
         new = self._readings.take_new()
         if not new:
             return
@@ -331,7 +331,7 @@ class Recorder:
         self.keep_peak()
 
     def keep_peak(self) -> None:
-        """Store the most memory that the worker has had resident, where it has grown."""
+        """Store the worker's peak resident memory if it has grown."""
         if self._pid is None:
             return
         peak_bytes, known = peak_rss_bytes(self._pid), self.recording.last(WorkerPeak)
@@ -341,10 +341,10 @@ class Recorder:
     def finish(self, run: Run) -> None:
         self._write(lambda store, run_id: store.finish(run_id, run))
 
-    def _write_chunk(self, series: str, first: int, step_ns: list[int], sample_ns: list[int]) -> None:
+    def _write_chunk(self, series: str, first: int, step_ns: list[int], sampler_ns: list[int]) -> None:
         at_ns = self._arrived_ns
-        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
-        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sample_ns, at_ns=at_ns))
+        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sampler_ns), at_ns)))
+        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sampler_ns, at_ns=at_ns))
 
     def _write_observations(self, observations: list[Observation]) -> None:
         if observations:
@@ -356,7 +356,7 @@ class Recorder:
             return
         try:
             write(self._store, self.run_id)
-        except UnknownName:  # deleted from another container, which sees no process of ours
+        except UnknownName:  # deleted from another container, which does not see our process
             self._store = self.run_id = None
         except StoreError as error:
             self._give_up(error)

@@ -1,4 +1,4 @@
-"""One run: its settings, its ending, the memory it took, and the result of its kind."""
+"""A run: its settings, outcome, memory, and the result of its kind."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from ggbench.stats.decode_timing import (
 
 
 class Settings:
-    """Settings of one kind of experiment. Each kind has its own frozen record."""
+    """The settings of a kind of experiment, each with its own frozen record."""
 
     __slots__ = ()
 
     @property
     def n_ctx_needed(self) -> int | None:
-        """Tokens that the run puts into the KV cache at most; None if that is not known before."""
+        """Maximum number of tokens in the KV cache; None if not known in advance."""
         return None
 
 
 class Result:
-    """Result of one kind of experiment, its own frozen record.
+    """The result of a kind of experiment, each with its own frozen record.
 
-    A `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in decisions made from them.
+    `DecodeTiming`, `PromptTimings` and `LargestContext` appear in tables of quants and in decisions based on them.
     """
 
     no_one_memory: ClassVar[str] = ""
-    """Reason that the run's memory is not that of one context, in a few words; empty if it is."""
+    """Why the run's memory is not that of a single context, in a few words; empty if it is."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
-    """Set by the memory that holds the weights; None if its bandwidth, or the bytes read for a token, are unknown."""
+    """Limit by the memory of the weights; None if its bandwidth, or the bytes read per token, are unknown."""
     unsteady: str = ""
     """Reasons not to trust the samples; empty if the machine was steady."""
     serving: ServingFigures | None = None
@@ -69,12 +69,12 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
 
     @property
     def w_ratio(self) -> float | None:
-        """Measured W over the limit's; 1.0 is the physical limit."""
+        """Measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
         return w_ratio(self.fit, self.limit)
 
     @property
     def b_ratio(self) -> float | None:
-        """The limit's B over the measured; 1.0 is the physical limit."""
+        """Limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
         return b_ratio(self.fit, self.limit)
 
     def b_w16_ms(self, bpw: float | None) -> float | None:
@@ -86,9 +86,9 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
-    """Timed prompts, by rising length."""
+    """Timed prompts, in order of length."""
     limit: DecodeLimit | None = None
-    """A decode's limit, set by the memory that holds the weights; None if unknown."""
+    """A decode's limit by the memory of the weights; None if unknown."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
 
@@ -97,11 +97,11 @@ class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
     """A result with the largest context that works."""
 
     max_n_ctx: int | None = None
-    """The largest that passed; None if not one did."""
+    """The largest n_ctx that passed; None if none did."""
     first_fail_n_ctx: int | None = None
     """256 above `max_n_ctx`; None if the ceiling was reached instead."""
     verified_by_decode: bool = False
-    """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
+    """Whether a full n_ubatch and one more token were decoded at the end of `max_n_ctx`."""
 
     @property
     def budget_bytes(self) -> int | None:
@@ -110,38 +110,38 @@ class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is known before anything is measured."""
+    """The data of a run known before anything is measured."""
 
     kind: str
-    """Name of its experiment, which is that of its folder."""
+    """Name of its experiment, equal to the folder's."""
     subject: Subject
     setup: EngineConfig
     settings: Settings
     environment: Environment | None = None
-    """None if no engine was ever ready, or an older ggbench wrote what this one cannot read."""
+    """None if no engine was ever ready, or if an older ggbench's record cannot be read."""
     command: str = ""
     """The command line that reproduces the run."""
     started_at: str = ""
-    """UTC, ISO 8601; empty before it began."""
+    """UTC, ISO 8601; empty before the start."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment on one quant, whole or as far as it came."""
+    """One experiment on one quant, complete or partial."""
 
     head: RunHead
     outcome: Outcome
-    """`INTERRUPTED` also for a run that is still going on, as `reason` says."""
+    """`INTERRUPTED` also for a run in progress, as `reason` says."""
     reason: str = ""
-    """Reason that it did not complete, in one line."""
+    """Why it did not complete, in one line."""
     memory: Memory = field(default_factory=Memory)
     gpu_use: GpuUse | None = None
-    """None if no GPU was used, or nothing was read of one."""
+    """None if no GPU was used, or none could be read."""
     result: Result | None = None
     """None if nothing was measured."""
     finished_at: str | None = None
-    """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
+    """UTC, ISO 8601; None while running, or for an interrupted run, whose end is unknown."""
     run_id: int | None = None
-    """In the store; None if the run is not kept."""
+    """Number in the store; None if the run is not stored."""
 
     @property
     def subject(self) -> Subject:
@@ -149,7 +149,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_imported(self) -> bool:
-        """Whether it was read from a file, and says nothing of this machine."""
+        """Whether it was imported from a file, so it does not describe this machine."""
         return self.head.environment is not None and self.head.environment.imported is not None
 
     @property
@@ -157,6 +157,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
         if isinstance(self.result, DecodeTiming):
             return self.result.unsteady
+        if found := getattr(self.result, "unsteady", ""):
+            return str(found)
         return "; ".join(self.head.environment.changes) if self.head.environment else ""
 
     @property
@@ -166,4 +168,4 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def require_positive(what: str, value: int) -> None:
     if value < 1:
-        raise UsageError(f"{what} is {value}", "it has to be at least 1")
+        raise UsageError(f"{what} is {value}", "use at least 1")

@@ -1,4 +1,4 @@
-"""One run as its experiment sees it: a file, an engine, and a recorder of observations."""
+"""A run from the experiment's view: a file, an engine, and a recorder of observations."""
 
 from __future__ import annotations
 
@@ -58,28 +58,30 @@ _S = TypeVar("_S", bound=Settings)
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """One for each command or screen; the tests make one with a fake engine and a store in a temporary folder."""
+    """Created for each command or screen; tests create one with a fake engine and a store in a temporary folder."""
 
     launch: Callable[[EngineConfig, threading.Event], Engine]
-    """Starts the engine of a setup, which ends when the event is set."""
+    """Starts the engine of a setup, which stops when the event is set."""
     threads: int
-    """For setups that do not say."""
+    """Default for setups without one."""
     describe_environment: Callable[[Mapping[str, str]], Environment]
-    """From the versions that an engine reports."""
+    """Makes the environment from the versions that an engine reports."""
     store: Store | None = None
-    """None keeps nothing."""
+    """None stores nothing."""
     cpu_bandwidth: Bandwidth | None = None
     given_bandwidth: Bandwidth | None = None
-    """A person's own value; overrides a measured or read one."""
+    """Given by the user; overrides a measured or reported value."""
     cancel: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event = field(default_factory=threading.Event)
-    """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
+    """While set, a decode pauses between steps; engines started by `launch` check it."""
     read_machine: Callable[[], MachineReading] | None = None
-    """Called during every run, from a separate thread; None keeps no readings."""
+    """Called during every run, from a separate thread; None for no readings."""
     reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:
-        """The bandwidth that bounds a decode from these buffers; None if weights lie in memories of two speeds."""
+        """Return the bandwidth that bounds a decode with these buffers; None if weights are in memories of different
+        speeds.
+        """
         if self.given_bandwidth is not None:
             return self.given_bandwidth
         on_gpu = [buffers.device for buffers in allocated.buffers if buffers.weight_bytes and not buffers.is_host]
@@ -98,7 +100,9 @@ def run_context(
     timeout_s: float | None = None,
     needs_bandwidth: bool = True,
 ) -> RunContext:
-    """Return what runs on this machine need; the first call measures main memory's bandwidth, in a second or two."""
+    """Return the context for runs on this machine; the first call measures main memory's bandwidth, in a second or
+    two.
+    """
     threads, hold = default_threads(), threading.Event()
     measures = needs_bandwidth and given_bandwidth is None
     seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
@@ -119,21 +123,21 @@ def run_context(
 
 
 class Session:
-    """Access of an experiment to its target and engine, recording what they report."""
+    """An experiment's access to its target and engine, recording their events."""
 
     def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
         self.context = context
         self.cancel = context.cancel
-        """Set once the person wants it to end."""
+        """Set when the user stops the run."""
         self.target = job.target
         self.base = job.base
         self.setup = job.setup
-        """How the target is to be loaded, with the threads that the machine has."""
+        """The setup for loading the target, with the machine's threads filled in."""
         self.recorder = recorder
         self.file: ModelFile | None = None
-        """None until it was prepared, or its header read."""
+        """None until it is prepared or its header is read."""
         self.environment: Environment | None = None
-        """None until an engine was ready."""
+        """None until an engine is ready."""
         self.allocated: Allocated | None = None
         """Memory of the last model and context; None before the engine reported any."""
         self._engine: Engine | None = None
@@ -149,7 +153,7 @@ class Session:
         return self._engine
 
     def prepare(self) -> Generator[Progress, None, None]:
-        """Make or download the target's file where it has to be; nothing where the engine loads none."""
+        """Make or download the target's file if needed; do nothing if the engine loads none."""
         if self.setup.loads_file:
             yield from self.prepare_file()
 
@@ -161,7 +165,7 @@ class Session:
         return self.file
 
     def use_file(self, file: ModelFile) -> None:
-        """Take the subject from this file or header. Raises UsageError if an override matches none of its tensors."""
+        """Set the subject from this file or header. Raises UsageError if an override matches none of its tensors."""
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
@@ -169,9 +173,9 @@ class Session:
             check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
-        """Load the file, make a context, and record their memory; by default the run's own setup and file.
+        """Load the file, create a context, and record their memory; by default with the run's own setup and file.
 
-        The run's setup gets just enough n_ctx for the settings unless it gives one.
+        Without an n_ctx, the run's setup gets just enough for the settings.
         """
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
@@ -191,9 +195,9 @@ class Session:
     def run(
         self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None
     ) -> Generator[Progress, None, Ending]:
-        """Carry out a workload of a run that times `n_total` steps; its steps go to that series. Raises Unsupported.
+        """Run a workload, recording its steps in `series`, for a run that times `n_total` steps.
 
-        Events that are not recorded here are added to `events`.
+        Raises Unsupported. Events not recorded here are added to `events`.
         """
         if reason := self.engine.unsupported(type(workload)):
             raise Unsupported(reason)
@@ -202,20 +206,20 @@ class Session:
         return ending
 
     def ask(self, workload: Workload) -> Generator[Progress, None, tuple[list[Event], Ending]]:
-        """Carry out a workload whose events are the experiment's own to record. Raises as `run`."""
+        """Run a workload whose events the experiment itself records. Raises like `run`."""
         events: list[Event] = []
         ending = yield from self.run(workload, events=events)
         return events, ending
 
     def begin(self, environment: Environment | None) -> None:
-        """Open the run in the store; it has begun as soon as an engine is ready, or has failed to be."""
+        """Open the run in the store, as soon as an engine is ready or has failed to start."""
         self.environment = self.environment or environment
         if not self.recorder.has_begun:
             head = replace(self.recorder.recording.head, environment=self.environment)
             self.recorder.begin(head)
 
     def close(self) -> None:
-        """End the engine, once the peak of its memory is known."""
+        """Stop the engine, after recording its peak memory."""
         self.recorder.flush()
         self.recorder.keep_peak()
         if self._engine is not None:
@@ -248,7 +252,7 @@ class Session:
                     yield Working("prompt", share, 1.0)
                 case PromptRead():
                     timing = PromptTiming(
-                        event.n_prompt, event.elapsed_ns, event.n_seqs, event.sample_ns, n_asked=event.n_asked
+                        event.n_prompt, event.elapsed_ns, event.n_seqs, event.sampler_ns, n_asked=event.n_asked
                     )
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
@@ -279,7 +283,7 @@ class Session:
         return ending
 
     def _observe_gpus(self, allocated: Allocated) -> None:
-        """Record which GPUs hold buffers, but only if NVML lists all of them."""
+        """Record which GPUs have buffers, but only if NVML lists all of them."""
         gpus = self.environment.gpus if self.environment else ()
         found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
         if found and all(found):
@@ -292,9 +296,10 @@ class Session:
         return limit
 
     def limit(self, n_seqs: int) -> DecodeLimit | None:
-        """Return the limit by the bandwidth of the memory in use for a decode of `n_seqs` sequences; None if unknown.
+        """Return the bandwidth limit of a decode of `n_seqs` sequences; None if unknown.
 
-        It is for weights and cache in memories of two speeds, unless the user gave a figure for both.
+        It is unknown if weights and cache are in memories of different speeds, unless the user gave a bandwidth for
+        both.
         """
         file, setup, allocated = self.file, self.setup, self.allocated or Allocated(())
         if file is None or setup.cache_types is None:
@@ -315,12 +320,12 @@ class Session:
 
 
 def _series_of(series: str, seq: int | None) -> str:
-    """The series of one sequence, of those of all of them: `decode/i64/b4/s0`."""
+    """Return the series of one sequence of a series of several: `decode/i64/b4/s0`."""
     return series if seq is None or not series else f"{series}/s{seq}"
 
 
 def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> Subject:
-    """Return the subject as the file's header describes it, or as far as known without a file."""
+    """Return the subject as described by the file's header, or as far as known without a file."""
     if file is None:
         return target.subject
     return replace(
@@ -341,7 +346,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> S
 
 
 def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
-    """Return the bytes of both caches in their types; None if KV is not counted from the header."""
+    """Return the bytes of both caches in their types; None if the header does not determine them."""
     if setup.cache_types is None:
         return None
     try:
@@ -351,9 +356,9 @@ def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
 
 
 def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
-    """Make the target's file in a thread, so progress is reported.
+    """Make the target's file in a thread, to report progress.
 
-    Raises CancelledError once `cancel` is set, and as `materialize`.
+    Raises CancelledError once `cancel` is set, and like `materialize`.
     """
     updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
     stage: Stage = "download" if target.download_bytes > 0 else "write"

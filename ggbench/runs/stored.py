@@ -1,4 +1,4 @@
-"""Stored runs as records: as they ended, or reduced from their recording."""
+"""Stored runs as records: as stored at their end, or reduced from their recording."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _OBSERVED: tuple[type, ...] = (
     DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
     RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
-"""Types that every experiment may observe; an experiment's own types are in its `observed`."""
+"""Types of observations common to all experiments; an experiment's own types are in its `observed`."""
 
 
 def head_of(stored: StoredRun) -> RunHead:
-    """How a run began. Raises StoreError if its setup or settings cannot be read by this ggbench."""
+    """Return the head of a run. Raises StoreError if this ggbench cannot read its setup or settings."""
     experiment = experiment_of(stored.kind)
     setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).CONFIG)
     settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
@@ -54,9 +54,9 @@ def head_of(stored: StoredRun) -> RunHead:
 
 
 def listed_run(stored: StoredRun) -> Run:
-    """Return the run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
+    """Return the run for a list, without reducing its samples.
 
-    A result that this ggbench cannot read is left out, and the reason says so.
+    Raises StoreError like `head_of`. A result that this ggbench cannot read is left out, as the reason says.
     """
     result: Result | None = None
     unreadable = ""
@@ -66,7 +66,7 @@ def listed_run(stored: StoredRun) -> Run:
     is_over = stored.state in set(Outcome)
     reason = stored.reason
     if not reason and not (stored.is_finished and is_over):
-        reason = "still running" if stored.state == RUNNING else "ggbench ended before the run did"
+        reason = "still running" if stored.state == RUNNING else "ggbench exited before the run ended"
     return Run(
         head=head_of(stored),
         outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
@@ -80,7 +80,9 @@ def listed_run(stored: StoredRun) -> Run:
 
 
 def read_run(store: Store, stored: StoredRun) -> Run:
-    """The whole run: the part stored at its end, and the rest from its samples and observations. Raises StoreError."""
+    """Return the complete run: the part stored at its end, or else from its samples and observations. Raises
+    StoreError.
+    """
     run = listed_run(stored)
     if run.result is not None:
         return run
@@ -93,12 +95,14 @@ def read_run(store: Store, stored: StoredRun) -> Run:
 
 
 def read_recording(store: Store, stored: StoredRun) -> Recording:
-    """Record of a run, as it was while the run was in progress. Raises StoreError and UnknownName."""
+    """Return the recording of a run, as while in progress. Raises StoreError and UnknownName."""
     recording = Recording(head_of(stored))
     for chunk in store.load_chunks(stored.run_id):
-        recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
+        recording.series.setdefault(chunk.series, Series()).extend(
+            chunk.first_position, chunk.step_ns, chunk.sampler_ns
+        )
         if chunk.at_ns:
-            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
+            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sampler_ns)
             recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}

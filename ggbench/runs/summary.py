@@ -1,4 +1,4 @@
-"""The join of several runs of one quant, which tables, comparisons and picks are made from. Never stored."""
+"""Runs of one quant joined, for tables, comparisons and picks. Never stored."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _R = TypeVar("_R", bound=Result)
 
 
 class QuantSummary(msgspec.Struct, frozen=True):
-    """One quant: the run that leads, and what other kinds of runs add."""
+    """One quant: the leading run, and the results of other kinds of runs."""
 
     runs: tuple[Run, ...]
     """At least one; the first gives subject, setup, memory, outcome and environment."""
     expected: PlannedForecast | None = None
-    """Speed that a quant would have that was to be decoded and was not; None otherwise, and if unknown."""
+    """Expected speed of a quant that should have been decoded but was not; None otherwise, or if unknown."""
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> QuantSummary:
-        """Join runs of one quant, at least one; the first leads."""
+        """Join runs of one quant, at least one; the first is the leading run."""
         return cls(tuple(runs))
 
     @property
@@ -37,7 +37,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
         return self.runs[0]
 
     def result(self, kind: type[_R]) -> _R | None:
-        """The first result of that type; None if no run has one."""
+        """Return the first result of this type; None if no run has one."""
         return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
 
     @property
@@ -75,7 +75,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def n_gen(self) -> int | None:
-        """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
+        """Tokens decoded in one repetition, the longest if the run was interrupted; None without a decode."""
         if self.decode is None:
             return None
         return min(self.decode.n_gen, self.asked("n_gen") or self.decode.n_gen)
@@ -124,18 +124,18 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def max_n_ctx(self) -> int | None:
-        """The largest context that works, of a search that ended as planned; None if none was found."""
+        """The largest context that works, from a completed search; None if none was found."""
         search = self._search
         return self.context.max_n_ctx if self.context and search and search.is_complete else None
 
     @property
     def max_n_ctx_verified(self) -> bool | None:
-        """Whether tokens were decoded at its far end; None without a `max_n_ctx`."""
+        """Whether tokens were decoded at its end; None without a `max_n_ctx`."""
         return None if self.max_n_ctx is None or self.context is None else self.context.verified_by_decode
 
     @property
     def max_n_ctx_reason(self) -> str:
-        """Reason that the search found none, or a caveat of its answer, in one line; empty without a search."""
+        """Why the search found none, or a caveat of its result, in one line; empty without a search."""
         run, context = self._search, self.context
         if run is None or context is None:
             return ""
@@ -150,6 +150,6 @@ class QuantSummary(msgspec.Struct, frozen=True):
         return next((run for run in self.runs if isinstance(run.result, LargestContext)), None)
 
     def asked(self, name: str) -> int | None:
-        """Return a number of the settings of the run that leads, where its kind has one of that name."""
+        """Return a number from the leading run's settings, if its kind has one with this name."""
         asked: int | None = getattr(self.run.head.settings, name, None)
         return asked

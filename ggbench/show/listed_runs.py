@@ -101,7 +101,7 @@ class ListedRun(msgspec.Struct, frozen=True):
             answer = presenter_of(run.head.kind).ending(run)
         except GgbenchError as error:
             answer = sanitize(error.message)
-        return "; ".join(filter(None, (answer, note(summary))))
+        return "; ".join(filter(None, (answer, note(summary, is_marked=True))))
 
 
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:

@@ -53,7 +53,8 @@ def run_page(
     machine, environment = machine_table(readings, run.gpu_use), run.head.environment
     lines = again_line(run.head.command, folded=folded)
     if environment is not None:
-        info = f"; {sanitize(environment.system_info)}" if environment.system_info else ""
+        build = environment.system_info.partition("CPU :")[0].strip(" |")  # without dozens of instruction sets
+        info = f"; {sanitize(build)}" if build else ""
         lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
     return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
 

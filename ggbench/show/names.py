@@ -19,6 +19,7 @@ from ggbench.text import sanitize
 if TYPE_CHECKING:
     from ggbench.runs.summary import QuantSummary
 
+
 _PATH_STARTS = ("/", "./", "../", "~")
 _NAMELESS = {"", ".", "..", "~"}
 """Last parts of paths that are not file names."""
@@ -90,7 +91,7 @@ def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tupl
 
 
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return labels of rows below a table: the quant alone if the model is the same. Printable."""
+    """Return labels of rows below a table: only the quant if the model is the same. Printable."""
     is_one = len(set(model_names(subjects))) == 1
     return tuple(sanitize(subject.quant) for subject in subjects) if is_one else quant_names(subjects)
 
@@ -168,7 +169,9 @@ def _is_path(subject: Subject) -> bool:
     model = subject.model
     if model.startswith(_PATH_STARTS) or model in _NAMELESS or model.lower().endswith(".gguf"):
         return True
-    if subject.source == "hub" or ":" in model or "/" not in model:
-        return False
     parts, file = PurePath(model).parts, PurePath(subject.file)
+    if subject.source == "hub" or ":" in model or len(parts) < 2:
+        return False
+    if subject.source == "file" and len(file.parts) == 1:
+        return True  # imported without its folders
     return any(folder.parts[-len(parts) :] == parts for folder in (file, *file.parents[:_FOLDERS_ABOVE]))

@@ -39,9 +39,8 @@ from ggbench.show.tables import (
     twin_caption,
 )
 from ggbench.show.text import b_text, latency_text, on_off, swa_text, tok_s_text, w_text
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.units import (
-    counted,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -103,7 +102,8 @@ def _model(summary: QuantSummary) -> Facts:
             context.append(f"prompt {format_count(decode.n_prompt)}")
         if decode.n_gen:
             repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
-            where = f" at each of {counted(len(summary.depths), 'depth')}" if summary.depths else ""
+            depths = [format_count(each.n_depth) for each in summary.depths]
+            where = f" at depth{'s' * (len(depths) > 1)} {in_words(depths)}" if depths else ""
             context.append(f"decoded {format_count(summary.n_gen)}{repeat}{where}")
     parameters = f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
     proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"

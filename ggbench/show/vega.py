@@ -1,9 +1,9 @@
-"""Charts as Vega-Lite specifications, the one definition that HTML, SVG and PNG are made from, by vl-convert.
+"""Charts as Vega-Lite specifications, from which vl-convert makes HTML, SVG and PNG.
 
-Specifications are plain dictionaries: Altair would write the same JSON, and brings narwhals, jsonschema and Jinja2.
-Names of models are data, never a part of an expression that Vega evaluates.
+Specifications are plain dictionaries: Altair would write the same JSON but depends on narwhals, jsonschema and Jinja2.
+Model names are data, never part of an expression that Vega evaluates.
 
-vl-convert is a wheel of 33.5 MB and has the JavaScript that a page needs, 0.9 MB. plotly needs a Chrome for pictures
+vl-convert is a wheel of 33.5 MB that includes the 0.9 MB of JavaScript for a page. plotly needs a Chrome for pictures
 and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 """
 
@@ -27,40 +27,40 @@ Spec = dict[str, Any]
 PictureForm = Literal["svg", "png"]
 
 _VERSION = "6.4"
-"""Version of Vega-Lite, one that vl-convert has."""
+"""Version of Vega-Lite, which vl-convert must include."""
 _SCALE = 2.0
 """Pixels of a PNG per pixel of an SVG."""
 _ADDRESS_SPACE_BYTES = 65 * GIB
-"""V8 in vl-convert 1.9 reserves this and uses 0.2 GiB; under a lower limit it ends the process."""
+"""Reserved by V8 in vl-convert 1.9, which uses 0.2 GiB of it; under a lower limit it kills the process."""
 
 ON_PAPER = ("#0072b2", "#c04f00", "#00805c", "#a64d84", "#8a6500", "#2b2b9e", "#5c5c5c", "#b0182f")
-"""Okabe and Ito's colours (https://jfly.uni-koeln.de/color), which people with any colour vision can distinguish,
-darkened until each has a contrast of 4.5 on white (WCAG 2.2, 1.4.3), as letters and thin lines need.
+"""Okabe and Ito's colours (https://jfly.uni-koeln.de/color), distinguishable with any colour vision, darkened to a
+contrast of 4.5 on white (WCAG 2.2, 1.4.3) for letters and thin lines.
 """
 ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#bdbdbd", "#ff8a94")
 """The same hues, lighter, for a dark page."""
 BINS_NAME = "bins"
 FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
-"""Fonts that a desktop has; nothing is downloaded."""
+"""Common desktop fonts; nothing is downloaded."""
 _HEIGHT, _WIDTH = 320, 760
 _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
 _NAME_CHARACTERS = 48
-"""Characters of a line of a name: what fits in 320 pixels, the narrowest phone."""
+"""Characters per line of a name: what fits in 320 pixels, the narrowest phone."""
 _STEPS, _ERRORS = 0.45, 0.15
 """Opacity of single steps and of standard errors behind a line."""
 _STEP_WIDTH = 0.8
-"""Width of the line around single steps: where a bin has one step, its band has no height."""
+"""Width of the line around single steps, since the band of a bin with one step has no height."""
 _PARTS = 1.0, 0.64, 0.4, 0.24, 0.13
-"""Opacity of the parts of a stack, which all have the run's colour."""
+"""Opacities of the parts of a stack, which share the run's colour."""
 _DASHES, _DOTS = [9, 5], [1, 5]
-LIMITS = "the dashed line is the limit of the memory's bandwidth"
+LIMITS = "the dashed line is the memory bandwidth limit"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name next to a point; longer ones are cut, and whole in the legend."""
+"""Pixels for a run's name next to a point; longer names are cut there, but complete in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
-"""Leaves out the runs that the reader switched off."""
+"""Excludes runs that the reader turned off."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -81,27 +81,27 @@ PICTURE = Look(ON_PAPER, "#1b1b1b", "#6b6b6b", "#e3e3e3", "#ffffff")
 PAGE = Look(
     tuple(f"var(--run{index})" for index in range(len(ON_PAPER))), "var(--ink)", "var(--muted)", "var(--grid)", None
 )
-"""For HTML, whose style sheet defines the variables for light, dark and paper."""
+"""For HTML, whose style sheet defines the variables for light and dark screens and paper."""
 
 
 class Drawing(msgspec.Struct, frozen=True):
     look: Look
     names: Sequence[str]
     is_interactive: bool
-    """Whether the page around it has the legend, title and tooltips."""
+    """Whether the surrounding page has the legend, title and tooltips."""
     colors: Sequence[int] = ()
-    """Index of each run's colour, so runs of one quant share it; empty for a colour per run."""
+    """Colour index of each run, so that runs of one quant can share a colour; empty for one colour per run."""
     source: str = ""
-    """Subtitle of a picture: which runs, measured where and with what."""
+    """Subtitle of a picture: which runs, and where and how they were measured."""
 
     def color(self, chart: Chart, index: int) -> str:
-        """Return the colour of a series of a chart: that of its run, or its own if a run has several."""
+        """Return the colour of a chart's series: its run's, or its own if a run has several."""
         has_own = isinstance(chart, Figure) and chart.curves[index].run is not None
         return self.look.color(self.colors[index] if self.colors and not has_own else index)
 
 
 def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
-    """Return the Vega-Lite specification of a chart, which must not be empty."""
+    """Return the Vega-Lite specification of a non-empty chart."""
     labels_by_run = labels_of
     match chart:
         case Figure():
@@ -147,7 +147,7 @@ def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
 def _layer(
     mark: str, encoding: Spec, rows: list[Spec] | str | None = None, *, where: str = "", **looks: object
 ) -> Spec:
-    """Return one layer; `rows` are its own data, or their name; `where` filters the chart's."""
+    """Return one layer; `rows` are its own data or their name, `where` filters the chart's data."""
     layer: Spec = {"mark": {"type": mark} | looks, "encoding": encoding}
     if rows is not None:
         layer |= {"data": {"name": rows} if isinstance(rows, str) else {"values": rows}, "transform": [_SHOWN]}
@@ -191,7 +191,7 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
         for bar in chart.bars
     ]
     has_limits = any(bar.limit is not None for bar in chart.bars)
-    better = "less is better" if chart.is_less_better else "more is better"
+    better = "lower is better" if chart.is_less_better else "higher is better"
     limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
     ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
     x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
@@ -239,7 +239,7 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
 
 
 def _bar_length(title: str, most: float) -> Spec:
-    """Return the channel of bars from zero; it ends `_TEXT_WIDTH` pixels beyond the longest, for its text."""
+    """Return the channel of bars from zero, leaving `_TEXT_WIDTH` pixels after the longest for its text."""
     end = {"expr": f"{most!r} * width / max(width - {_TEXT_WIDTH}, 60)"}
     return {"field": "v", "type": "quantitative", "title": title, "axis": {"tickCount": _TICKS_ACROSS},
             "scale": {"domainMin": 0, "domainMax": end, "nice": False}}  # fmt: skip
@@ -274,7 +274,7 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
     layers.append(_layer("point", shown, filled=True, size=90, opacity=1))
     if chart.has_labels:
         middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
-        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
+        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that names stay inside the chart
             layers.append(_layer("text", at | {"text": {"field": "n"}}, where=f"datum.x {test} {middle!r}",
                                  align=align, dx=dx, dy=-9, limit=_LABEL_WIDTH))  # fmt: skip
     return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
@@ -298,11 +298,11 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
 
 
 class _RunRows(NamedTuple):
-    """A row for each run: its name in one or more lines, and its bar below."""
+    """Rows of a bar chart, one per run: the name in one or more lines, with the bar below."""
 
     y: Spec
     names: Spec
-    """The layer of the names; its data has the index of a run in `s`."""
+    """The layer of the names; its data has the run's index in `s`."""
     height: int
     middle: float
     """Pixels from the middle of a row down to the middle of its bar."""
@@ -312,7 +312,7 @@ class _RunRows(NamedTuple):
 
 
 def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
-    """Return rows with names above the bars: next to them a phone would have room for a dozen characters."""
+    """Return rows with names above the bars: beside them, a phone has room for only a dozen characters."""
     scale = {"paddingInner": 0, "paddingOuter": 0}
     y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
     n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
@@ -328,7 +328,7 @@ def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
 
 
 def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return the label of each run, all in the same number of lines, which fit on a phone."""
+    """Return the label of each run, all with the same number of lines, narrow enough for a phone."""
     wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
     most = max(map(len, wrapped.values()))
     return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
@@ -370,7 +370,7 @@ def as_vega(chart: Chart, drawing: Drawing) -> Spec:
 
 
 def vega_script() -> str:
-    """Return the JavaScript that defines `window.vegaEmbed`, safe inside of a script element.
+    """Return the JavaScript that defines `window.vegaEmbed`, safe inside a script element.
 
     Vega alone would be 0.6 MB, but vl-convert 1.9 binds the name `vega` to null in its bundles.
     """
@@ -379,12 +379,12 @@ def vega_script() -> str:
 
 
 def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
-    """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
+    """Return vl_convert. Raises DoesNotFit under an address space limit that would kill this process."""
     limit = address_space.limit_bytes()
     if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
-            f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",
+            f"drawing reserves {needed} of address space, but the limit is {format_bytes(limit)}",
             "raise it for this command: ulimit -v unlimited; or write the report as .md or .csv",
         )
     import vl_convert

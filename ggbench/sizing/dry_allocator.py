@@ -52,7 +52,7 @@ class DryAllocator:
     """A worker that loads headers and creates contexts dry. A context manager that stops the worker."""
 
     def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
-        """`setup.n_ctx` is ignored; its threads have to be given. `devices` are those of the budget."""
+        """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of the budget."""
         self._engine, self._devices = engine, devices
         self._described = tuple(
             DescribedDevice(device.device, device.backend, device.usable_bytes) for device in devices if device.backend

@@ -149,10 +149,11 @@ def _planned(
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
         notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
-    limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx)
+    limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx // setup.n_streams)
     return replace(
         row,
         n_ctx=asked.n_ctx,
+        n_ctx_slot=asked.n_ctx // setup.n_streams,
         kv_bytes=asked.cache_bytes,
         device_kv_bytes=placement.cache_bytes(asked),
         theory_kv_bytes=placement.theory_bytes(asked),
@@ -167,6 +168,7 @@ def _planned(
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         devices=placement.planned(asked),
+        is_split=placement.is_split or not placement.is_cache_on_devices,
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
@@ -225,7 +227,7 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
     yield from _placement_notes(file, placement, budget)
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
-        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"
+        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy needs to stay in memory"
 
 
 def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:

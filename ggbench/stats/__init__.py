@@ -1,1 +1,1 @@
-"""From raw samples to W, B, their intervals, and percentiles."""
+"""Statistics: from raw samples to W, B, their intervals, and percentiles."""

@@ -1,9 +1,9 @@
 """Records of speed: bandwidth and its limit on a decode, the fitted line, percentiles, prefill, and a server's timings.
 
-No time is interpolated for a token inside a chunk that a server sends. Rare chunks, such as characters of several
-tokens, are left out of fits and percentiles, and count for the speed. Where they are common, as under speculative
-decoding, leaving them out would leave out the fast tokens; there neighbours are joined until at least 16 tokens have
-one time, placed at their mean position: a line through such means is the line through the tokens.
+No time is interpolated for a token inside a server's chunk. Rare chunks, such as characters of several tokens, are
+excluded from fits and percentiles but count for the speed. If they are common, as in speculative decoding, excluding
+them would exclude the fast tokens; adjacent tokens are then joined until at least 16 have one time, placed at their
+mean position: a line through such means equals the line through the tokens.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Bandwidth(msgspec.Struct, frozen=True):
 
     bytes_per_s: float
     source: str
-    """For people: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
+    """For display: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
 
 
 class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
-    """None if the bytes read for a token do not grow with the context."""
+    """None if the bytes read per token do not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
@@ -43,29 +43,33 @@ class LineFit(msgspec.Struct, frozen=True):
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None
-    """Latency of a first token, the line's value at n = 1; None without W, and where it does not differ from zero."""
+    """Latency of a first token, the line's value at n = 1; None without W, or if it does not differ from zero."""
     b_ci95: tuple[float, float] | None
-    """95 % interval of B, cut off at zero; without `b_ms`, B is "< upper end". None: too few samples."""
+    """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None: too few samples."""
     r2: float | None
-    """Share of the variance that the line explains; None if the samples do not vary."""
+    """Share of the variance explained by the line; None if the samples do not vary."""
     robust_w_tokens_per_ms: float | None
     """W from a Theil-Sen slope, to cross-check; None if that slope is not positive."""
 
     @property
     def is_flat(self) -> bool:
-        """Whether there is a line that does not climb measurably."""
+        """Whether there is a line without a measurable slope."""
         return self.w_tokens_per_ms is None and self.b_ci95 is not None and self.b_ci95[0] > 0
 
 
 def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return the measured W over the limit's; 1.0 is the physical limit. None if either is unknown."""
+    """Return measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit. None if
+    unknown.
+    """
     if fit is None or fit.w_tokens_per_ms is None or limit is None or limit.w_tokens_per_ms is None:
         return None
     return fit.w_tokens_per_ms / limit.w_tokens_per_ms
 
 
 def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return the limit's B over the measured; 1.0 is the physical limit. None if either is unknown."""
+    """Return limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit. None if
+    unknown.
+    """
     return None if fit is None or fit.b_ms is None or limit is None else limit.b_ms / fit.b_ms
 
 
@@ -73,19 +77,19 @@ class LatencySummary(msgspec.Struct, frozen=True):
     """Percentiles and rate of the timed steps."""
 
     p50_ms: float | None
-    """None if single steps were not timed, as in an imported run; so are the next two."""
+    """None if single steps were not timed, as in an imported run; likewise for the next two."""
     p95_ms: float | None
     p99_ms: float | None
     tok_s: float
-    """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
+    """Tokens per second over all timed decode steps, without sampling, like llama-bench's tg."""
     sample_p50_ms: float | None
-    """Median time of the sampler for one token; None if it was not timed."""
+    """Median time of the sampler for one token; None if not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
     """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
 
 class PrefillSpeed(msgspec.Struct, frozen=True):
-    """How fast a prompt of one length is read."""
+    """The speed of reading prompts of one length."""
 
     n_prompt: int
     prefill_ms: float
@@ -99,12 +103,12 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
 
 
 class DepthSpeed(msgspec.Struct, frozen=True):
-    """How fast tokens are decoded with a number of tokens in the cache."""
+    """The decode speed with a number of tokens in the cache."""
 
     n_depth: int
-    """Requested tokens in the cache before the first that was timed."""
+    """Requested tokens in the cache before the first timed one."""
     n_gen: int
-    """Tokens that each repetition decoded."""
+    """Tokens decoded in each repetition."""
     tok_s: float
     repeat: int
     tok_s_ci95: tuple[float, float | None] | None = None
@@ -112,14 +116,14 @@ class DepthSpeed(msgspec.Struct, frozen=True):
 
 
 class DecodeWindow(msgspec.Struct, frozen=True):
-    """Consecutive steps timed together, in one repetition or as the mean of several."""
+    """Consecutive steps timed together, in one repetition or averaged over several."""
 
     n_depth: int
     """Tokens in the cache before the first step."""
     n_gen: int
     elapsed_ns: float
     repeat: int | None = 1
-    """Repetitions that it is the mean of; None if unknown."""
+    """Number of repetitions averaged; None if unknown."""
 
     @property
     def mean_position(self) -> float:
@@ -156,46 +160,46 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
 
 
 Clock = Literal["engine", "server", "client"]
-"""Clock that timed a step: the engine's on this machine, a server's own, or the client's, which sees tokens arrive."""
+"""Clock that timed a step: the engine's on this machine, a server's own, or the client's at the arrival of tokens."""
 
 
 class ServerFound(msgspec.Struct, frozen=True):
-    """The server as it answered before anything was measured; an observation. Empty and None are unknown."""
+    """The server's data before the measurement; an observation. Empty and None mean unknown."""
 
     kind: str
-    """Which program, `llama-server`; `OpenAI-compatible` where it cannot be recognized."""
+    """Name of the program, `llama-server`; `OpenAI-compatible` if not recognized."""
     version: str = ""
     n_ctx: int | None = None
-    """Tokens that one request may have."""
+    """Maximum tokens of a request."""
     n_slots: int | None = None
-    """Requests that it computes at once; None if unknown, or without such a number."""
+    """Maximum number of concurrent requests; None if unknown or unlimited."""
     round_trip_ns: tuple[int, ...] = ()
-    """From sending a request that needs no model to the first byte of its answer, each time."""
+    """Times from sending a request that needs no model to the first byte of its answer."""
 
 
 class TokenChunks(msgspec.Struct, frozen=True):
-    """Tokens that came several at once, an entry for each chunk; an observation.
+    """Tokens that arrived in chunks, an entry per chunk; an observation.
 
-    Only the whole of a chunk was timed. Nothing is known of the times between its tokens.
+    Only whole chunks are timed, not the tokens in them.
     """
 
     first_position: tuple[int, ...]
-    """Tokens in the KV cache at the first token of each chunk, that token included."""
+    """Tokens in the KV cache at the first token of each chunk, including that token."""
     n_tokens: tuple[int, ...]
     elapsed_ns: tuple[int, ...]
-    """Since the token before the chunk."""
+    """Time since the token before the chunk."""
     series: str = ""
-    """Name of the series of steps to which these belong."""
+    """Series of steps to which these belong."""
 
 
 class RequestTiming(msgspec.Struct, frozen=True):
-    """One request that generated tokens, as far as it came; an observation. Times are the client's, in ns.
+    """One request that generated tokens, complete or not; an observation.
 
-    They count from the moment at which the first of all requests of a batch was sent.
+    Times are the client's, in ns since the first request of the batch was sent.
     """
 
     n_prompt: int
-    """Tokens that were sent."""
+    """Number of tokens sent."""
     n_gen: int
     """Requested tokens."""
     sent_ns: int
@@ -209,28 +213,28 @@ class RequestTiming(msgspec.Struct, frozen=True):
     n_prompt_counted: int | None = None
     """The server's own count; None if it does not report it."""
     n_cached: int | None = None
-    """Prompt tokens that the server had from earlier requests; None if it does not report it."""
+    """Prompt tokens cached from earlier requests; None if not reported."""
     n_tokens: int = 0
     """Tokens received."""
     n_tokens_together: int = 0
-    """Tokens that came with others in one chunk."""
+    """Tokens that arrived with others in one chunk."""
     server_prompt_ns: int | None = None
     """Time on the server's own clock, like `server_gen_ns`; None if it has none."""
     server_gen_ns: int | None = None
     jitter_ns: float | None = None
-    """Standard deviation of what arrival adds to a step of the server's own clock; None without such a clock."""
+    """Standard deviation of the arrival's delay relative to the server's own clock; None without such a clock."""
     n_drafted: int | None = None
-    """Tokens that a draft proposed; None if the server does not report it, or does not speculate."""
+    """Tokens proposed by a draft; None if not reported, or without speculation."""
     n_accepted: int | None = None
-    """Drafted tokens that the model agreed with."""
+    """Drafted tokens accepted by the model."""
     is_exact: bool = True
-    """Whether the tokens were counted by the server, and not by the chunks that they came in."""
+    """Whether the server counted the tokens; otherwise chunks were counted."""
     remarks: tuple[str, ...] = ()
     """Deviations of the server from the request, one line each."""
 
     @property
     def as_one_chunk(self) -> tuple[TokenChunks, ...]:
-        """All tokens after the first as one chunk; none where there are fewer than two."""
+        """Return all tokens after the first as one chunk; none if there are fewer than two."""
         if self.first_token_ns is None or self.last_token_ns is None or self.n_tokens < 2:
             return ()
         elapsed_ns = self.last_token_ns - self.first_token_ns
@@ -238,43 +242,43 @@ class RequestTiming(msgspec.Struct, frozen=True):
 
 
 class ServingFigures(msgspec.Struct, frozen=True):
-    """How a server answered over all requests of a run; part of its result. None is unknown."""
+    """Summary of a server's answers over all requests of a run; part of its result. None means unknown."""
 
     server: str
     """Program and version."""
     clock: Clock
-    """Clock that timed the steps: the client's if it timed any."""
+    """Clock that timed the steps; the client's if it timed any."""
     n_requests: int
     n_tokens: int
     """Tokens received, excluding prompt-only requests."""
     n_tokens_together: int
-    """Tokens that came with others in one chunk."""
+    """Tokens that arrived with others in one chunk."""
     ttft_ms: float | None = None
-    """Median time from sending a request of one sequence to its first token, the network included."""
+    """Median time from sending a request of one sequence to its first token, including the network."""
     round_trip_ms: float | None = None
     """Median time to the first byte of a request that needs no model."""
     jitter_ms: float | None = None
-    """Standard deviation that a token's arrival adds to the server's own time for it."""
+    """Standard deviation of a token's arrival relative to the server's own time."""
     n_drafted: int | None = None
     n_accepted: int | None = None
     remarks: tuple[str, ...] = ()
-    """Deviations of the server from the request, each once."""
+    """Distinct deviations of the server from the request."""
 
 
 RARE = 0.05
-"""Share of the tokens up to which those in chunks are left out of fits and percentiles."""
+"""Largest share of tokens in chunks to exclude them from fits and percentiles."""
 _BLOCK = 16
-"""Tokens: of a stair of 256 cells a sixteenth, and several steps of a draft of usual length."""
+"""Tokens to join: 1/16 of a stair of 256 cells, and several steps of a typical draft."""
 
 
 class TimedSeries(msgspec.Struct, frozen=True):
     """One decode: its single steps, and the chunks between them."""
 
     position: Sequence[int]
-    """Tokens in the KV cache at each single step, the one being decoded included."""
+    """Tokens in the KV cache at each single step, including the one being decoded."""
     step_ns: Sequence[int]
-    sample_ns: Sequence[int] = ()
-    """Time of the sampler in each single step; empty if it was not timed."""
+    sampler_ns: Sequence[int] = ()
+    """Time of the sampler in each single step; empty if not timed."""
     chunks: Sequence[TokenChunks] = ()
 
 
@@ -283,12 +287,12 @@ class TokenTimes:
     """Times for a fit, and their sources."""
 
     position: list[float] = field(default_factory=list)
-    """The mean position of the tokens of each time. A series ends where it does not rise."""
+    """The mean position of the tokens of each time. A new series starts if it does not increase."""
     step_ns: list[float] = field(default_factory=list)
     """Per token."""
-    sample_ns: list[int] = field(default_factory=list)
+    sampler_ns: list[int] = field(default_factory=list)
     n_tokens: int = 0
-    """All that were timed, alone or together."""
+    """Number of all timed tokens, alone or together."""
     n_together: int = 0
     elapsed_ns: int = 0
     """Total time of `n_tokens`."""
@@ -310,7 +314,7 @@ class TokenTimes:
             if found.is_single:
                 found.position.extend(part.position)
                 found.step_ns.extend(part.step_ns)
-                found.sample_ns.extend(part.sample_ns)
+                found.sampler_ns.extend(part.sampler_ns)
             else:
                 for position, step_ns in _blocks(part):
                     found.position.append(position)
@@ -319,7 +323,7 @@ class TokenTimes:
 
 
 def in_order(part: TimedSeries) -> list[tuple[int, int, int]]:
-    """Return first position, tokens and ns of each single step and chunk, by rising position."""
+    """Return first position, tokens and ns of each single step and chunk, in order of position."""
     timed = [(first, 1, ns) for first, ns in zip(part.position, part.step_ns, strict=True)]
     for each in part.chunks:
         timed += zip(each.first_position, each.n_tokens, each.elapsed_ns, strict=True)

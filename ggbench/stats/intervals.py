@@ -11,7 +11,7 @@ Interval: TypeAlias = tuple[float, float]
 """Lower and upper end; equal for an exact value; an end may be infinite."""
 
 _LARGEST_EXPONENT = 700.0
-"""exp() of this is near the largest float."""
+"""exp() of this is close to the largest float."""
 
 
 def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interval) -> Interval:
@@ -52,11 +52,11 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 Z_95 = 1.959963984540054
-"""Standard errors from the mean to either end of a 95 % interval."""
+"""Half-width of a 95 % interval, in standard errors."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A mean with its standard error, as llama-perplexity prints them."""
+    """A mean with its standard error, as printed by llama-perplexity."""
 
     mean: float
     error: float

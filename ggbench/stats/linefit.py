@@ -1,9 +1,9 @@
 """Fit W and B to the latency of every decoded token, with intervals valid for the noise of real machines.
 
-Neighbouring samples are correlated, and llama.cpp's reads in steps of 256 cells add a staircase, so the textbook
-interval is several times too narrow; over one or two stairs, even the line depends on whether latency climbs in stairs
-or on a ramp. Steps that another tool timed together, such as llama-bench's tg128 at several depths, have one mean
-latency, which is the line's value at their middle.
+Adjacent samples are correlated, and llama.cpp's reads in steps of 256 cells add a staircase, so the textbook interval
+is several times too narrow; over one or two stairs, even the line depends on whether latency grows in stairs or on a
+ramp. Steps timed together by another tool, such as llama-bench's tg128 at several depths, have one mean latency, which
+is the line's value at their middle.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ggbench.stats.speed import mean_interval_ms, prompt_speed
 from ggbench.units import KV_CELLS
 
 MIN_SAMPLES = 16
-"""Fewer samples than this, or fewer outside the fullest stair, do not define a line."""
+"""Minimum number of samples, and of samples outside the fullest stair, to define a line."""
 
 _STAIR_SHARES = (0.0, 0.5, 1.0)
-"""Share of the climb in stairs: none (masked cells are skipped), half, all (cells are read in whole steps)."""
+"""Share of the growth in stairs: none (masked cells are skipped), half, all (cells are read in whole steps)."""
 
 _CLOCK_MS = 1e-6
-"""A rise over the whole run below the clock's resolution of 1 ns counts as zero."""
+"""An increase over the whole run below the clock's resolution of 1 ns counts as zero."""
 
 
 class Moments(msgspec.Struct, frozen=True):
@@ -95,9 +95,9 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class RunningFit:
-    """The fit of samples as they arrive, for a live view; equal to the one that a table will show.
+    """The fit of samples as they arrive, for a live view; equal to the final one in tables.
 
-    It is recomputed at every eighth more samples, so all fits of a run together cost as much as nine of the last.
+    It is recomputed after every eighth more samples, so all fits of a run cost as much as nine of the last.
     """
 
     def __init__(self) -> None:
@@ -117,24 +117,25 @@ class RunningFit:
 def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     """Fit latency(n) = (n - 1) / W + B by least squares, with 95 % intervals; None without a finite sample.
 
-    `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
-    new one begins where n does not increase. Raises ValueError if the arrays differ in length.
+    `position` is n, 1-based; `step_ns` are the latencies in ns, ignored if not finite. Repetitions are concatenated: a
+    new one starts if n does not increase. Raises ValueError if the arrays differ in length.
 
     The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.samples`
     describes along the 4 directions that the 5 slowest cosines span besides the line. A drift as long as the run is
     indistinguishable from a slope: under 1/f noise the 95 % are about 85 %. Repetitions help there.
 
-    Where the KV cache is read in whole steps of 256 cells, latency climbs in stairs; where masked cells are skipped, on
-    a ramp. W and B are defined alike for both: by the line through the middles of the stairs. Over few stairs, fitting
-    one model to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for stairs,
-    and for half of each.
+    If the KV cache is read in whole steps of 256 cells, latency grows in stairs; if masked cells are skipped, on a
+    ramp. W and B are defined the same way for both: by the line through the middles of the stairs. Over few stairs,
+    fitting one model to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for
+    stairs, and for half of each.
 
-    Repetitions share one line. Where they differ by more than their noise, the excess widens the interval.
+    Repetitions share one line.
 
-    Where the slope's interval includes zero, W is None and `w_ci95` is (bound, None); a falling line is treated as a
-    flat one of the same uncertainty, so the bound stays finite. Without W, or where its own interval includes zero, B
-    is None and only `b_ci95` is known. Latency does not fall with position, so its mean bounds B from above. Below 16
-    samples, or 16 outside the fullest stair, there is no line, and that bound is all.
+    If they differ by more than their noise, the excess widens the interval. If the slope's interval includes zero, W is
+    None and `w_ci95` is (bound, None); a falling line is treated as a flat one of the same uncertainty, so the bound
+    stays finite. Without W, or if its own interval includes zero, B is None and only `b_ci95` is known. Latency does
+    not fall with position, so its mean bounds B from above. Below 16 samples, or 16 outside the fullest stair, there is
+    no line, only that bound.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
@@ -172,7 +173,9 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
 
 
 def fewest_samples(first_position: int) -> int:
-    """Return how many samples of one decode from this position on, 1-based, define a line, significant or not."""
+    """Return the number of samples of one decode, from this 1-based position on, that define a line, significant or
+    not.
+    """
     seen: Counter[int] = Counter()
     while seen.total() - max(seen.values(), default=0) < MIN_SAMPLES:
         seen[(first_position + seen.total() - 1) // KV_CELLS] += 1
@@ -212,7 +215,7 @@ def _fit_with_stairs(
     energy = 0.0
     for (position, step_ms), wave in zip(repetitions, waves, strict=True):
         ramp = position - 1
-        # The middle of a stair is on the ramp: position 256 k + 128.5 is (256 k + 127.5) after the first.
+        # the middle of a stair is on the ramp: position 256 k + 128.5 is (256 k + 127.5) after the first
         x = ramp + stair_share * (stair(position) * KV_CELLS + (KV_CELLS - 1) / 2 - ramp)
         moments = Moments.of(x, step_ms)
         pooled = pooled.merge(moments)
@@ -257,15 +260,15 @@ def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | Non
 
 
 FEWEST = 3
-"""Timings that `fit_windows` needs: two define a line, but not its error."""
+"""Minimum number of timings for `fit_windows`: two define a line, but not its error."""
 
 
 def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
     """Fit latency(n) = (n - 1) / W + B by least squares; None for fewer than 3 timings, or a single depth.
 
-    The 95 % intervals are the textbook's, of independent timings about a straight line, Student's t with two degrees of
-    freedom fewer than timings: what the stairs of 256 cells and a drift add is unknown. As in `fit_line`, W is None
-    where its interval includes zero, and B without W or where its interval does.
+    The 95 % intervals are the textbook's, for independent timings about a straight line: Student's t with two degrees
+    of freedom fewer than timings. The effects of drift and of the stairs of 256 cells are unknown. As in `fit_line`, W
+    is None if its interval includes zero, and B without W or if its interval does.
     """
     x = np.array([window.mean_position - 1 for window in windows], np.float64)
     y = np.array([window.step_ms for window in windows], np.float64)
@@ -293,7 +296,7 @@ def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
 
 
 def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
-    """Return tokens per second over all windows, at least one, without percentiles, which take single steps.
+    """Return tokens per second over all windows, at least one, without percentiles, which need single steps.
 
     Its interval is that of the repetitions' total times; None below 3 repetitions, or if depths have different numbers.
     """
@@ -310,7 +313,7 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
 
 
 def depth_speeds(windows: Sequence[DecodeWindow]) -> tuple[DepthSpeed, ...]:
-    """Return the speed at each depth from windows that were timed as a whole."""
+    """Return the speed at each depth from windows timed as a whole."""
     by_depth: dict[int, list[DecodeWindow]] = {}
     for window in windows:
         by_depth.setdefault(window.n_depth, []).append(window)

@@ -1,7 +1,7 @@
 """Score logits against the true next token and against another model's logits, one row of the vocabulary at a time.
 
-The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so its figures and these can
-be compared. Rows are float32, as llama.cpp computes them; sums are float64.
+The definitions are llama-perplexity's (llama.cpp, tools/perplexity/perplexity.cpp), so the results are comparable. Rows
+are float32, as llama.cpp computes them; sums are float64.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Row: TypeAlias = NDArray[np.float32]
 """One value for each token of the vocabulary."""
 
 LEAST_LOG_PROB = -16.0
-"""A token that the base gives less than e^-16 adds nothing to the divergence: a base file holds no smaller ones."""
+"""Tokens with a base probability below e^-16 are ignored in the divergence: a base file has no smaller ones."""
 _LEVELS = 65535
-"""Levels of the 16 bits that a base file has for each token."""
+"""Number of levels of the 16 bits per token in a base file."""
 N_HEADER_WORDS = 4
 """16-bit words before a row's levels: its scale and its least log-probability, as float32 each."""
 
@@ -34,13 +34,13 @@ class TokenScore(msgspec.Struct, frozen=True):
     p_diff: float = float("nan")
     """p of the true next token minus the base's."""
     same_top: bool = False
-    """Whether both give the same token the highest probability."""
+    """Whether both have the same most likely token."""
 
 
 class RowScorer:
-    """Scores rows of a vocabulary one after the other in its own arrays; each thread has its own scorer.
+    """Scores rows of a vocabulary one by one in reused arrays; each thread has its own scorer.
 
-    Fresh arrays for every row would come from the kernel as new pages, which costs more than the arithmetic.
+    New arrays for every row would be new pages from the kernel, which cost more than the arithmetic.
     """
 
     def __init__(self, n_vocab: int) -> None:
@@ -65,7 +65,7 @@ class RowScorer:
         return row
 
     def score(self, row: Row, token: int, base: Row) -> TokenScore:
-        """Score a row of log-probabilities where `token` came next, against the base's row."""
+        """Score a row of log-probabilities, followed by `token`, against the base's row."""
         np.exp(base, out=self._p)
         np.greater(base, LEAST_LOG_PROB, out=self._is_counted)
         np.multiply(self._p, self._is_counted, out=self._p)
@@ -93,7 +93,7 @@ def n_words(n_vocab: int) -> int:
 
 
 def pack(logits: Row, words: NDArray[np.uint16]) -> None:
-    """Write a row as llama-perplexity writes a base file: levels of 16 bits over the 16 nats below the largest."""
+    """Write a row in the format of llama-perplexity's base file: 16-bit levels over the 16 nats below the largest."""
     largest = logits.max()
     least = max(logits.min(), largest - np.float32(16))
     log_total = np.float32(np.log(np.exp(logits - largest).sum(dtype=np.float64)))

@@ -1,17 +1,17 @@
-"""Step timings as arrays, and how far noise may have moved an estimate of them: within a run, and between loads.
+"""Step timings as arrays, and the error of their estimates due to noise within a run and between loads.
 
 llama.cpp reads the KV cache in steps of 256 cells, so samples are grouped by position, never across repetitions.
 
-What biases a mean or a line is noise at the lowest frequencies; it is estimated as the mean energy of the residuals
+A mean or a line is biased by noise at the lowest frequencies; it is estimated as the mean energy of the residuals
 along the few slowest cosines, and the error follows Student's t with as many degrees of freedom. Source: Sun (2011),
 "Robust trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of Econometrics
 164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141.
 
-Where pages of the file and the KV cache lie, the clocks, and what else a machine does change between loads of a model,
-so the interval of one run, however long, is too narrow to compare it with another. The spread is learned from repeated
-runs, and begins at an assumption that a few repeats outweigh. Source of joining both: G. K. Smyth, "Linear models and
-empirical Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in
-Genetics and Molecular Biology 3 (2004) 3, section 4: the moderated t.
+The memory layout of file and KV cache, the clocks, and other activity change between loads of a model, so the interval
+of one run, however long, is too narrow to compare it with another. The spread is estimated from repeated runs, starting
+from an assumption that a few repeats outweigh. Source of the combination: G. K. Smyth, "Linear models and empirical
+Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics and
+Molecular Biology 3 (2004) 3, section 4: the moderated t.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Repetition(NamedTuple):
 
 
 def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[Repetition]:
-    """Split concatenated samples into repetitions: a new one begins wherever the position does not increase.
+    """Split concatenated samples into repetitions: a new one starts wherever the position does not increase.
 
     Non-finite samples are dropped. Raises ValueError if the arrays are not one-dimensional and equally long.
     """
@@ -50,7 +50,7 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
     steps_ms = np.asarray(step_ns, dtype=np.float64) * 1e-6
     if positions.ndim != 1 or positions.shape != steps_ms.shape:
         raise ValueError(
-            f"positions {positions.shape} and steps {steps_ms.shape} have to be one-dimensional and equally long"
+            f"positions {positions.shape} and steps {steps_ms.shape} must be one-dimensional and equally long"
         )
     finite = np.isfinite(positions) & np.isfinite(steps_ms)
     positions, steps_ms = positions[finite], steps_ms[finite]
@@ -82,9 +82,9 @@ def group_medians(labels: Integers, values: Floats) -> Groups:
 
 
 def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
-    """Return the coefficients of least squares among those that are not negative.
+    """Return the non-negative least-squares coefficients.
 
-    Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.
+    Every subset is tried, as there are few; with fewer rows than coefficients, only as many are used.
     """
     n = rows.shape[1]
     best, least = np.zeros(n), float(values @ values)
@@ -102,17 +102,21 @@ def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
 
 
 FREEDOM = 4
-"""Low-frequency directions that estimate the noise: few, so the interval holds under long correlation; its width
-is a third more than with known noise."""
+"""Number of low-frequency directions for estimating the noise: few, so that the interval is valid under long
+correlation; it is a third wider than with known noise."""
 
 
 def slow_waves(n: int, count: int) -> Floats:
-    """Return cosines of 1 to `count` half periods at half steps, orthogonal, and to a constant; their norm is n / 2."""
+    """Return cosines of 1 to `count` half periods at half steps, orthogonal to each other and to a constant; their norm
+    is n / 2.
+    """
     return np.cos(np.outer(np.pi * np.arange(1, count + 1), (np.arange(n) + 0.5) / n))
 
 
 def spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Return the noise that explains how repetitions differ, from each estimate's variance per unit of noise."""
+    """Return the noise that explains the differences of repetitions, given each estimate's variance per unit of
+    noise.
+    """
     if len(estimates) < 2:
         return 0.0
     weight = 1 / np.array(variances)
@@ -141,11 +145,11 @@ def t_95(freedom: int) -> float:
 
 
 def t_point(tail: float, freedom: int) -> float:
-    """Return the point beyond which, on either side together, a share `tail` of Student's distribution lies.
+    """Return the point with a share `tail` of Student's distribution beyond it, on both sides together.
 
     Source: G. W. Hill, Algorithm 396, Communications of the ACM 13 (1970) 619; six digits for 5 degrees of freedom and
-    more, four below. SciPy has it too, at 100 MB installed for one function. Raises ValueError for a tail outside 0
-    to 1 and for less than one degree of freedom.
+    more, four below. SciPy has it too, at 100 MB installed for one function. Raises ValueError for a tail outside 0 to
+    1 or less than one degree of freedom.
     """
     if not 0 < tail <= 1 or freedom < 1:
         raise ValueError(f"no such point: tail {tail}, {freedom} degrees of freedom")
@@ -172,43 +176,43 @@ def t_point(tail: float, freedom: int) -> float:
 
 
 ASSUMED_SIGMA = 0.02
-"""Standard deviation of ln(value) between loads, before any repeat is known: decodes of 256 tokens of a 135M model on
+"""Standard deviation of ln(value) between loads, assumed without repeats: decodes of 256 tokens of a 135M model on
 an otherwise idle machine of 2 cores differed by 0.5 to 1.5 % (2026-11-22), and by several % over a day."""
 DISTURBED_SIGMA = 0.1
 """The same for runs that were not steady."""
 ASSUMED_FREEDOM = 3
-"""Number of repeats that the assumption counts as."""
+"""Weight of the assumption, in repeats."""
 
 _FAR_OUT = 10.0
-"""Standard deviations, by the median absolute deviation, beyond which a run counts as disturbed: one such run would
-hide every difference from then on."""
+"""Threshold for a disturbed run in standard deviations, by the median absolute deviation: one such run would hide all
+later differences."""
 _FEWEST_FOR_OUTLIERS = 5
 _FEWEST_REPEATS = 4
 
 
 class LoadSpread(msgspec.Struct, frozen=True):
-    """The spread of one figure between loads; without repeats, the assumed one."""
+    """The spread of a value between loads; without repeats, the assumed one."""
 
     sigma: float = ASSUMED_SIGMA
     """Standard deviation of ln(value)."""
     freedom: int = ASSUMED_FREEDOM
     """Degrees of freedom of `sigma`."""
     n_repeats: int = 0
-    """Runs beyond the first of each setting that it was learned from."""
+    """Number of repeats, beyond the first run of each setting, used for the estimate."""
 
     def half_width(self, n_runs: int = 1) -> float:
-        """Return half the 95 % interval of ln(value) of the mean of that many loads, without the noise within them."""
+        """Return half the 95 % interval of ln(value) for the mean of this many loads, without the noise within them."""
         return t_95(self.freedom) * self.sigma / math.sqrt(n_runs)
 
     def widened(self, value: float, ci95: Interval, n_runs: int = 1) -> Interval:
-        """Return the interval of a positive value as another load would have it; squares add on the logarithms."""
+        """Return the interval of a positive value including the spread between loads; squares of logarithms add."""
         spread = self.half_width(n_runs)
         below, above = (math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value)))
         return value * math.exp(-below), value * math.exp(above) if math.isfinite(above) else math.inf
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """One positive figure of one run, with the interval of the noise within the run; None if unknown."""
+    """A positive value of one run, with its interval for the noise within the run; None if unknown."""
 
     value: float
     ci95: Interval | None
@@ -217,10 +221,9 @@ class Repeat(msgspec.Struct, frozen=True):
 def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUMED_SIGMA) -> LoadSpread:
     """Return the spread between loads, from runs of the same settings in each group.
 
-    Runs that lie far from the others of their group are left out; one of two never is. The noise within runs is
-    subtracted, as far as their intervals give it. Repeats that differ by less than the assumption are joined with it;
-    others stand alone, with at least its degrees of freedom, since the t of one degree, 12.7, would hide every
-    difference.
+    Runs far from the others of their group are left out, but never one of two. The noise within runs is subtracted, if
+    their intervals give it. Repeats that differ by less than the assumption are combined with it; others are used
+    alone, with at least its degrees of freedom, since the t of one degree, 12.7, would hide every difference.
     """
     squares, within, n_repeats = 0.0, 0.0, 0
     for group in _undisturbed(groups):
@@ -231,16 +234,16 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
         within += freedom * statistics.fmean(_variance_within(each) for each in group)
         n_repeats += freedom
     found = max(0.0, squares - within)
-    if found > n_repeats * assumed_sigma**2:  # repeats that contradict the assumption stand alone
+    if found > n_repeats * assumed_sigma**2:  # repeats that contradict the assumption are used alone
         return LoadSpread(math.sqrt(found / n_repeats), max(n_repeats, ASSUMED_FREEDOM), n_repeats)
     freedom = ASSUMED_FREEDOM + n_repeats
     return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom, n_repeats)
 
 
 def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether a positive value lies far from its repeats, which are in the order of time, and alone there.
+    """Return whether a positive value is an isolated outlier among its repeats, given in order of time.
 
-    If the run before or after it is as far away, the machine may have changed for good. False below four repeats.
+    If the run before or after it is as far away, the machine may have changed permanently. False below four repeats.
     """
     others = [math.log(each) for each in (*earlier, *later)]
     if len(others) < _FEWEST_REPEATS:
@@ -252,7 +255,7 @@ def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float])
 
 
 def _limit(distances: Sequence[float]) -> float:
-    """Return how far from the median the ln(value) of an undisturbed run may lie."""
+    """Return the maximum distance of an undisturbed run's ln(value) from the median."""
     return _FAR_OUT * max(1.4826 * statistics.median(distances), ASSUMED_SIGMA)
 
 

@@ -1,6 +1,6 @@
 """The speed of a decode: percentiles of its steps, tokens per second with an interval, and whether it was disturbed.
 
-Latency grows along a steady run, on a ramp or in stairs of 256 cells; both are removed before looking for changes.
+Latency grows along a steady run, on a ramp or in stairs of 256 cells; both are removed before searching for changes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ggbench.stats.samples import (
 from ggbench.units import KV_CELLS, format_ms
 
 MIN_SAMPLES = 64
-"""A repetition of fewer samples than this, a quarter of a stair, does not show how far its noise is correlated."""
+"""A repetition with fewer samples than this, a quarter of a stair, does not show the correlation of its noise."""
 
 
 def summarize(
-    position: npt.ArrayLike, step_ns: npt.ArrayLike, sample_ns: npt.ArrayLike | None = None
+    position: npt.ArrayLike, step_ns: npt.ArrayLike, sampler_ns: npt.ArrayLike | None = None
 ) -> LatencySummary | None:
     """Return p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
 
-    `position` is 1-based; `step_ns` are the decode steps and `sample_ns` the sampler's times, both in ns; non-finite
+    `position` is 1-based; `step_ns` are the decode steps and `sampler_ns` the sampler's times, both in ns; non-finite
     values are dropped; repetitions are concatenated, as for `fit_line`. None if no time was measured.
     """
     repetitions = split_repetitions(position, step_ns)
@@ -49,7 +49,7 @@ def summarize(
         return None
     p50_ms, p95_ms, p99_ms = (float(value) for value in np.percentile(steps_ms, (50, 95, 99)))
     interval = mean_interval_ms(repetitions)
-    sampler = np.asarray([] if sample_ns is None else sample_ns, dtype=np.float64)
+    sampler = np.asarray([] if sampler_ns is None else sampler_ns, dtype=np.float64)
     sampler = sampler[np.isfinite(sampler)]
     return LatencySummary(
         p50_ms=p50_ms,
@@ -62,11 +62,11 @@ def summarize(
 
 
 def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
-    """Return what `summarize` does, with tokens per second over all tokens that were timed, alone or together.
+    """Return the summary, with tokens per second over all timed tokens, alone or together.
 
-    Where many came together there are no percentiles: no token has a time of its own.
+    If many arrived together there are no percentiles, as tokens have no times of their own.
     """
-    found = summarize(times.position, times.step_ns, times.sample_ns)
+    found = summarize(times.position, times.step_ns, times.sampler_ns)
     if not times.n_together or times.elapsed_ns <= 0:
         return found
     tok_s = times.n_tokens * 1e9 / times.elapsed_ns
@@ -82,12 +82,12 @@ def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
 
 
 def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean latency over these positions, in ms and cut off at zero.
+    """Return the 95 % interval of the mean latency over these positions, in ms and truncated at zero.
 
-    Latency climbs on a ramp or in stairs of 256 cells: what the two explain is removed from each repetition, and the
-    rest is stationary noise of unknown correlation, measured as `ggbench.stats.samples` describes. Where repetitions
-    differ by more than their noise, the excess widens the interval. What differs between one run and the next, such as
-    clocks, shows only in repetitions. None if no repetition has 64 samples.
+    Latency grows on a ramp or in stairs of 256 cells: both are removed from each repetition, and the rest is taken as
+    stationary noise of unknown correlation, measured as `ggbench.stats.samples` describes. If repetitions differ by
+    more than their noise, the excess widens the interval. Variation between runs, such as of clocks, shows only in
+    repetitions. None if no repetition has 64 samples.
     """
     steps_ms = np.concatenate([each.step_ms for each in repetitions])
     lengths = [len(each.step_ms) for each in repetitions]
@@ -106,10 +106,9 @@ def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] |
 
 
 def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
-    """Return the speed of a prompt by the median of its timings; its interval is Student's, of independent timings.
+    """Return the speed of a prompt by the median of its timings; its interval is Student's, for independent timings.
 
-    The interval is that of the mean, and widened to the median where that lies outside it. Fewer than 3 timings have
-    none.
+    The interval is that of the mean, widened to include the median. Fewer than 3 timings have none.
     """
     times_ns = np.asarray(elapsed_ns, dtype=np.float64)
     median_ns, interval = float(np.median(times_ns)), None
@@ -121,19 +120,19 @@ def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
 
 
 def _climb(position: Floats) -> Floats:
-    """Return the ramp and the stairs on which latency climbs, one column each."""
+    """Return the ramp and the stairs of growing latency, one column each."""
     return np.column_stack([position / KV_CELLS, stair(position)])
 
 
 def _basis(columns: Floats) -> Floats:
-    """Return orthonormal columns that span these around their means; none where all are constant."""
+    """Return orthonormal columns that span these around their means; none if all are constant."""
     directions, sizes, _ = np.linalg.svd(columns - columns.mean(axis=0), full_matrices=False)
     spanned: Floats = directions[:, sizes > 1e-9 * sizes[0]]
     return spanned
 
 
 def _noise_energy(repetition: Repetition) -> tuple[float, int]:
-    """Return the residual energy in the slowest cosines after projecting out the climb, and its degrees of freedom."""
+    """Return the residual energy in the slowest cosines after projecting out the growth, and its degrees of freedom."""
     n = len(repetition.step_ms)
     waves = slow_waves(n, FREEDOM + 2) * math.sqrt(2 / n)
     climb = _basis(_climb(repetition.position))
@@ -152,26 +151,26 @@ _MIN_BLOCKS = 24
 """Below about 750 tokens, three stairs, a disturbance cannot be distinguished from stairs."""
 
 _EDGES = 32
-"""Candidate positions where a change may begin or end."""
+"""Maximum number of candidate positions for the start or end of a change."""
 
 _SMALLEST_CHANGE = 0.03
 _SMALLEST_GAP = 0.05
 """Between repetitions."""
 _STANDARD_ERRORS = 6.0
-"""Significance threshold of a change: the largest of some 500 candidates, with noise that is not quite white."""
+"""Significance threshold of a change: for the largest of about 500 candidates, with not quite white noise."""
 
 _SPIKE = 2.0
-"""Multiple of the median of its neighbours."""
+"""A spike is at least this multiple of its neighbours' median."""
 
 _SPIKE_SHARE = 0.01
 _FEWEST_SPIKES = 6
-"""A short run may have a few by chance."""
+"""Minimum number of spikes, as a short run may have a few by chance."""
 _SPIKE_TIME = 0.06
-"""Share of the run's time that spikes may take, however few: least squares follows the largest."""
+"""Largest share of the run's time for spikes, however few: least squares follows the largest."""
 
 
 def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
-    """Return why these samples suggest a disturbed machine, in one line; empty if nothing does.
+    """Return why these samples suggest a disturbed machine, in one line; empty if they do not.
 
     `position` is 1-based; `step_ns` the latencies in ns; repetitions are concatenated, as for `fit_line`. Detects a
     level that changes by 3 % or more for a part of the run, a second half that deviates as much from the line through
@@ -194,13 +193,13 @@ class _Blocks(NamedTuple):
     """Medians over blocks of 32 positions, with the design matrix of a steady run."""
 
     first: Floats
-    """Position at which each block begins."""
+    """Position of each block's start."""
     step_ms: Floats
     steady: Floats
     """A constant, a ramp, the stairs, and a ramp along the first stair alone, one column each."""
 
     def noise_ms(self) -> float:
-        """Return a block's standard deviation, from differences of neighbours, so without changes of level."""
+        """Return a block's standard deviation, from differences of adjacent blocks, hence without changes of level."""
         basis = np.linalg.qr(self.steady)[0]
         differences = np.diff(self.step_ms - basis @ (basis.T @ self.step_ms))
         # 1.4826 scales a median absolute deviation to a standard deviation; a difference has twice the variance.
@@ -221,7 +220,7 @@ def _block_medians(repetition: Repetition) -> _Blocks | None:
 
 
 def _change_within(blocks: _Blocks | None) -> str:
-    """Look for a part of the run, not at its beginning, whose level differs from the line through the rest."""
+    """Search for a part of the run, not at its start, whose level differs from the line through the rest."""
     if blocks is None:
         return ""
     n_blocks = len(blocks.step_ms)
@@ -252,7 +251,9 @@ def _change_within(blocks: _Blocks | None) -> str:
 
 
 def _bend(blocks: _Blocks | None) -> str:
-    """Look for a second half off the line through the first. Source: Chow's predictive test, Econometrica 28, 1960."""
+    """Check whether the second half deviates from the line through the first. Source: Chow's predictive test,
+    Econometrica 28, 1960.
+    """
     if blocks is None:
         return ""
     half = len(blocks.step_ms) // 2
@@ -287,7 +288,7 @@ def _spikes(repetition: Repetition) -> str:
 
 
 def _gap_between(repetitions: list[Repetition]) -> str:
-    """Compare medians of repetitions over the positions that all of them reached."""
+    """Compare medians of repetitions over the positions reached by all."""
     reached = min((len(repetition.position) for repetition in repetitions), default=0)
     if len(repetitions) < 2 or reached < _BLOCK:
         return ""

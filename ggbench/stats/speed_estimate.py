@@ -1,4 +1,4 @@
-"""Estimate speed at any position from what runs have measured.
+"""Estimate speed at any position from measured runs.
 
 Latency grows linearly, so it is interpolated between known positions and extrapolated by the last line.
 """
@@ -16,25 +16,25 @@ from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary,
 from ggbench.stats.intervals import Expected
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
-"""Positions of the tokens whose speed is forecast."""
+"""Token positions at which speed is forecast."""
 _FAR = 32768
-"""Position up to which a measured line is given; a straight line continues from there."""
+"""Last position at which a measured line is evaluated; a straight line continues from there."""
 
 Known = tuple[tuple[int, Expected], ...]
 """Pairs of position or length and value, ascending."""
 
 
 _WIDEST = 2.0
-"""High over low end of a latency that was not measured, up to which a line's interval says something."""
+"""Largest ratio of high to low end for an extrapolated latency to be meaningful."""
 
 
 def is_measured(known: SpeedEstimate | RunSpeed, n: int) -> bool:
-    """Return whether position n lies between the first and last that were measured, or forecast."""
+    """Return whether position n is between the first and last measured or forecast ones."""
     return known.reach is not None and known.first <= n <= known.reach
 
 
 def knows(known: SpeedEstimate | RunSpeed, n: int) -> bool:
-    """Return whether position n was measured, or the line through what was gives its latency within a factor of 2."""
+    """Return whether position n was measured, or the line gives its latency within a factor of 2."""
     if known.reach is None or is_measured(known, n):
         return True
     found = interpolated(known.step_ms, n)
@@ -42,7 +42,7 @@ def knows(known: SpeedEstimate | RunSpeed, n: int) -> bool:
 
 
 def estimate_at(known: SpeedEstimate, n: int) -> SpeedEstimate | None:
-    """Return which of the known estimates to take at position n: a run that measured there before a longer line."""
+    """Return the known estimate to use at position n, preferring a run that measured there to a longer line."""
     found = [each for each in (known, *known.others) if knows(each, n)]
     return min(
         found, key=lambda each: (each.basis != "measured", not each.is_steady, not is_measured(each, n)), default=None
@@ -79,8 +79,8 @@ def measured_steps(
 ) -> Known:
     """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
 
-    `latencies` are each of the middle position of a stretch. Level and slope of a line are independent at the mean of
-    its positions, so away from it their intervals add as squares. Where W does not differ from zero the slope is the
+    Each of `latencies` is at the middle of a range of positions. Level and slope of a line are independent at the mean
+    of its positions, so elsewhere their intervals add as squares. If W does not differ from zero the slope is the
     limit's, within its interval.
     """
     levels = sorted((n, level) for n, each in latencies if (level := _level(each)) is not None)
@@ -102,7 +102,7 @@ def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
 
 
 def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
-    """Return the times of prompts by length, those that have an interval."""
+    """Return the times of prompts with an interval, by length."""
     return tuple(
         (
             each.n_prompt,
@@ -123,14 +123,14 @@ def interpolated(known: Known, n: int) -> Expected:
     (n0, one), (n1, other) = known[above - 1], known[above]
     share = (n - n0) / (n1 - n0)
     value, low, high = (
-        before if before == after else before + share * (after - before)  # also where both are infinite
+        before if before == after else before + share * (after - before)  # also if both are infinite
         for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
     )
     return Expected(value, min(low, value), max(high, value))
 
 
 def _level(latency: LatencySummary | DepthSpeed) -> Expected | None:
-    """Return the mean latency of a stretch; None if its interval is unknown or has no upper end."""
+    """Return the mean latency over a range; None if its interval is unknown or has no upper end."""
     if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
         return None
     low, high = latency.tok_s_ci95
@@ -138,7 +138,7 @@ def _level(latency: LatencySummary | DepthSpeed) -> Expected | None:
 
 
 def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Expected | None:
-    """Return the milliseconds that each position adds; None if not even an upper end is known."""
+    """Return the milliseconds added by each position; None if not even an upper end is known."""
     if fit is None or fit.w_ci95 is None or fit.w_ci95[0] <= 0:
         return None
     steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
@@ -158,14 +158,14 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
 
 
 SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
-"""From the most reliable: runs of this quant; twins of its layers; the share of the bound that this machine's other
-runs reach; memory bandwidth alone."""
+"""Sources of an estimate, most reliable first: runs of this quant; twins of its layers; the share of the bound reached
+by this machine's other runs; memory bandwidth alone."""
 
 
 class SpeedEstimate(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
-    With basis `bound` the value is the minimum, and `high` is infinite.
+    With basis `bound` the value is the lower bound, and `high` is infinite.
     """
 
     basis: SpeedBasis
@@ -176,15 +176,15 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
-    """Whether the machine was while the steps were measured."""
+    """Whether the machine was steady during the measurement."""
     first: int = 1
-    """The first position that was measured, as `reach` is the last."""
+    """The first measured position; `reach` is the last."""
     reach: int | None = None
-    """None for a bound, and for the share of it that other runs reach."""
+    """Run number; None for a bound, or for the share of it that other runs reach."""
     has_line: bool = True
-    """Whether a line through the steps says what lies beyond; else nothing does."""
+    """Whether a line through the steps extends beyond the measured positions."""
     others: tuple[SpeedEstimate, ...] = ()
-    """Less reliable estimates, for positions that this one does not know."""
+    """Less reliable estimates, for positions that this one does not cover."""
 
 
 class RunSpeed(msgspec.Struct, frozen=True):
@@ -195,18 +195,18 @@ class RunSpeed(msgspec.Struct, frozen=True):
     step_ms: tuple[tuple[int, Expected], ...] = ()
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     reach: int | None = None
-    """The last position that was measured, or forecast; None if no step was."""
+    """The last measured or forecast position; None if there is none."""
     is_steady: bool = True
     first: int = 1
-    """The first that was measured."""
+    """The first measured position."""
     has_line: bool = True
-    """Whether a line through the steps says what lies beyond."""
+    """Whether a line through the steps extends beyond the measured positions."""
     rates: tuple[float, float] | None = None
-    """Bytes/s at which weights and KV cache were read; None if its limit or its line is not known."""
+    """Bytes/s at which weights and KV cache were read; None if the limit or the line is unknown."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
-    """Return the bytes/s of weights and of KV cache that a line reaches; equal if W is unknown."""
+    """Return the bytes/s at which a line reads weights and KV cache; equal if W is unknown."""
     weights = limit.bandwidth_bytes_per_s * limit.b_ms / b_ms
     if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
         return weights, weights

@@ -1,1 +1,1 @@
-"""The TUI: choose, watch, compare. A front end over the same experiments as the command line, and nothing more."""
+"""The TUI: choose, watch, compare. A front end over the same functions as the command line, and nothing more."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:
-    """Return a file's size and time of change; None if there is none."""
+    """Return a file's size and modification time; None if it is missing."""
     try:
         found = path.stat()
     except OSError:
@@ -58,7 +58,7 @@ class GgbenchApp(App[None]):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "library"
     AUTO_FOCUS = ""
-    """Each screen sets the focus itself; Textual would choose the filter, which comes first."""
+    """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
     HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,7 +78,7 @@ class GgbenchApp(App[None]):
         opens: Path | str | None = None,
         opens_quant: str | None = None,
     ) -> None:
-        """`n_gen` is the number of tokens that a run decodes; `opens` the model to open first, at `opens_quant`."""
+        """`n_gen` is the number of tokens that a run decodes; `opens` is the model to open first, at `opens_quant`."""
         super().__init__()
         self.opens, self.opens_quant = opens, opens_quant
         self.setup = LlamaConfig()
@@ -88,10 +88,10 @@ class GgbenchApp(App[None]):
         self._store_path: Path | None = None
         self._store_files: object = None
         self._counted: tuple[int, int, int] | None = None
-        """The store when last read: its path, sizes and times of its files, and its runs."""
+        """The store when last read: its path, its files' sizes and times, and its runs."""
         self._is_looking = False
         self._n_announced = 0
-        """Ended runs that the screens know of."""
+        """Finished runs known to the screens."""
         for mode in _SCREENS:
             self.add_mode(mode, functools.partial(self._screen_of, mode))
 
@@ -113,12 +113,12 @@ class GgbenchApp(App[None]):
         return any(queue.is_busy for queue in self._queues())
 
     def close_queues(self) -> None:
-        """End every run and download and wait for their workers to exit; may be called twice."""
+        """Stop all runs and downloads and wait for their workers to exit; may be called twice."""
         for queue in self._queues():
             queue.close()
 
     def on_mount(self) -> None:
-        """End as `q` does on the signals of `kill` and of a terminal that closes, unless they are ignored."""
+        """On the signals of `kill` and of a closing terminal, quit like `q`, unless they are ignored."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
@@ -129,16 +129,16 @@ class GgbenchApp(App[None]):
         self.set_interval(_WATCH_EVERY_S, self.watch_store)
 
     def watch_store(self) -> None:
-        """Tell the screens if any process added, ended or deleted a run, while one that shows runs is in view.
+        """Notify the screens if any process added, ended or deleted a run, while a screen of runs is shown.
 
-        Its files are looked at first, then the number of runs, in a thread: samples alone change nothing.
+        The store's files are checked first, then, in a thread, the number of runs: samples alone change nothing.
         """
         path = self._store_path
         files = None if path is None else (_file_state(path), _file_state(Path(f"{path}-wal")))
-        # The process of a run that goes on may be killed, which writes nothing.
+        # the process of a run in progress may be killed, which writes nothing
         is_running = self._counted is not None and self._counted[1] > 0
         is_due = files is None or files != self._store_files or is_running
-        if is_due and self.current_mode in _SHOW_RUNS and not self._is_looking:  # a locked store takes seconds
+        if is_due and self.current_mode in _SHOW_RUNS and not self._is_looking:  # opening a locked store takes seconds
             self._is_looking, self._store_files = True, files
             self.run_worker(self._look_at_store, thread=True, group="watch")
 
@@ -149,8 +149,8 @@ class GgbenchApp(App[None]):
                 before, self._counted = self._counted, store.count_runs()
             if before not in (None, self._counted):
                 self.call_later(self._announce_runs)
-        except Exception:  # a screen that reads the store says what is wrong
-            self.log("the store could not be looked at")
+        except Exception:  # a screen that reads the store shows the error
+            self.log("the store could not be checked")
         finally:
             self._is_looking = False
 
@@ -198,9 +198,9 @@ class GgbenchApp(App[None]):
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def on_key(self, event: events.Key) -> None:
-        """Type what was typed for a dialog before it opened: such keys go to what had the focus then.
+        """Replay keys typed for a dialog before it opened, which went to the widget that had the focus.
 
-        An input takes its own keys, so one that arrives here went elsewhere.
+        An input handles its own keys, so one that arrives here went elsewhere.
         """
         if not self.screen.is_modal:
             return

@@ -46,11 +46,11 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
     The Library lists local files, catalog twins, repos and Hub search results; for the selected model, each quant's
     memory at the chosen n_ctx (left/right), whether it fits, its longest context and the speed there, for this machine
     or another card. Measurements replace planned values. Space marks, b measures, m searches the largest context, Q
-    scores a text, T measures by input length and batch size, t searches for settings, p downloads, P asks your needs
-    and picks. o changes load settings such as memory limit, KV types and -ngl; O resets them.
+    scores a text, T measures by input length and batch size, t searches for settings, p downloads, P asks for your
+    needs and picks. o changes load settings such as memory limit, KV types and -ngl; O resets them.
 
-    Runs continue while you use other screens; p pauses one. Every sample counts: each column draws its minimum and
-    maximum, so spikes stay visible. Results keeps every run: c compares marked runs, y copies the command to repeat
+    Runs continue while you use other screens; p pauses one. Each column of a plot draws the minimum and maximum of its
+    samples, so spikes stay visible. Results keeps every run: c compares marked runs, y copies the command to repeat
     one, w writes a report, CSV or images.
 
     The screens work at 80x24, by keyboard or mouse, without colour.
@@ -79,9 +79,10 @@ def is_terminal() -> bool:
 
 
 def _opened(model: str) -> tuple[Path | str, str | None]:
-    """Return a file of a path, which is remembered, or the model's name; and the quant or the file to choose.
+    """Return a path's file, which is remembered, or the model's name; and the quant or file to choose.
 
-    A server is its URL. Raises UnknownName for a model that the catalog lacks, and as `parse_model` and `add_place` do.
+    A server is returned as its URL. Raises UnknownName for a model not in the catalog, and like `parse_model` and
+    `add_place`.
     """
     from ggbench.models.added_places import add_place
     from ggbench.models.catalog import load_catalog

@@ -93,26 +93,26 @@ class Services(msgspec.Struct, frozen=True):
     api_key_env: str = ""
     """Name of the environment variable with the API key of servers; empty for none."""
     open_store: Callable[[], Store] = _open_store
-    """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
+    """Open the results for the calling thread. Raises StoreError for a newer version, or a locked file."""
     run_context: Callable[[Store | None, Experiment], RunContext] = _run_context
     load_catalog: Callable[[], Catalog] = load_catalog
     local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
-    """List the models of the places that the user added, then those of every program's store."""
+    """List the models in places added by the user, then those in every program's store."""
     make_planner: Callable[[Services], Planner] = _make_planner
     machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
-    """Yield the memory of this machine that is free for a model loaded with this setup, with the bandwidth as far as
-    it is known, and once more if measuring it, which takes a second or two, found another."""
+    """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
+    measuring it, which takes a second or two, gave another value."""
     read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
-        """Return what MODEL and QUANTS select, with this Hub and this key."""
+        """Return the targets that MODEL and QUANTS select, using this Hub access and key."""
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
         )
 
 
 class Host(Protocol):
-    """The app, as seen from below."""
+    """The app's interface for screens and widgets."""
 
     services: Services
     n_gen: int
@@ -126,12 +126,12 @@ class Host(Protocol):
 
 
 def host_of(node: DOMNode) -> Host:
-    """Return the app that a screen or a widget belongs to."""
+    """Return the app of a screen or a widget."""
     return cast("Host", node.app)
 
 
 class _Coalesced(Message, bubble=False):
-    """A newer one replaces an older one that is still unread: the reader looks at the whole queue."""
+    """A newer notice replaces an unread older one: the reader looks at the whole queue."""
 
     def can_replace(self, message: Message) -> bool:
         return type(message) is type(self)
@@ -150,17 +150,17 @@ class RunStored(Message, bubble=False):
 
 
 class ModelsChanged(Message, bubble=False):
-    """The models on this disk changed: a twin was written, or a download ended."""
+    """The models on this disk changed: a twin was written or a download finished."""
 
 
 class TaskScreen(Screen[None]):
-    """Does slow tasks in threads, by name: a newer one replaces the older, whose further results are dropped."""
+    """Runs slow tasks in threads, by name: a newer one replaces the older, whose further results are dropped."""
 
     def __init__(self) -> None:
         super().__init__()
         self._latest: dict[str, Worker[None]] = {}
         self.problems: dict[str, GgbenchError] = {}
-        """Reason that the latest task of each name failed."""
+        """Why the latest task of each name failed."""
 
     def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
         """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""
@@ -179,7 +179,7 @@ class TaskScreen(Screen[None]):
                     self.call_later(answer, worker, show, result)
             except GgbenchError as error:
                 self.call_later(answer, worker, fail, error)
-            except Exception as error:  # a bug must not end the app, as runs may be in progress
+            except Exception as error:  # a bug must not stop the app, as runs may be in progress
                 unexpected = GgbenchError(f"unexpected {type(error).__name__}: {error}", "please report it")
                 self.call_later(answer, worker, fail, unexpected)
 
@@ -187,7 +187,7 @@ class TaskScreen(Screen[None]):
         self._latest[task] = self.run_worker(in_thread, thread=True, exclusive=True, group=task)
 
     def drop(self, task: str) -> None:
-        """Stop a task after its current result, and drop its results and its problem."""
+        """Stop a task after its current result; drop its results and its error."""
         self.problems.pop(task, None)
         if (worker := self._latest.pop(task, None)) is not None:
             worker.cancel()

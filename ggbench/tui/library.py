@@ -1,11 +1,12 @@
-"""The state behind the Library screen: the quants of a model, planned and measured, and which are chosen.
+"""The state of the Library screen: the quants of a model, planned and measured, and the selection.
 
-The most important columns come first, since a narrow table shows no others. A figure that was not measured carries a
-mark, and the legend explains the marks that are in view.
+The most important columns come first, since a narrow table shows no others. A value that was not measured is marked,
+and the legend explains the visible marks.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
@@ -33,7 +34,15 @@ from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_duration, format_length, format_ms, format_number
+from ggbench.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_length,
+    format_ms,
+    format_number,
+    format_rough_seconds,
+)
 
 if TYPE_CHECKING:
     from ggbench.experiments.decode.record import DecodeSettings
@@ -43,22 +52,22 @@ if TYPE_CHECKING:
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
-"""Models, each with the QUANT arguments to take."""
+"""Models, each with the QUANT arguments to use."""
 _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
 
 
 class QuantRow(msgspec.Struct, frozen=True):
     name: str
-    """The QUANT argument that selects it alone among the quants of its model."""
+    """The QUANT argument that selects only this quant of its model."""
     plan: PlanRow
     is_here: bool = False
     """Whether its file is on this disk, or a server has it."""
     is_twin: bool = False
     """Whether it is a twin, which ggbench writes itself."""
     measured: QuantSummary | None = None
-    """The latest completed decode of the same quant, loaded as it is planned."""
+    """The latest completed decode of the same quant, loaded as planned."""
     searched: QuantSummary | None = None
-    """The latest completed search for its largest context, loaded in the same way."""
+    """The latest completed search for its largest context, loaded as planned."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
 
@@ -73,7 +82,7 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> LatencyLine | None:
-        """The measured line; None if W or B is unknown, so the bounds are shown."""
+        """The measured line; None if W or B is unknown; the bounds are then shown."""
         return fitted_line(self.fit)
 
     @property
@@ -83,13 +92,13 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> float | None:
-        """Speed with the context filled to the planned n_ctx: from the measured W and B, or from the bandwidth."""
+        """Speed with a full context of the planned n_ctx: from the measured W and B, or from the bandwidth."""
         n, line = self.plan.n_ctx, self.speed_line
         return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
 
     @property
     def speed_line(self) -> LatencyLine | None:
-        """The measured line; None too if it does not say the speed at the planned n_ctx."""
+        """The measured line; also None if it does not reach the planned n_ctx."""
         n = self.plan.n_ctx
         return self.line if n and self.measured and has_speed_at(self.measured, n - 1) else None
 
@@ -98,29 +107,31 @@ class QuantRow(msgspec.Struct, frozen=True):
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
 
     def bound_at(self, n: int | None) -> float | None:
-        """Return the tokens/s that the memory's bandwidth allows at position n; None if it was not planned."""
+        """Return the bandwidth limit in tokens/s at position n; None if not planned."""
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
         return next((speed.tok_s for speed in speeds if speed.n == n), None)
 
-    def decode_s(self, settings: DecodeSettings) -> tuple[float | None, str]:
-        """Return the seconds that a decode takes, prompts left out, and what that is from.
+    def decode_s(self, settings: DecodeSettings) -> tuple[tuple[float, float] | None, str]:
+        """Return the fewest and most seconds that a decode takes, prompts left out, and what that is from.
 
-        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx if there is one; the
-        bandwidth's bound alone is the least. None without any of them.
+        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
+        there is one; the bandwidth's bound alone is the least. None without any of them.
         """
         limit, expected = self.plan.limit, self.plan.expected
         line = self.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
         if line is None:
             return None, ""
-        factor, basis = 1.0, "measured" if self.line is not None else ""
-        if self.line is None and expected is not None and self.plan.n_ctx is not None:
-            factor, basis = 1e3 / expected.tok_s / float(line.ms(self.plan.n_ctx)), expected.speed_basis
         starts = settings.depths or (settings.n_prompt,)
-        ms = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts)
-        return ms * factor * settings.repeat / 1e3, basis
+        line_s = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts) / 1e3
+        least_s = most_s = line_s * settings.repeat
+        if self.line is not None or expected is None or self.plan.n_ctx is None:
+            return (least_s, most_s), "measured" if self.line is not None else ""
+        slow, fast = expected.tok_s_ci95
+        bound = 1e3 / float(line.ms(self.plan.n_ctx))
+        return (least_s * bound / fast, most_s * bound / slow if slow > 0 else math.inf), expected.speed_basis
 
     def needed_bytes(self, n_ctx: int) -> int | None:
-        """Return the memory needed at this n_ctx: the plan's, with a cache that grows linearly from the planned one."""
+        """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
         plan = self.plan
         if plan.needed_bytes is None or plan.n_ctx is None or plan.kv_bytes_per_token is None:
             return None
@@ -183,15 +194,22 @@ def _bound_at(n: int) -> TableColumn[QuantRow]:
     return TableColumn(f"at_{n}", f"tok/s\nat {format_length(n)}", text, lambda row: row.bound_at(n), descending=True)
 
 
+def _narrow(expected: str) -> str:
+    """Return `0.34–1.04` for `0.59 (0.34–1.04)`, whose width would leave no room for max n_ctx at 80 columns."""
+    value, bracket, interval = expected.partition(" (")
+    mark = f"{UNSTEADY} " if value.startswith(UNSTEADY) else ""
+    return f"{mark}{interval.removesuffix(')')}" if bracket else expected
+
+
 def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[TableColumn[QuantRow], ...]:
     """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
 
-    `has_expected` is whether a speed is expected of any quant.
+    `has_expected` is whether any quant has an expected speed.
     """
     expected: TableColumn[QuantRow] = TableColumn(
         "expected",
         "expected\ntok/s",
-        lambda v: planned_speed_text(v.plan.expected),
+        lambda v: _narrow(planned_speed_text(v.plan.expected)),
         lambda v: v.plan.expected.tok_s if v.plan.expected else None,
         descending=True,
     )
@@ -225,7 +243,7 @@ def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Tab
 
 
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
-    """Return (model, quant) of every measurable file on this disk, under every name the Library has for the model."""
+    """Return (model, quant) of every measurable file on this disk, under every name of the model in the Library."""
     ids = {model.repo.lower(): model.id for model in catalog if model.repo}
     here = set()
     for model in local:
@@ -242,12 +260,12 @@ _Key = tuple[object, ...]
 class LatestResults:
     """The latest completed decode and search of each quant on this machine.
 
-    A run counts for a plan only if it was loaded as the plan is: another type of KV cache or another placement of the
-    layers has another speed and needs other memory.
+    A run applies to a plan only if it was loaded the same way: with another KV cache type or placement of layers, speed
+    and memory differ.
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        """Take them from `runs`, newest first, as the store lists them."""
+        """Find them in `runs`, newest first, as listed by the store."""
         self._decodes: dict[_Key, QuantSummary] = {}
         self._searches: dict[_Key, QuantSummary] = {}
         for run in runs:
@@ -278,30 +296,32 @@ def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
 
 
 def _of_memory(setup: LlamaConfig) -> LlamaConfig:
-    """Return the setup without what changes no buffer; `n_ctx` is a search's ceiling."""
+    """Return the setup without fields that change no buffer; `n_ctx` is a search's ceiling."""
     return replace(setup, threads=None, threads_batch=None, mmap=True, mlock=False)
 
 
 def _of_speed(setup: LlamaConfig) -> LlamaConfig:
-    """Return the setup without what does not change a decode's speed; a plan without threads takes a run with any."""
+    """Return the setup without fields that do not change a decode's speed; a plan without threads matches any."""
     return replace(setup, n_ctx=None, n_batch=2048, n_ubatch=512, mmap=True, mlock=False, memory_limit_bytes=None)
 
 
 class Library:
-    """The chosen model with the plans of its quants, how they are listed, a context, and marks of any model."""
+    """The chosen model with the plans of its quants, their sorting and filter, a context, and the marks of all
+    models.
+    """
 
     def __init__(self) -> None:
         self.entry: ModelEntry | None = None
         self.rows: dict[str, QuantRow] = {}
-        """Quants of the chosen model, by name, in the order in which they were planned."""
+        """Quants of the chosen model, by name, in the order of planning."""
         self.n_ctx: int | None = None
-        """The planned context if the arrow keys changed it; None is that of the options."""
+        """The planned context if the arrow keys changed it; None for that of the options."""
         self.options = LlamaConfig()
         self.order: Order[QuantRow] = Order(quant_columns(None))
         self.words = ""
         self.is_fits_only = False
         self.all_marks: dict[str, dict[str, None]] = {}
-        """Names of the marked quants by model, in the order in which they were marked."""
+        """Names of the marked quants by model, in the order of marking."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
         self._results = LatestResults()
 
@@ -318,7 +338,7 @@ class Library:
         return any(not row.is_here and not row.is_twin for row in self.rows.values())
 
     def choose(self, entry: ModelEntry) -> bool:
-        """Choose a model; return False if it is the one that is chosen and planned."""
+        """Choose a model; return False if it is already chosen and planned."""
         if self.entry is not None and entry.key == self.entry.key and self.rows:
             return False
         self.entry, self.rows, self.n_ctx = entry, {}, None
@@ -349,12 +369,12 @@ class Library:
         return [(self.entry.model, (cursor.name,))]
 
     def planned_setup(self, selection: Selection) -> LlamaConfig:
-        """Return how a selection is planned to be loaded; the n_ctx of the arrow keys is for the chosen model alone."""
+        """Return the planned setup of a selection; the n_ctx of the arrow keys is only for the chosen model."""
         planned = {self.entry.model} if self.entry is not None else set()
         return self.setup if {model for model, _ in selection} <= planned else self.options
 
     def listed(self) -> list[QuantRow]:
-        """Return the quants to show, sorted and filtered, under the columns of `order`."""
+        """Return the quants to show, sorted and filtered, for the columns of `order`."""
         rows = list(self.rows.values())
         n_ctx = next((row.plan.n_ctx for row in rows if row.plan.n_ctx), None)
         self.order.columns = quant_columns(n_ctx, has_expected=any(row.plan.expected for row in rows))
@@ -362,7 +382,7 @@ class Library:
 
     @property
     def hidden(self) -> list[str]:
-        """How many quants are not shown, a text for each reason."""
+        """The numbers of hidden quants, a text for each reason."""
         n_listed, n_matching = len(self.listed()), len(self._matching())
         counts = [(n_matching - n_listed, "that do not fit (f)"), (len(self.rows) - n_matching, "by the filter")]
         return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
@@ -375,7 +395,7 @@ class Library:
         if entry.reason:
             return f"✗ {entry.title}: {entry.reason}"
         if not is_machine_known:
-            return f"{entry.title} · planned once this machine is known"
+            return f"{entry.title} · planned once this machine's memory is known"
         if is_planning and not self.rows:
             return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
         parts = (
@@ -394,25 +414,25 @@ class Library:
         texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
         trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
         meanings = {
-            _AT_MOST: "≤ ≥ the bandwidth's bound, not measured",
+            _AT_MOST: "≤ ≥ bandwidth limit, not measured",
             UNSTEADY: f"{UNSTEADY} not steady",
-            _EXTRAPOLATED: "~ from W and B, beyond what was measured",
-            _BEYOND_TRAINING: f"* beyond the trained {' and '.join(map(format_count, trained))}",
+            _EXTRAPOLATED: "~ from W and B, beyond the measured range",
+            _BEYOND_TRAINING: f"* beyond the training context {' and '.join(map(format_count, trained))}",
             _TO_DOWNLOAD: "↓ to download",
         }
         parts = [meaning for mark, meaning in meanings.items() if any(mark in text for text in texts)]
         if any(row.plan.reached_ceiling for row in rows):
-            parts.append("≥ before an n_ctx: none longer was tried")
+            parts.append("≥ before an n_ctx: nothing longer was tried")
         if any(row.searched is not None for row in rows):
             parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
         if bases := dict.fromkeys(row.plan.expected.speed_basis for row in rows if row.plan.expected):
             parts.append(f"expected: {', '.join(_BASES[basis] for basis in bases)}")
         if rows and not has_bandwidth:
-            parts.append("no speeds for a size alone: g chooses a card")
+            parts.append("no speeds without a bandwidth: g chooses a card")
         return " · ".join(parts)
 
     def _matching(self) -> list[QuantRow]:
-        """Return the quants that have the filter's words, with labels if several share a quant or a server has them."""
+        """Return the quants matching the filter, with labels if several share a quant or a server has them."""
         times = Counter(row.plan.quant for row in self.rows.values())
         rows = []
         for row in self.rows.values():
@@ -421,7 +441,7 @@ class Library:
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        """Return the row with its measurements, and whether its file is on this disk."""
+        """Return the row, adding its measurements and whether its file is on this disk."""
         if (entry := self.entry) is None:
             return row
         is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
@@ -438,23 +458,28 @@ class Library:
 def decode_estimate(
     rows: Sequence[QuantRow], settings: DecodeSettings, n_ctx: int, budget: Budget | None, n_unknown: int
 ) -> str:
-    """Return how long decodes of these quants take and the most memory that one needs, as far as it is known.
+    """Return the time of decodes of these quants and the most memory that one needs, as far as known.
 
-    `budget` is this machine's, None if the rows were planned for another; `n_unknown` counts quants without a row.
+    `budget` is this machine's, or None if the rows were planned for another; `n_unknown` counts quants without a row.
     """
     n_runs = len(rows) + n_unknown
     each = f"{format_count(settings.n_gen)} tokens" + (
         f" after each of {', '.join(map(format_length, settings.depths))}" if settings.depths else ""
     )
     found = [row.decode_s(settings) for row in rows] if budget is not None else []
-    known = [(seconds, basis) for seconds, basis in found if seconds is not None]
+    known = [(*seconds, basis) for seconds, basis in found if seconds is not None]
     if not known:
-        time = "how long it takes is not known"
+        time = "the time is unknown"
     else:
-        bases = list(dict.fromkeys(_BASES.get(basis, "the bound of the memory's bandwidth") for _, basis in known))
-        is_least = len(known) < n_runs or not all(basis for _, basis in known)
-        total = format_duration(sum(seconds for seconds, _ in known))
-        time = f"{'at least' if is_least else 'about'} {total} ({', '.join(bases)})"
+        bases = list(dict.fromkeys(_BASES.get(basis, "the bandwidth limit") for *_, basis in known))
+        is_least = len(known) < n_runs or not all(basis for *_, basis in known)
+        least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
+        total = format_rough_seconds(least_s)
+        if is_least or not math.isfinite(most_s):
+            total = f"at least {total}"
+        else:
+            total = f"about {' to '.join(dict.fromkeys((total, format_rough_seconds(most_s))))}"
+        time = f"{total} ({', '.join(bases)})"
     prompts = ", and the time of the prompts" if settings.depths and known else ""
     needed_bytes = max((row.needed_bytes(n_ctx) or 0 for row in rows), default=0)
     memory = f"{format_bytes(needed_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"

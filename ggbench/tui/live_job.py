@@ -1,7 +1,7 @@
-"""The state of one running job: written by the queue's thread, read by the screen whenever it draws.
+"""The state of one running job: written by the queue's thread, read by the screen when it draws.
 
-A decode that is watched has to run as fast as one that is not. So a batch of samples costs the writer a copy into an
-array; everything else is computed by the reader, for what it draws and no more often.
+Watching a decode must not slow it down. So a batch of samples costs the writer only a copy into an array; the reader
+computes everything else, only for what it draws.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _TEXT_TAIL = 4000
-"""Characters of decoded text that are kept."""
+"""Maximum number of characters of decoded text to keep."""
 
 Integers = npt.NDArray[np.int64]
 
 
 class LiveNumbers(msgspec.Struct, frozen=True):
-    """Numbers from the samples so far. None is unknown."""
+    """Numbers from the samples so far. None means unknown."""
 
     n_done: int
     n_for_line: int
@@ -38,18 +38,18 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     fit: LineFit | None
     latency: LatencySummary | None
     eta_s: float | None
-    """Seconds until the decode ends."""
+    """Estimated seconds until the decode ends."""
 
 
 class LiveJob:
-    """One job from its start on. One thread writes and one reads."""
+    """One job since its start. One thread writes and one reads."""
 
     def __init__(self, item_id: int, *, is_twin: bool = False, settings: Settings | None = None) -> None:
         self.item_id, self.settings = item_id, settings
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
-        """The slow step in progress; None once what follows it has begun."""
+        """The slow step in progress; None once the next one has started."""
         self.memory: Memory | None = None
         self.limit: DecodeLimit | None = None
         self.point = ""
@@ -57,17 +57,17 @@ class LiveJob:
         self.n_total = 0
         """Steps to time; 0 before the first."""
         self.text = ""
-        """The last characters that were decoded, as the model gave them."""
+        """The last decoded characters, as returned by the model."""
         self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
-        """A search's probes, each with the bracket that it leaves."""
+        """A search's probes, each with the resulting bracket."""
         self.observations: tuple[object, ...] = ()
         """Observations other than samples and probes."""
         self.question: Question | None = None
-        """The question that a search is trying; None while it tries nothing."""
+        """The n_ctx that a search is trying; None between trials."""
         self._doing: object = None
         self._asked_at_s = self._counted_at_s = 0.0
         self._counted_from: tuple[float, float] | None = None
-        """Time and count at which counting of the work in progress began; None if it is not counted."""
+        """Start time and start count of the work in progress; None if it is not counted."""
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -113,7 +113,7 @@ class LiveJob:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the work in progress still takes, by its own estimate or its pace; None if unknown."""
+        """Seconds left for the work in progress, by its own estimate or its pace; None if unknown."""
         working = self.working
         if working is None or working.left_s is not None or working.done is None or self._counted_from is None:
             return None if working is None else working.left_s
@@ -132,11 +132,11 @@ class LiveJob:
 
     @property
     def asked_s(self) -> int | None:
-        """Whole seconds since the open question was asked; None if there is none."""
+        """Whole seconds since the current trial began; None if there is none."""
         return None if self.question is None else int(time.monotonic() - self._asked_at_s)
 
     def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
-        """Add consecutive steps; the arrays that a reader holds stay as they are."""
+        """Add consecutive steps; arrays held by a reader do not change."""
         start, end = self.n_done, self.n_done + len(step_ns)
         if end > len(self._positions):
             room = max(end, 2 * len(self._positions))
@@ -150,12 +150,12 @@ class LiveJob:
         self.n_done = end  # last: a reader looks at this before it takes the arrays
 
     def plotted(self, name: str, *, dimmed: bool = False) -> PlottedRun:
-        """Return what to plot, with the line through the samples so far; `name` is for the legend."""
+        """Return the figure to plot, with the line through the samples so far; `name` is for the legend."""
         positions, step_ns = self._samples()
         end = self._n_counted
         if getattr(self.settings, "depths", ()):
             end = self.settings.n_ctx_needed if self.settings else None
-        elif len(positions):  # the last position, as each repetition starts from the same
+        elif len(positions):  # the last position, as all repetitions start from the same one
             end = int(positions[0]) - 1 + self.n_total
         return PlottedRun(
             name=name,
@@ -171,7 +171,7 @@ class LiveJob:
         )
 
     def numbers(self) -> LiveNumbers:
-        """Compute the figures of all samples so far; those of a decode that ended are the stored ones."""
+        """Compute the numbers of all samples so far; for a finished decode, the stored ones."""
         positions, step_ns = self._samples()
         n_done = len(positions)
         n_for_line = fewest_samples(int(positions[0])) if n_done else 0
@@ -179,7 +179,7 @@ class LiveJob:
         latency = self._result.latency if self._result else summarize(positions, step_ns)
         eta_s = None
         if latency is not None and (fit is not None or self.n_total <= n_for_line):
-            # What is left takes the mean latency so far, plus what latency climbs by: from the middle of what was
+            # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
             # timed to the middle of what is left lie half of all tokens.
             n_left = max(0, self.n_total - n_done)
             w_tokens_per_ms = fit.w_tokens_per_ms if fit else None

@@ -1,6 +1,6 @@
-"""The models that the Library lists, by section: added by hand, on this disk, twins, in the catalog, on the Hub.
+"""The models in the Library, by section: added by hand, on this disk, twins, in the catalog, on the Hub.
 
-The quants in one folder are one model, whichever program put them there.
+Quants of a model in one folder are one model, whichever program stored them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ggbench.units import format_count
 
 
 class Section(enum.StrEnum):
-    """Where a model comes from; the value is the section's heading."""
+    """The source of a model; the value is the section's heading."""
 
     ADDED = "added by hand"
     SERVERS = "servers"
@@ -37,18 +37,18 @@ class Section(enum.StrEnum):
 class ModelEntry(msgspec.Struct, frozen=True):
     section: Section
     model: str
-    """MODEL as `plan` and `bench` accept it; empty for a folder that cannot be read. Untrusted text."""
+    """MODEL as accepted by `plan` and `bench`; empty for an unreadable folder. Untrusted text."""
     title: str
     about: str = ""
     """A short note after the title; printable."""
     quants: tuple[str, ...] = ()
     """The quants to plan; empty means all."""
     reason: str = ""
-    """Reason that it cannot be measured, printable; empty if it can."""
+    """Why it cannot be measured, printable; empty if it can."""
     files: tuple[Path, ...] = ()
     """Files on this disk, including shards; empty for a Hub repo and for twins."""
     place: Path | None = None
-    """The added folder or file that has it."""
+    """The added folder or file that contains it."""
 
     @property
     def server(self) -> str | None:
@@ -61,12 +61,12 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def heading(self) -> str:
-        """The line above it and its neighbours: the added place, or the section for other models."""
+        """The heading above it: the added place, or the section for other models."""
         return self.section.value if self.place is None else sanitize(path_argument(self.place))
 
     @property
     def needs_network(self) -> bool:
-        """Whether listing its quants asks the Hub or a server; they are listed once it is chosen."""
+        """Whether listing its quants needs the Hub or a server; they are listed once it is chosen."""
         return self.section in (Section.HUB, Section.SERVERS)
 
     def matches(self, text: str) -> bool:
@@ -74,7 +74,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
 
 def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
-    """List every model that can be found without a search of the Hub, and the added servers."""
+    """List all models known without a Hub search, and the added servers."""
     twins = twins_by_model(local)
     entries = [ModelEntry(Section.SERVERS, url, sanitize(url).removeprefix("http://")) for url in servers]
     entries += _on_disk(local)
@@ -95,7 +95,7 @@ def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """Return the repo that the text names, `org/name`; None for any other text and for a path."""
+    """Return the repo named by the text, `org/name`; None for other text and for a path."""
     if typed_path(text) is not None:
         return None
     name = text.strip().removeprefix("hf:")
@@ -115,7 +115,7 @@ def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
 
 
 def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
-    """Return the entries; those that share a name in a section get the nearest folder that tells them apart."""
+    """Return the entries; those with equal names in a section get the nearest distinguishing folder."""
     same: dict[tuple[str, str], list[ModelEntry]] = {}
     for entry in entries:
         same.setdefault((entry.heading, entry.title), []).append(entry)
@@ -130,14 +130,16 @@ def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:
-    """Return the key that the quants of one model share: the repo, or the folder and the name without the quant."""
+    """Return the key shared by the quants of a model: the repo, or the folder and the name without the quant."""
     if not model.is_named_by_path:
         return (model.model or model.name,)
     return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()
 
 
 def _entry(group: Sequence[LocalModel]) -> ModelEntry:
-    """Return the entry for a model's quants: several files are chosen by name in their folder, one by its path."""
+    """Return the entry for a model's quants: several files are selected by name in their folder, a single one by
+    path.
+    """
     first = group[0]
     model, title = first.model, first.name
     quants = tuple(each.quant for each in group if each.quant)

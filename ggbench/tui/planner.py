@@ -1,4 +1,4 @@
-"""Plans for the Library, made again whenever the chosen model, card or context changes.
+"""Plans for the Library, renewed when the chosen model, card or context changes.
 
 Starting the worker and reading headers are slow, so both are cached. Only one plan is made at a time: close the current
 one before starting another.
@@ -39,12 +39,12 @@ _MODELS_KEPT = 16
 
 class PlannedQuant(msgspec.Struct, frozen=True):
     name: str
-    """QUANT argument that selects only this quant of the model."""
+    """The QUANT argument that selects only this quant of the model."""
     row: PlanRow
 
 
 class Planner:
-    """Makes plans, row by row. Its methods may be called from any thread."""
+    """Makes plans, row by row. Methods may be called from any thread."""
 
     def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = "") -> None:
         """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
@@ -61,7 +61,7 @@ class Planner:
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
-        Headers are cached until `forget`. A server's models get rows with its own figures and no plan. Raises
+        Headers are cached until `forget`. A server's models get rows with the server's data and no plan. Raises
         GgbenchError if no quant of the model can be planned.
         """
         if typed_server(model) is not None:
@@ -79,9 +79,9 @@ class Planner:
                     self._leave_servers(setup)
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        """Choose what to run of a model; headers are cached as in `rows`.
+        """Choose a quant of a model to run; headers are cached as in `rows`.
 
-        Raises GgbenchError if none can be planned, and once closed.
+        Raises GgbenchError if none can be planned, or when closed.
         """
         from ggbench.decisions.pick.candidates import of_planned, pick
 
@@ -98,7 +98,7 @@ class Planner:
         self._models.clear()
 
     def close(self) -> None:
-        """End the worker; later plans yield no rows."""
+        """Stop the worker; later plans yield no rows."""
         self._is_closed = True
         with self._lock:
             self._end_worker()
@@ -122,7 +122,7 @@ class Planner:
         return self._allocator
 
     def _leave_servers(self, setup: LlamaConfig) -> None:
-        """End a worker that uses RPC servers, as they serve nobody else meanwhile."""
+        """Stop a worker that uses RPC servers, as they serve only one client."""
         if setup.rpc_servers:
             self._end_worker()
 
@@ -133,7 +133,7 @@ class Planner:
 
 
 def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
-    """Yield a row for each model of a server, with its own figures. Raises GgbenchError."""
+    """Yield a row for each model of a server, with the server's data. Raises GgbenchError."""
     for target in resolve(parse_model(url), server=options):
         subject = target.subject
         row = PlanRow(

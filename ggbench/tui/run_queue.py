@@ -1,4 +1,6 @@
-"""The queue of runs. One that fails, crashes or runs out of memory is an item with its reason, and the next starts."""
+"""The queue of runs. A run that fails, crashes or runs out of memory stays as an item with the reason, and the next
+starts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
 _NOTIFY_EVERY_S = 1.0
-"""Minimum time between two notices of nothing but more tokens, or of more of the same work."""
+"""Minimum time between notices of only more tokens, or of progress in the same work."""
 
 _STATES: dict[Stage, WorkState] = {
     "download": WorkState.PREPARING,
@@ -45,7 +47,7 @@ class QueueItem(WorkItem, frozen=True):
     kind: str
     run: Run | None = None
     run_id: int | None = None
-    """None while the store does not have the run."""
+    """None while the run is not stored."""
     setup: EngineConfig = field(default_factory=LlamaConfig)
 
 
@@ -61,21 +63,21 @@ class RunQueue(WorkQueue[QueueItem]):
         self._open_store, self._run_context = open_store, run_context
         self._jobs: dict[int, Job] = {}
         self._cancel = threading.Event()
-        """Cancels the running job; a new one for each."""
+        """Cancels the running job; each job has its own."""
         self._left_as = WorkState.CANCELLED
-        """The running job's state once the user has ended it."""
+        """The running job's state after the user stops it."""
         self._context: RunContext | None = None
         self.is_paused = False
-        """Whether decoding is held and no job starts."""
+        """Whether decoding is paused and no job starts."""
         self._notified_at = 0.0
         self.live: LiveJob | None = None
-        """The running job, or the last that ran."""
+        """The running job, or else the last one."""
         self.plotted: tuple[LiveJob, ...] = ()
-        """Every job that has something to plot, in the order in which they ran, the running one included."""
+        """All jobs with something to plot, in running order, including the current one."""
         self.store_error: StoreError | None = None
-        """Reason that the last run is not stored, or only in part; None if it is stored."""
+        """Why the last run is not stored, or only in part; None if it is stored."""
         self.revision = 0
-        """Grows with each change."""
+        """Increases with each change."""
 
     @property
     def running(self) -> QueueItem | None:
@@ -90,18 +92,18 @@ class RunQueue(WorkQueue[QueueItem]):
         self._wake()
 
     def pause(self) -> None:
-        """Hold the decode between two of its steps, and start no other job."""
+        """Pause the decode between two steps, and start no other job."""
         self._set_paused(True)
 
     def resume(self) -> None:
         self._set_paused(False)
 
     def skip(self) -> None:
-        """End the running job, keeping what it has, and start the next."""
+        """Stop the running job, keeping its measurements, and start the next."""
         self._leave(WorkState.SKIPPED)
 
     def cancel(self) -> None:
-        """End the running job as `skip` does, and every job that waits."""
+        """Stop the running job like `skip`, and cancel all waiting jobs."""
         with self._changed:
             for item in self._items.values():
                 if item.state is WorkState.WAITING:
@@ -135,7 +137,7 @@ class RunQueue(WorkQueue[QueueItem]):
         return replace(waiting, state=WorkState.PREPARING)
 
     def _work_on(self, item: QueueItem) -> None:
-        """Run the job; if the store cannot be opened, it runs and is not stored."""
+        """Run the job; if the store cannot be opened, it runs without being stored."""
         self.store_error = None
         store: Store | None = None
         with contextlib.ExitStack() as stack:

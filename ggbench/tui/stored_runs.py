@@ -1,7 +1,7 @@
-"""Stored runs as the Results screen shows them.
+"""Stored runs for the Results screen.
 
-Several ggbench processes may share one store: a run may be deleted, finished or added between two reads, and one that
-cannot be read must not hide the others.
+Several ggbench processes may share one store: runs may be deleted, finished or added between two reads, and an
+unreadable one must not hide the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ggbench.units import counted, format_count
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
 _NAMED_RUNS = 8
-"""Maximum number of runs that a question lists by number."""
+"""Maximum number of runs listed by number in a question."""
 
 
 RunColumn: TypeAlias = TableColumn[ListedRun]
@@ -87,13 +87,13 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
 
 
 def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
-    """Return the runs whose text has every one of the words, in any case."""
+    """Return the runs whose text contains all the words, ignoring case."""
 
     def searched(run: ListedRun) -> str:
         stored, subject = run.stored, run.subject
         parts = (
             str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
-            stored.started_at.replace("T", " "), run.note,
+            stored.started_at.replace("T", " "), run.answer, run.problem,
         )  # fmt: skip
         return " ".join(parts)
 
@@ -101,7 +101,7 @@ def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
 
 
 def describe_runs(runs: Sequence[ListedRun], noun: str = "run") -> str:
-    """Return their names for a question, with their numbers, as a filter may hide some."""
+    """Return the runs' names for a question, with numbers, as a filter may hide some."""
     if len(runs) == 1:
         return f"{noun} {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])

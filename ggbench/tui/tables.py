@@ -27,7 +27,7 @@ class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
 
 @dataclass
 class Order(Generic[Row]):
-    """The column that rows are sorted by; without one they keep the order given."""
+    """The column to sort by; without one, rows keep the given order."""
 
     columns: Sequence[TableColumn[Row]]
     key: str | None = None
@@ -54,7 +54,7 @@ class Order(Generic[Row]):
         self.sort_by(self.key or self.columns[0].key)
 
     def sorted(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows in order, ignoring case; equal rows keep the order given."""
+        """Return the sorted rows, ignoring case; equal rows keep their order."""
         if (column := self.column) is None:
             return list(rows)
         pairs = [(column.value(row), row) for row in rows]
@@ -76,7 +76,7 @@ def first_column(widths: Sequence[int], scrolled: int) -> int:
 
 
 def whole_columns(widths: Sequence[int], scrolled: int, room: int) -> range:
-    """Return which columns fit whole into `room` characters after scrolling by `scrolled`; at least one."""
+    """Return the columns that fit entirely into `room` characters after scrolling by `scrolled`; at least one."""
     start = stop = first_column(widths, scrolled)
     while stop < len(widths) and (stop == start or sum(widths[start : stop + 1]) <= room):
         stop += 1
@@ -84,6 +84,6 @@ def whole_columns(widths: Sequence[int], scrolled: int, room: int) -> range:
 
 
 def has_words(text: str, words: str) -> bool:
-    """Return whether the text contains every one of the words, in any case and order."""
+    """Return whether the text contains all the words, in any case and order."""
     text = text.casefold()
     return all(word in text for word in words.casefold().split())

@@ -1,6 +1,6 @@
-"""A queue whose own thread processes it item by item, whatever screen is shown; and the queue of downloads.
+"""A queue with its own thread that processes items one by one on any screen; and the queue of downloads.
 
-It does not use Textual: it notifies of a change, and whoever draws looks at the items.
+It does not use Textual: it reports changes, and the screens look at the items.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ggbench.units import format_bytes, format_percent
 
 _SHUTDOWN_TIMEOUT_S = 10.0
 _NOTIFY_INTERVAL_S = 0.25
-"""Minimum time between two notices of nothing but more bytes."""
+"""Minimum time between notices of only more bytes."""
 _RATE_OVER_S = 5.0
 
 
@@ -64,24 +64,24 @@ GLYPHS = {
     WorkState.WAITING: "·", WorkState.DOWNLOADING: "↓", WorkState.DONE: "✓", WorkState.FAILED: "✗",
     WorkState.SKIPPED: "–", WorkState.CANCELLED: "–", WorkState.STOPPED: "–",
 }  # fmt: skip
-"""Glyphs of the states that look the same in every list."""
+"""Glyphs of states, the same in every list."""
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     state: WorkState = WorkState.WAITING
     reason: str = ""
-    """Reason that it failed or was ended, in one line; untrusted text."""
+    """Why it failed or was stopped, in one line; untrusted text."""
 
 
 Item = TypeVar("Item", bound=WorkItem)
 
 
 class WorkQueue(Generic[Item]):
-    """Methods may be called from any thread; all but `close` return at once."""
+    """A queue; methods may be called from any thread, and all but `close` return at once."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
-        """`notify` is called, from the queue's thread or the caller's, when something changed."""
+        """`notify` is called on changes, from the queue's thread or the caller's."""
         self._notify = notify
         self._changed = threading.Condition()
         self._items: dict[int, Item] = {}
@@ -98,7 +98,7 @@ class WorkQueue(Generic[Item]):
         return any(not item.state.is_over for item in self.items)
 
     def close(self) -> None:
-        """End everything and wait for the thread; may be called twice."""
+        """Stop everything and wait for the thread; may be called twice."""
         with self._changed:
             self._is_closed = True
             self._stop_work()
@@ -108,20 +108,20 @@ class WorkQueue(Generic[Item]):
 
     @abstractmethod
     def _work_on(self, item: Item) -> None:
-        """Do an item's work. Raises GgbenchError."""
+        """Process an item. Raises GgbenchError."""
 
     @abstractmethod
     def _begin(self, waiting: Item) -> Item | None:
-        """Return the item in its first state of work; None to start nothing. Called with the lock."""
+        """Return the item in its first working state; None to start nothing. Called with the lock held."""
 
     def _stop_work(self) -> None:
-        """Stop the item in progress, as the queue closes. Called with the lock."""
+        """Stop the item in progress because the queue closes. Called with the lock held."""
 
     def _report(self) -> None:
         self._notify()
 
     def _wake(self) -> None:
-        """Let the thread look for work; it starts with the first."""
+        """Wake the thread, starting it for the first item."""
         with self._changed:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._work, name=type(self).__name__, daemon=True)
@@ -183,14 +183,14 @@ class PullItem(WorkItem, frozen=True):
 
     @property
     def amount(self) -> str:
-        """`1.20 GiB of 4.43 GiB`; an em dash if nothing is known yet."""
+        """Return `1.20 GiB of 4.43 GiB`; an em dash if unknown."""
         total = format_bytes(self.total_bytes)
         is_part = self.total_bytes is not None and self.state is not WorkState.DONE
         return f"{format_bytes(self.done_bytes)} of {total}" if is_part else total
 
 
 class PullQueue(WorkQueue[PullItem]):
-    """Downloads targets; one that failed or was stopped resumes where it was."""
+    """Downloads targets; a failed or stopped one resumes where it stopped."""
 
     def __init__(self, notify: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(notify)

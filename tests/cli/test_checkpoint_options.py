@@ -45,7 +45,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         (["--tuned"], "--tuned is for a GGUF"),
         (["--clock", "client"], "--clock is only for a server"),
         (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
-        (["-c", "10"], "n_ctx 10 does not hold the 525 tokens of this run"),
+        (["-c", "10"], "n_ctx 10 is too small for the 525 tokens of this run"),
     ],
 )
 def test_options_that_do_not_go_with_a_checkpoint_are_named(

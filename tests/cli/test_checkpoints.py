@@ -80,8 +80,18 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
         (["plan", "transformers-twin:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
         (["plan", "transformers-twin:nope"], 2, "no model named 'nope'", "ggbench models"),
         (["plan", "transformers-twin:mixtral-8x7b"], 5, "of this mixture of experts", "twin:mixtral-8x7b"),
-        (["plan", "transformers-twin:qwen1.5-7b", "--type-k", "q8_0"], 2, "--type-k is llama.cpp's", "omit it"),
-        (["plan", "transformers-twin:qwen1.5-7b", "--n-cpu-moe", "4"], 2, "--n-cpu-moe is llama.cpp's", "omit it"),
+        (
+            ["plan", "transformers-twin:qwen1.5-7b", "--type-k", "q8_0"],
+            2,
+            "--type-k is an option of llama.cpp",
+            "omit it",
+        ),
+        (
+            ["plan", "transformers-twin:qwen1.5-7b", "--n-cpu-moe", "4"],
+            2,
+            "--n-cpu-moe is an option of llama.cpp",
+            "omit it",
+        ),
         (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
         (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
         (["inspect", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
@@ -183,7 +193,7 @@ def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["transformers:org/tiny", "nf4"], "a checkpoint is downloaded as it is stored"),
+        (["transformers:org/tiny", "nf4"], "a checkpoint is downloaded as stored"),
         (["transformers:org/tiny:nf4"], "Hint: omit nf4"),
         (["transformers:."], "transformers:. is a path"),
         (["transformers-twin:qwen1.5-0.5b"], "transformers-twin:qwen1.5-0.5b is a twin"),

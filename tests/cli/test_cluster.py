@@ -82,7 +82,10 @@ def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
     [
         (("cluster", "probe", "a:b"), "'a:b' is not the address of an RPC server"),
         (("decode", "m", "--rpc", "a,A:50052"), "the RPC server a:50052 is named twice"),
-        (("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))), "17 RPC servers, but llama.cpp takes 16"),
+        (
+            ("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))),
+            "17 RPC servers, but llama.cpp takes at most 16",
+        ),
         (("cluster", "plan", "m"), "no servers were given"),
         (("cluster", "plan", "m", "--rpc", "a", "-ts", "1,2"), "this command finds the split itself"),
     ],
@@ -114,7 +117,7 @@ def test_other_machines_are_let_in_only_with_trust(ggbench: Run) -> None:
 def test_an_unknown_device_names_those_that_there_are(ggbench: Run) -> None:
     ran = ggbench("cluster", "serve", "--port", free_port(), "--device", "TPU9")
     assert ran.code == 2
-    assert "there is no device 'TPU9' here; known: CPU" in ran.err
+    assert "this machine has no device 'TPU9'; known: CPU" in ran.err
 
 
 @with_rpc

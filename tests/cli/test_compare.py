@@ -66,7 +66,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
     ("arguments", "message"),
     [
         (["1"], "comparing needs at least two runs"), (["1", "3", "1"], "run 1 is given 2 times"),
-        (["1", "99"], "no run named '99'"), (["1", "2"], "nothing in common that can be compared"),
+        (["1", "99"], "no run named '99'"), (["1", "2"], "no metric in common to compare"),
         (["1", "2"], "Hint: a is q4_k_m, b is f16; only a has"),
         (["--model", "qwen"], "stored are runs of twin:qwen1.5-0.5b"),
         (["1", "x"], "'x' is neither the number of a run nor a file"),
@@ -156,7 +156,7 @@ def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path
     put_decodes(store_file, {"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
     ran = ggbench("compare", "1", "5", "--json").json
     speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
-    assert speed["verdict"] == "measure again: far from its repeats (b)"
+    assert speed["verdict"] == "far from its repeats: measure again (b)"
     assert (speed["better"], speed["versus"]) == ([], [])
 
 
@@ -269,7 +269,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),
         ((), 2, "comparing needs at least two runs", "ggbench results"),
-        (("1", "gone.json"), 5, "there is no file gone.json", "spelling"),
+        (("1", "gone.json"), 5, "no such file: gone.json", "check the path"),
         (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
     ],
 )
@@ -292,7 +292,7 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         file.truncate(1 << 30)
     for path, message in (
         (broken, "not a complete JSON"),
-        (other, "other.json, line 1: there is no n_prompt"),
+        (other, "other.json, line 1: n_prompt is missing"),
         (large, "larger than 64.0 MiB"),
     ):
         ran = ggbench("compare", "1", "--against", path)

@@ -37,7 +37,7 @@ def test_without_measuring_the_bound_is_shown(ggbench: Run, machine: FakeMachine
 def test_without_measuring_not_even_the_bandwidth_is_measured(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("forecast", tiny_twin, "--no-measure")
     assert ran.code == 0
-    assert "nothing is known of it without measuring" in ran.err
+    assert "no speed is known without measuring" in ran.err
 
 
 def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -58,7 +58,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
-        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "omit --n-ctx"),
+        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 is too small for the 125 tokens", "omit --n-ctx"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
         (["decode", "twin:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
         (["decode", "twin:qwen1.5-0.5b"], "has 8 quants", "q4_k_m (382.6 MiB)"),
@@ -186,9 +186,31 @@ def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
         ("decode twin:m -np 4", "ggbench decode has no -np (llama.cpp's --parallel, the number of slots)"),
         ("inspect m -ctk f16", "ggbench inspect has no -ctk (llama.cpp's --cache-type-k)"),
         ("plan m -xyz", "No such option '-xyz'"),
+        ("results -m m", "No such option '-m'"),
     ],
 )
 def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str, what: str) -> None:
     """Not by its first letter, which click looks for, nor as the value `p` of an option -n."""
     ran = ggbench(*line.split())
     assert (ran.code, ran.err.splitlines()[0]) == (2, f"Error: {what}")
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("plan m --ctx-size 8192", "use -c"),
+        ("decode m --n-predict=50", "use -n"),
+        ("bench m -ctk q8_0 --cache-type-v q8_0", "use -ctv"),
+        ("decode -m model.gguf", "give the model as the first argument, without an option"),
+        ("bench m -p 512", "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,..."),
+    ],
+)
+def test_an_option_of_llama_cpp_is_answered_with_the_one_here(ggbench: Run, line: str, hint: str) -> None:
+    ran = ggbench(*line.split())
+    assert (ran.code, ran.err.splitlines()[1]) == (2, f"Hint: {hint}")
+
+
+@pytest.mark.parametrize("command", ["plan", "inspect", "decode"])
+def test_a_missing_checkpoint_is_missing_and_not_looked_for_on_the_hub(ggbench: Run, command: str) -> None:
+    ran = ggbench(command, "models/gone.safetensors")
+    assert (ran.code, ran.err.splitlines()[0]) == (5, "Error: no such file or folder: models/gone.safetensors")

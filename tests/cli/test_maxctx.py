@@ -59,7 +59,7 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
     assert {probe["kind"] for probe in found["probes"]} == {"dry", "alloc", "decode"}
     for probe in found["probes"]:
         assert {"n_ctx", "kind", "outcome", "seconds", "kv_bytes", "compute_bytes"} <= set(probe)
-    assert f"n_ctx {EDGE:,} decodes at its far end" in ran.err
+    assert f"n_ctx {EDGE:,} decodes at its end" in ran.err
     assert f"n_ctx {EDGE + 256:,} does not load: out of memory" in ran.err
 
 
@@ -149,7 +149,7 @@ def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tin
 
     assert "n_ctx 8,192" in listed.out
     assert f"run {run_id}  maxctx  completed" in shown.out
-    assert "a batch of 512 tokens and one more were decoded at its far end" in " ".join(shown.out.split())
+    assert "a batch of 512 tokens and one more were decoded at its end" in " ".join(shown.out.split())
     kept = {name: again.pop(name) for name in ("schema", "state", "started_at", "finished_at", "readings")}
     assert again == {name: value for name, value in ran.json.items() if name != "schema"}
     assert (kept["schema"], ran.json["schema"]) == ("ggbench.results.search/1", "ggbench.maxctx/1")

@@ -120,6 +120,26 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert (refused.code, refused.out) == (5, "")
 
 
+@pytest.mark.parametrize("model", ["qwen1.5-0.5b", "gemma-3-1b"])
+@pytest.mark.parametrize("shares", [(), ("-kvu",)], ids=["equal parts", "one cache"])
+def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, model: str, shares: tuple[str, ...]) -> None:
+    """The theory counts the same bytes: windows for each slot, or for all in one cache, and every slot's states."""
+    asked = ("plan", model, "q4_k_m", "--gpu", "80GiB", "-c", "16k", "-np", "4", *shares, "--json")
+    [row] = ggbench(*asked).json["rows"]
+    assert row["n_ctx_slot"] == (16384 if shares else 4096)
+    assert row["theory_kv_bytes"] == pytest.approx(row["kv_bytes"], abs=1 << 16)
+    assert row["output_bytes"] % 4 == 0
+    assert not any("the theory counts" in note for note in row["notes"])
+    assert "--parallel 4" in row["command"]
+
+
+def test_slots_without_a_token_each(ggbench: Run) -> None:
+    refused = ggbench("plan", "qwen1.5-0.5b", "q2_k", "-np", "4", "-c", "3")
+    assert (refused.code, refused.out) == (2, "")
+    assert "no token for each of 4 slots" in refused.err
+    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "-np", "0").code == 2
+
+
 def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     asked = ("plan", "qwen3-30b-a3b", "q4_k_m", "--vram", "16GiB", "--reserve", "0", "--json")
     [row] = ggbench(*asked).json["rows"]

@@ -50,6 +50,27 @@ class Terminal(io.TextIOWrapper):
         return self.buffer.getvalue().decode()
 
 
+@pytest.mark.parametrize(("width", "has_line"), [(80, False), (140, True)])
+def test_a_narrow_terminal_keeps_the_model_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, width: int, has_line: bool
+) -> None:
+    """W and B are left out while they would cut both off; they are printed at the end."""
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    name = "SmolLM2-135M-Instruct q4_1"
+    view = view_of(Output(), (name,))
+    view.draw(Started("decode", "m", "q4_1", 0, 1))
+    view.draw(SamplesTimed("decode", 26, tuple(15_000_000 + 9_000 * n for n in range(406)), 406, 600, ""))
+    view.refresh()
+    drawn = terminal.text
+    view.close()
+    assert f"[1/1] {name}" in drawn
+    assert re.search(r"406/600  .* tok/s  .* ms.* \S*\d:\d\d|406/600  .* ms.*--:--", drawn)
+    assert ("  W " in drawn) == has_line
+
+
 def test_a_notice_is_a_line_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")

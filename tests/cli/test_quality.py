@@ -115,7 +115,7 @@ def test_wikitext_2_is_downloaded_and_named(
     refused = ggbench("quality", *words, "--no-download")
     assert (refused.code, "wikitext-2 is not on this disk" in refused.err) == (2, True)
     refused = ggbench("quality", *words, "--offline")
-    assert (refused.code, "run it once with a network" in refused.err) == (4, True)
+    assert (refused.code, "run it once online" in refused.err) == (4, True)
     ran = ggbench("quality", *words, "--json")
     row = ran.json
     assert f"wikitext-2: {len(archive())} B, sha256 verified" in ran.err
@@ -153,7 +153,7 @@ def test_published_quality_stands_under_ones_own(
         (("--within", "soon"), 2, "'soon' is not a time such as 90s, 10m or 1h"),
         (("--type-k", "q9_0"), 2, "'q9_0' is not a KV cache type"),
         (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
-        (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is the base already"),
+        (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is already the base"),
         (("--save-base-logits", "x.dat"), 2, "--save-base-logits takes exactly one quant"),
         (("--base", "q5_k_m"), 2, "q5_k_m"),
         (("--base-logits", "missing.dat"), 2, "missing.dat cannot be read: No such file"),

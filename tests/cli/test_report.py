@@ -184,10 +184,10 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
     [
         (["-o", "x.html"], "no run was given"),
         (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
-        (["1", "-o", "x.pdf"], "'.pdf' is not a format of a report"),
-        (["1", "-o", "x"], "'x' is not a format of a report"), (["99", "-o", "x.html"], "no run named '99'"),
+        (["1", "-o", "x.pdf"], "'.pdf' is not a report format"),
+        (["1", "-o", "x"], "'x' is not a report format"), (["99", "-o", "x.html"], "no run named '99'"),
         (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),
-        (["2", "-o", "x.png"], "there is nothing to draw of these runs"),
+        (["2", "-o", "x.png"], "these runs have nothing to draw"),
         (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"), (["1"], "Missing option"),
     ],
 )  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: s
     ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (3, "")
     error, hint = ran.stderr.splitlines()
-    assert error == "Error: drawing reserves 65.0 GiB of address space, and the limit is 8.00 GiB"
+    assert error == "Error: drawing reserves 65.0 GiB of address space, but the limit is 8.00 GiB"
     assert hint.startswith("Hint: raise it for this command: ulimit -v unlimited")
     assert list(target.iterdir()) == []
 

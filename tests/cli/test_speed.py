@@ -36,7 +36,7 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
         (["--inputs", "1,x"], "--inputs: 'x' is not a number of tokens"),
         (["--batch", "1,x"], "--batch: '1,x' is not a list of batch sizes"),
         (["--batch", "0"], "a batch size is 0"),
-        (["--batch", "1000"], "a batch of 1,000 sequences is more than llama.cpp takes"),
+        (["--batch", "1000"], "a batch of 1,000 sequences is more than llama.cpp supports"),
         (["--within", "soon"], "'soon' is not a time"),
         (["-c", "512"], "speed sizes the context for each case"),
     ],
@@ -63,7 +63,7 @@ def test_a_person_is_asked_first(
     monkeypatch.setattr("ggbench.commands.downloads.can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", answer)
     ran = ggbench("speed", tiny_twin, "--inputs", "1,16", "-n", "4")
-    assert (ran.code, asked) == (130, ["Measure 2 cases within 10 min in all? --within sets the time"])
+    assert (ran.code, asked) == (130, ["Measure 2 cases within 10 min in total? --within sets the time"])
     assert not machine.workers
     assert ggbench("speed", tiny_twin, "--inputs", "1", "-n", "4", "--within", "1m").code == 0
     assert len(asked) == 1

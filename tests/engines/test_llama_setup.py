@@ -153,9 +153,9 @@ def test_experts_and_other_tensors_that_stay_in_main_memory(
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
-        (replace(SETUP, override_tensor=("attn=GPU7",)), "there is no buffer type 'GPU7' here; known: CPU"),
-        (replace(SETUP, override_tensor=("attn",)), "there is no buffer type 'attn' here"),
-        (replace(SETUP, tensor_split=(1.0,) * 17), "17 shares, but llama.cpp takes 16"),
+        (replace(SETUP, override_tensor=("attn=GPU7",)), "no buffer type 'GPU7' here; known: CPU"),
+        (replace(SETUP, override_tensor=("attn",)), "no buffer type 'attn' here"),
+        (replace(SETUP, tensor_split=(1.0,) * 17), "17 shares, but llama.cpp takes at most 16"),
         (replace(SETUP, type_k="q9"), "llama.cpp has no tensor type 'q9'"),
     ],
     ids=["buffer type", "no buffer type", "shares", "type"],

@@ -46,6 +46,17 @@ def test_a_recorded_log_that_blames_memory_does_so_by_its_first_line_of_it(name:
     assert out_of_memory_line(lines_of(name)) == BLAMED[name]
 
 
+def test_a_tensor_that_is_too_large_for_a_device_is_too_little_memory_of_it() -> None:
+    """The last lines of llama.cpp 0.5.0-dev with Vulkan on llvmpipe: 600,000 tokens, whose K takes 146 MiB a layer."""
+    lines = [
+        "sched_reserve: reserving ...",
+        "ggml/src/ggml-backend.cpp:941: pre-allocated tensor (cache_k_l0) in a buffer (Vulkan0) that cannot run the "
+        "operation (NONE)",
+    ]
+    assert out_of_memory_line(lines) == "cache_k_l0 is larger than Vulkan0 lets one tensor be"
+    assert out_of_memory_line([line.replace("NONE", "SET_ROWS") for line in lines]) == ""
+
+
 @pytest.mark.parametrize("name", NOT_OF_MEMORY)
 def test_a_recorded_log_of_something_else_does_not_blame_memory(name: str) -> None:
     lines = lines_of(name)

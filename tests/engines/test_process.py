@@ -52,7 +52,7 @@ def test_an_abort_is_a_value_with_its_last_output() -> None:
         first, second = ending_of(worker), ending_of(worker)
     assert isinstance(first, Crashed)
     assert first.returncode == -signal.SIGABRT
-    assert first.reason == "llama.cpp was ended by SIGABRT: GGML_ASSERT(something) failed"
+    assert first.reason == "llama.cpp was killed by SIGABRT: GGML_ASSERT(something) failed"
     assert isinstance(second, Crashed)
 
 
@@ -74,7 +74,7 @@ def test_a_worker_that_somebody_kills_has_crashed(
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
-    assert ending.reason == "llama.cpp was ended by SIGKILL"
+    assert ending.reason == "llama.cpp was killed by SIGKILL"
 
 
 def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("ggbench.engines.process._SHUTDOWN_TIMEOUT_S", 0.1)
     with start("close_pipe") as worker:
         pid_fd = os.pidfd_open(worker.pid)
-        assert "lived on" in ending_of(worker).reason
+        assert "did not exit" in ending_of(worker).reason
         assert wait_for_end(pid_fd)
     os.close(pid_fd)
 

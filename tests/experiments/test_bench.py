@@ -103,5 +103,5 @@ def test_a_search_that_is_stopped_finds_nothing(target: Target) -> None:
     rig, workers = fake_rig(answers={0: edged(), 1: edged(), 2: stop}, cancel=cancel)
     (summary,) = summaries(bench(rig, [target, target]))
     assert (summary.outcome, summary.max_n_ctx) == (Outcome.COMPLETED, None)
-    assert summary.max_n_ctx_reason == "stopped before its end"
+    assert summary.max_n_ctx_reason == "stopped before the end"
     assert len(workers) == 3

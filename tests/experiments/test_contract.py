@@ -170,7 +170,7 @@ def test_a_killed_run_is_readable(kind: str, make: Make, tmp_path: Path) -> None
     with Store.open(path) as store:
         (stored,) = store.list_runs()
         run = read_run(store, stored)
-    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
+    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench exited before the run ended")
     assert run.finished_at is None and run.head.environment is not None
     check_shown(run)
 

@@ -112,7 +112,7 @@ def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Targ
     for n_seqs, ended in skipped.items():
         expected_s = 30.72 * n_seqs + 64 * (0.010 + n_seqs * 30752 * 5e-6)
         assert ended.expected_s == pytest.approx(expected_s, rel=0.01)
-    assert skipped[1].reason == "would take about 0:41, and 0:30 of 0:30 are left"
+    assert skipped[1].reason == "would take about 0:41, but only 0:30 of 0:30 are left"
     assert skipped[1].memory is not None
     assert not any(each.n_prompt == 30720 for each in measured(workers[1]))
 
@@ -184,7 +184,7 @@ def test_the_time_is_shared_out_among_quants(target: Target) -> None:
     [
         ((0,), (1,), {}, "an input length is 0"),
         ((1,), (-1,), {}, "a batch size is -1"),
-        ((1,), (257,), {}, "a batch of 257 sequences is more than llama.cpp takes"),
+        ((1,), (257,), {}, "a batch of 257 sequences is more than llama.cpp supports"),
         ((), (1,), {}, "there is nothing to measure"),
         ((1,), (1, 8), {"n_batch": 4}, "a step of 8 sequences does not fit into an n_batch of 4"),
         ((1,), (1,), {"n_ctx": 512}, "speed sizes the context for each case"),

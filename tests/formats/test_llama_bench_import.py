@@ -91,7 +91,7 @@ def test_one_depth_shows_no_w_and_b(read: ReadRuns) -> None:
     (run,) = read("one.json", json.dumps([first]))
 
     assert decode_of([run]).fit is None
-    assert any("show no W and B, which take several depths" in lack for lack in run.mark.lacks)
+    assert any("give no W and B, which need several depths" in lack for lack in run.mark.lacks)
 
 
 def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
@@ -154,7 +154,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
     [
         ("x.json", '[{"n_prompt": "many", "n_gen": 0, "avg_ts": 1}]', "x.json, entry 1: n_prompt is 'many'"),
         ("x.json", '[{"n_prompt": 1e999, "n_gen": 0, "avg_ts": 1}]', "n_prompt is inf"),
-        ("x.json", '[{"n_gen": 0, "avg_ts": 1}]', "there is no n_prompt"),
+        ("x.json", '[{"n_gen": 0, "avg_ts": 1}]', "n_prompt is missing"),
         ("x.json", '[{"n_prompt": 0, "n_gen": 0, "avg_ts": 1}]', "both 0"),
         ("x.json", '[{"n_prompt": 5000000000, "n_gen": 0, "avg_ts": 1}]', "not a number of tokens"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": NaN}]', "avg_ts is nan"),
@@ -162,7 +162,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": 1e30}]', "less than a nanosecond"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns contains -2"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": "fast"}]', "samples_ns is 'fast'"),
-        ("x.json", "[1]", "x.json, entry 1: this is not a JSON object"),
+        ("x.json", "[1]", "x.json, entry 1: not a JSON object"),
         ("x.json", '[{"n_prompt": 1,\n"n_gen" 0}]', "x.json, line 2, column"),
         ("x.json", "[" * 100_000, "not JSON"),
         ("x.json", "[]", "no row of llama-bench"),
@@ -173,7 +173,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
         ("x.txt", "hello", "no results in a known format"),
-        ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which holds no measured runs"),
+        ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which has no measured runs"),
     ],
 )  # fmt: skip
 def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expected: str, read: ReadRuns) -> None:

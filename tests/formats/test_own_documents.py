@@ -124,7 +124,7 @@ def test_a_decode_keeps_every_figure(tmp_path: Path) -> None:
     assert environment.imported is not None
     assert environment.imported.tool == "ggbench 0.1.0"
     assert len(environment.imported.file_sha256) == 64
-    assert any("timed steps are not in the document" in lack for lack in environment.imported.lacks)
+    assert any("the document has no timed steps" in lack for lack in environment.imported.lacks)
 
 
 @pytest.mark.parametrize("make", [search, quality])
@@ -152,8 +152,8 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "ggbench.plan/1"}, "holds no measured runs"),
-        ({"schema": "ggbench.decode/9"}, "holds no measured runs"),
+        ({"schema": "ggbench.plan/1"}, "has no measured runs"),
+        ({"schema": "ggbench.decode/9"}, "has no measured runs"),
         ({"fit": {"n_samples": "many"}}, "int`, got `str` - at `\\$.fit.n_samples`"),
         ({"outcome": "splendid"}, "'splendid' - at `\\$.outcome`"),
         ({"config": {"url": "http://server"}}, "is not a llama.cpp run"),
@@ -226,7 +226,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     empty.write_text(" \n")
 
     assert "is a folder" in refusal(tmp_path)
-    assert "there is no file" in refusal(tmp_path / "missing.json")
+    assert "no such file" in refusal(tmp_path / "missing.json")
     assert "not a regular file" in refusal(pipe)
     assert "empty is empty" in refusal(empty)
 

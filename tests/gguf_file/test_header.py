@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.header import Projector, read_local_header, read_model_file, read_projector
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.parser import read_leading_metadata
 from ggbench.gguf_file.twin import write_sparse
 from tests.conftest import TINY
@@ -90,7 +90,7 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
     paths = write_shards(tmp_path, encoder, count=2)
     shard = encoder().key("split.no", U16, 1).key("split.count", U16, 2)
     paths[1].write_bytes(shard.file())
-    with pytest.raises(BadFile, match="hold 1 tensors, its header claims '2'"):
+    with pytest.raises(BadFile, match="contain 1 tensors, but its header claims '2'"):
         read_model_file(paths[0])
 
 
@@ -100,7 +100,7 @@ def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") ->
     os.mkfifo(tmp_path / "fifo.gguf")
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     cases = {
-        "missing.gguf": "missing.gguf is not there", "inside.gguf/x": "cannot be opened", "": "is a folder",
+        "missing.gguf": "missing.gguf does not exist", "inside.gguf/x": "cannot be opened", "": "is a folder",
         "empty.gguf": "empty.gguf is empty", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
         "nul\0.gguf": "cannot be opened", "long" * 200: "cannot be opened",
     }  # fmt: skip

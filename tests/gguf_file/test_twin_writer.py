@@ -79,7 +79,7 @@ def test_too_small_a_disk_is_told_before_writing(tmp_path: Path, monkeypatch: py
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
-    with pytest.raises(DoesNotFit, match=r"1\.00 KiB free.* takes .*MiB"):
+    with pytest.raises(DoesNotFit, match=r"1\.00 KiB free.* needs .*MiB"):
         write_twin(planned, tmp_path / "twin.gguf")
     assert list(tmp_path.iterdir()) == []
 

@@ -104,7 +104,7 @@ def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
     add_place(other)
     file.unlink()
     assert [(model.name, model.reason) for model in added_models()][:1] == [
-        (str(file.parent), "it has no GGUF model any more")
+        (str(file.parent), "it no longer has a GGUF model")
     ]
     file.parent.rmdir()
     gone, there = added_models()

@@ -76,9 +76,9 @@ def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) 
     """It is refused before anything is loaded, for a twin too: random weights of GPTQ and AWQ cannot be generated."""
     folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
     assert [each.quant for each in resolve(parse_model(f"transformers:{folder}"))] == ["bf16"]
-    with pytest.raises(UsageError, match="tiny is stored as bf16, and gptq-int4 needs"):
+    with pytest.raises(UsageError, match="tiny is stored as bf16, but gptq-int4 needs"):
         resolve(parse_model(f"transformers:{folder}", "gptq-int4"))
-    with pytest.raises(UsageError, match=r"qwen1.5-0.5b is stored as bf16, and awq-int4 needs"):
+    with pytest.raises(UsageError, match=r"qwen1.5-0.5b is stored as bf16, but awq-int4 needs"):
         resolve_one(parse_model("transformers-twin:qwen1.5-0.5b", "awq-int4"))
     with pytest.raises(UsageError, match="no quant of a checkpoint named 'q4_k_m'"):
         resolve(parse_model(f"transformers:{folder}", "q4_k_m"))

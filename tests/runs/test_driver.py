@@ -73,7 +73,7 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
     rig, workers = fake_rig(store, {0: crash_in_decode, 1: refuse_context})
     crashed, refused, good = runs_of(rig, *[decode_job(target, 300)] * 3)
     assert crashed.outcome is Outcome.CRASHED
-    assert crashed.reason == "llama.cpp was ended by SIGSEGV: last words"
+    assert crashed.reason == "llama.cpp was killed by SIGSEGV: last words"
     assert (decoded(crashed).n_gen, decoded(crashed).latency is not None) == (20, True)
     assert refused.outcome is Outcome.OUT_OF_MEMORY
     assert (refused.memory.kv_bytes, refused.memory.n_ctx, decoded(refused).fit) == (None, None, None)

@@ -82,7 +82,7 @@ def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> 
     path = tmp_path / "results.sqlite"
     killed(Store.open(path), decode, target, lambda each: isinstance(each, SamplesTimed) and each.n_done == 1500)
     run = left(path)
-    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
+    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench exited before the run ended")
     assert run.finished_at is None
     result = decoded(run)
     assert (result.n_gen, result.prefill_ms) == (1500, 25)

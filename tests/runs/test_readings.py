@@ -103,7 +103,7 @@ def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, hel
     rig = with_gpu(fake_rig(answers={0: no_room})[0])
     (run,) = runs_of(replace(rig, read_machine=lambda: reading), decode_job(target, 300))
     assert run.outcome is Outcome.OUT_OF_MEMORY
-    assert run.reason.endswith("GPU memory is held by desktop (pid 911, 300.0 MiB)") is held
+    assert run.reason.endswith("GPU memory is used by desktop (pid 911, 300.0 MiB)") is held
 
 
 def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, store: Store) -> None:

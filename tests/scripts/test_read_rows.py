@@ -52,6 +52,12 @@ def test_pasted_rows_are_added_with_their_source(read: Reader) -> None:
     assert (read.folder / SOURCES_FILE).read_text("utf-8").count("[[source]]") == 1
 
 
+def test_a_deviation_that_is_not_stated_stays_unknown(read: Reader) -> None:
+    read(CUDA.replace("± 0.60", ""), *NEW)
+    rows = parse_benches((read.folder / ROWS_FILE).read_text("utf-8"))
+    assert [row.stddev is None for row in rows] == [False, True]
+
+
 def test_what_is_there_is_not_added_again(read: Reader) -> None:
     read(CUDA, *NEW)
     code, lines = read(CUDA, "--source", "elsewhere")

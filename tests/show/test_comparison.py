@@ -70,7 +70,7 @@ def test_a_bound_is_not_compared() -> None:
         assert line(one, header).texts[1] == text
         assert line(one, header).verdict == "only a bound (b)"
         assert line(two, header).verdict == "only a bound (a and b)"
-        assert line(two, f"{header}%").verdict == ""
+        assert line(two, f"{header} MBU").verdict == ""
     assert not any(any(each.better) for each in (*one.lines, *two.lines))
     assert sentence_of(one) == "No difference in memory."
 
@@ -167,9 +167,15 @@ def test_two_runs_end_in_a_sentence() -> None:
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     compared = compare_quants([row(unsteady="it slowed"), row(quant="q8_0")])
     assert sentence_of(compared).endswith(" q4_k_m was not steady: measure again.")
+    noisy = [row(run_id=n, unsteady="it slowed", latency=speed(5.0, 4.0)) for n in (1, 2, 3)]
+    assert (
+        sentence_of(compare_quants(noisy[:2]))
+        == "No difference in memory. Neither of the runs was steady: measure again."
+    )
+    assert sentence_of(compare_quants(noisy)).endswith("None of the runs was steady: measure again.")
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
     assert search.is_empty
-    assert sentence_of(search).endswith("have nothing in common that can be compared.")
+    assert sentence_of(search).endswith("have no metric in common to compare.")
 
 
 def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:

@@ -24,10 +24,10 @@ def reading(
         ([reading(), reading(40.9)], ()),
         ([reading(), reading(102.0), reading(102.0)], ("the machine was suspended for 1:02",)),
         ([reading(), reading(50), reading(50), reading(60)], ("the machine was suspended for 0:20",)),
-        ([reading(), reading(n_cpus=4), reading()], ("the CPUs that it may use went from 8 to 4",)),
-        ([reading(), reading(quota=1.5)], ("the container's limit of CPUs went from none to 1.50",)),
-        ([reading(quota=4), reading()], ("the container's limit of CPUs went from 4.00 to none",)),
-        ([reading(), reading(total_bytes=8 * GIB)], ("the memory that it may use went from 16.0 GiB to 8.00 GiB",)),
+        ([reading(), reading(n_cpus=4), reading()], ("the CPUs available changed from 8 to 4",)),
+        ([reading(), reading(quota=1.5)], ("the container's CPU limit changed from none to 1.50",)),
+        ([reading(quota=4), reading()], ("the container's CPU limit changed from 4.00 to none",)),
+        ([reading(), reading(total_bytes=8 * GIB)], ("the memory available changed from 16.0 GiB to 8.00 GiB",)),
     ],
 )
 def test_a_change_is_one_line(readings: list[MachineReading], expected: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ def _steps(case: Case, step_ns: int) -> CaseSteps:
 
 def test_the_figures_are_those_of_the_protocols() -> None:
     case = Case(4, 100, 50)
-    ended = CaseEnded(case, prefill_ns=2_000_000_000, sample_ns=1_000_000, memory=MEMORY)
+    ended = CaseEnded(case, prefill_ns=2_000_000_000, sampler_ns=1_000_000, memory=MEMORY)
     (found,) = case_figures([ended], {case: _steps(case, 40_000_000)}, 4096)
     assert found.seconds == 4.0
     assert found.tok_s_qwen2_5 == 4 * 50 / 4.0
@@ -39,7 +39,7 @@ def test_what_did_not_run_has_no_figures() -> None:
     assert (found.tok_s_qwen2_5, found.ttft_ms, found.latency, found.seconds) == (None,) * 4
     assert found.ended.memory == MEMORY
     assert found.exceeds_training
-    killed = CaseEnded(case, Outcome.CRASHED, "llama.cpp was ended by SIGSEGV", prefill_ns=5)
+    killed = CaseEnded(case, Outcome.CRASHED, "llama.cpp was killed by SIGSEGV", prefill_ns=5)
     assert case_figures([killed], {case: _steps(case, 5)}, None)[0].decode_tok_s is None
 
 

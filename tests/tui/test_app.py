@@ -21,7 +21,7 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
-from ggbench.tui.widgets.bars import ModeBar
+from ggbench.tui.widgets.bars import KeysFooter, ModeBar
 from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
 from tests.fakes.library import BUDGET
@@ -44,6 +44,20 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
         await pilot.click(ModeBar, offset=(14, 0))
         await settle(app, pilot)
         assert app.current_mode == "run"
+
+    drive(app, steps)
+
+
+def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        footer = words_of(app).splitlines()[-1]
+        assert footer.endswith("o Options ? Help q Quit")
+        await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
+        await settle(app, pilot)
+        assert isinstance(app.screen, HelpScreen)
+        await press(app, pilot, "escape")
+        assert await press(app, pilot, "slash") != footer
+        assert words_of(app).splitlines()[-1] == "⏎ To the list esc Clear"
 
     drive(app, steps)
 

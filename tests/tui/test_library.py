@@ -1,6 +1,7 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -292,7 +293,9 @@ def test_what_is_expected_stands_before_the_bound(app: App, planner: FakePlanner
         await choose(app, pilot, "twin:small-0.6b")
         shown = words_of(app)
         assert "31 ±3" in shown
-        assert "40 (20–90)" in shown
+        assert "20–90" in shown
+        assert "40 (" not in shown
+        assert "  max  " in f"{next(line for line in shown.splitlines() if 'BPW' in line)} "
         assert "expected: from a forecast, from other models' runs" in " ".join(shown.split())
         check_snapshot(app, "library_expected")
 
@@ -404,7 +407,7 @@ def test_a_run_takes_the_context_that_was_planned(
         await press(app, pilot, "b", "enter")
         assert asked == [n_ctx]
         shown = [each.message for each in app._notifications]
-        assert any("measured on this machine" in each for each in shown)
+        assert any("runs on this machine" in each for each in shown)
         assert any(notice in each for each in shown)
         assert len(shown) == (2 if notice else 1)
 
@@ -449,7 +452,7 @@ def test_what_a_decode_takes_is_said_before_it_starts(
     """The count and the depths are in the dialog; b alone starts nothing, and the estimate follows what is typed."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     row = plan_row("tiny", "q8_0", BUDGET)
-    expected = PlannedForecast(tok_s=10.0, tok_s_ci95=(9.0, 11.0), basis="run 1", speed_basis="other runs")
+    expected = PlannedForecast(tok_s=0.02, tok_s_ci95=(0.01, 0.05), basis="run 1", speed_basis="other runs")
     planner.rows_of[str(tiny_twin)] = [
         PlannedQuant("q8_0", msgspec.structs.replace(row, expected=expected, decode=(), n_ctx=8192))
     ]
@@ -463,8 +466,9 @@ def test_what_a_decode_takes_is_said_before_it_starts(
         words = in_dialog(await press(app, pilot, "enter", "b"))
         assert asked == []
         assert "Decode of q8_0" in words
-        assert "200 tokens: about 0:09" in words
-        assert "(from other models' runs)" in words
+        took = re.search(r"200 tokens: (.*?)\. ", words)
+        assert took is not None
+        assert took[1] == "about 31 min to 3 h (from other models' runs)"
         assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words
         words = in_dialog(await press(app, pilot, "down", *"0,4k"))
         assert "at depths" in words

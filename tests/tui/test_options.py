@@ -80,7 +80,7 @@ def test_options_decide_plans_and_runs(
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
-        assert "limit" not in words_of(app)
+        assert "limit 12" not in words_of(app)
         shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
         assert "● memory limit" in shown
         assert "● K cache type" in shown
@@ -98,7 +98,7 @@ def test_options_decide_plans_and_runs(
         assert jobs[-1].experiment.kind == "maxctx"
         shown = await press(app, pilot, "1", "O")
         assert app.setup == LlamaConfig()
-        assert "limit" not in shown
+        assert "limit 12" not in shown
         assert planner.setups[-1] == LlamaConfig()
 
     drive(app, steps, (120, 30))

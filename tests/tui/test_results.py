@@ -180,7 +180,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
     def open_store() -> Store:
         if locked:
-            raise StoreError("another program kept the file locked for 10 s", "try again once it has ended")
+            raise StoreError("another program kept the file locked for 10 s", "try again when it has finished")
         return Store.open(filled)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
@@ -199,7 +199,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         for keys in (("enter",), ("w", "c"), ("d", "y")):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
-            assert "try again once it has ended" in message(app)
+            assert "try again when it has finished" in message(app)
 
     drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
@@ -404,7 +404,7 @@ def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: 
         assert "u Undo" in words_of(app)
         await press(app, pilot, "u")
         assert shown(app) == [4, 3, 2]
-        assert "Brought back runs 4, 2." in message(app)
+        assert "Restored runs 4, 2." in message(app)
         await press(app, pilot, "u")
         assert shown(app) == [4, 3, 2, 1]
         assert "Undo" not in words_of(app)
@@ -446,7 +446,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             await press(app, pilot, "w")
             assert "Run 1 is still running: saved with the samples so" in words_of(app)
             await press(app, pilot, "escape", "d")
-            assert "Run 1 is still running: it cannot be deleted before it ends." in words_of(app)
+            assert "Run 1 is still running: it can be deleted when it has finished." in words_of(app)
             await press(app, pilot, "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)

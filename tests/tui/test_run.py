@@ -234,7 +234,7 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         assert widget.render().plain == "no text yet"
         for mute in ({"n_done": 100}, {"is_twin": True}):
             widget.show("", **mute)
-            assert widget.render().plain == "this file has no tokenizer, so there is no text"
+            assert widget.render().plain == "no text: this file has no tokenizer"
         widget.show("x" * 100_000 + "end")
         assert widget.render().plain.endswith("xend")
         assert len(widget.render().plain) <= widget.size.area

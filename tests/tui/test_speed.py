@@ -57,7 +57,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
         await press(app, pilot, "slash", *"twin:small", "enter", "enter", "T")
         assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
-        assert "✗ a batch of 300 sequences is more than llama.cpp takes" in shown
+        assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
         assert "batch sizes: '1,x' is not a list of batch sizes" in shown
         await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
@@ -176,7 +176,7 @@ def test_what_was_found_is_taken_over_with_one_key(
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"twin:small", "enter", "enter", "a")
-        assert "no settings were found for" in shown
+        assert "there are no tuned settings for" in shown
         assert app.setup == LlamaConfig()
         monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)
         await press(app, pilot, "a")

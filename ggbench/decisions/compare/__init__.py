@@ -1,1 +1,1 @@
-"""Measured runs side by side: which is better in what, by how much, and what else differs."""
+"""Measured runs side by side: which one is better, in which metric, by how much, and what else differs."""

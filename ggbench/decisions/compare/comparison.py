@@ -1,8 +1,9 @@
-"""Compare measured runs: which is better in what and by how much, what else differs, and whether limits are exceeded.
+"""Compare measured runs: which one is better, in which metric and by how much, what else differs, and whether limits
+are exceeded.
 
-A number from one run is an estimate, and another load of the same model gives another one. So a run is called better
-only where the interval of the ratio, including the spread between loads, excludes 1. Without intervals, the largest or
-smallest value is named without a verdict.
+A number from one run is an estimate that changes with every load of the model. So a run is called better only if the
+interval of the ratio, including the spread between loads, excludes 1. Without intervals, the largest or smallest value
+is named without a verdict.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Better(msgspec.Struct, frozen=True):
     """The next best."""
     n_compared: int
     ratio: float | None
-    """Ratio of its value to the next best; None if that is zero."""
+    """Ratio of the best value to the next best; None if that is zero."""
     ratio_ci95: Interval | None
     """None if the values are exact or there is no ratio."""
     gain: str
@@ -55,10 +56,10 @@ class Better(msgspec.Struct, frozen=True):
 class Tied(msgspec.Struct, frozen=True):
     runs: tuple[int, ...]
     behind: tuple[int, ...]
-    """The runs that are worse than one of them."""
+    """The runs that are worse than one of the best."""
     is_exact: bool
     apart: str
-    """How far two estimates may be apart, `−3 % (−7 to +1 %)`; empty for more than two, and for exact values."""
+    """Possible difference of two estimates, `−3 % (−7 to +1 %)`; empty for more than two, and for exact values."""
 
     @property
     def text(self) -> str:
@@ -70,11 +71,11 @@ class Tied(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """The best of several values without intervals: its lead may be nothing but noise."""
+    """The best of several values without intervals: its lead may be just noise."""
 
     run: int
     share: float
-    """How far it is from the second best, as a share of that; 0 if they are equal."""
+    """Distance from the second best, as a share of that value; 0 if they are equal."""
     more_is_better: bool
 
     @property
@@ -87,7 +88,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class NotCompared(msgspec.Struct, frozen=True):
-    """A reason why runs with a value are not compared; empty `runs` means all of them."""
+    """Why runs with a value are not compared; empty `runs` means all of them."""
 
     reason: str
     runs: tuple[int, ...] = ()
@@ -107,24 +108,24 @@ class ComparedLine(msgspec.Struct, frozen=True):
     key: str
     header: str
     unit: str
-    """Empty if the texts contain their own."""
+    """Empty if the texts contain their units."""
     topic: str
-    """Name of it in a sentence; empty if it follows from another metric."""
+    """Name in sentences; empty if the metric follows from another."""
     texts: tuple[str, ...]
-    """One for each run, an em dash if it is unknown."""
+    """One text per run, an em dash if unknown."""
     values: tuple[float | None, ...]
     compared: tuple[int, ...]
     """The runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
-    """Whether a run is better than another, and none is better than it."""
+    """For each run, whether it is better than another and no other is better."""
     more_is_better: bool
     concern: Concern
     reasons: tuple[Reason, ...]
-    """Verdict, then the reasons that runs are left out; empty if fewer than two are known."""
+    """The verdict, then why runs are left out; empty if fewer than two values are known."""
     versus: tuple[Versus | None, ...]
-    """Each run against the first; None for the first itself, and if either is not compared."""
+    """Each run compared with the first; None for the first itself, and if either is not compared."""
     spreads: tuple[LoadSpread | None, ...]
-    """Between loads, which the intervals include; None if the run has no such value."""
+    """Spread between loads, included in the intervals; None if a run has no such value."""
 
     @property
     def verdict(self) -> str:
@@ -137,12 +138,12 @@ class Comparison(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     """The shortest that distinguish all of them. Printable."""
     short_names: tuple[str, ...]
-    """The names without the run's number, which runs of one quant share. Printable."""
+    """The names without run numbers, shared by runs of one quant. Printable."""
     run_ids: tuple[int | None, ...]
-    """The first run of each column; None if it is not stored."""
+    """Number of each column's first run; None if not stored."""
     lines: tuple[ComparedLine, ...]
     depths: tuple[ComparedLine, ...]
-    """Speed by tokens in the cache; empty if no run shows it."""
+    """Speed by tokens in the cache; empty if no run has it."""
     differences: Mapping[str, tuple[str, ...]]
     """Lines by topic, one for each property that differs."""
     warnings: tuple[str, ...]
@@ -156,7 +157,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def stated(self) -> tuple[ComparedLine, ...]:
-        """Lines that the conclusion covers; speed by depth replaces a speed that cannot be compared."""
+        """Lines covered by the conclusion; speed by depth replaces a speed that cannot be compared."""
         lines = tuple(line for line in self.lines if line.topic)
         if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
             return lines
@@ -164,12 +165,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare two or more runs. Raises StoreError for an experiment that this ggbench does not have."""
+    """Compare two or more runs. Raises StoreError for an experiment unknown to this ggbench."""
     return compare([(summary,) for summary in summaries], spreads)
 
 
 def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare columns, each one run or the mean of several that repeat one another. Raises like `compare_quants`."""
+    """Compare columns, each a run or the mean of repeated runs. Raises like `compare_quants`."""
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
@@ -240,7 +241,7 @@ def _decided(
     compared: Sequence[int],
     unbeaten: Sequence[int],
 ) -> tuple[Reason, ...]:
-    """Return which run is better, or which are tied; empty if none is compared, or each is beaten by another."""
+    """Return which run is better or which are tied; empty if none is compared, or each is beaten by another."""
     if len(compared) < 2 or not unbeaten:
         return ()
     if len(unbeaten) > 1:
@@ -314,8 +315,8 @@ class LimitCheck(msgspec.Struct, frozen=True):
     """Share of the first run's value by which it is worse; negative if it is better."""
     worse_by_ci95: Interval
     repeats_needed: int | None
-    """Runs of each that would decide it if the difference stayed the same; for quality, how many times as many chunks.
-    None if it is decided, and if not even a hundred would."""
+    """Runs of each needed to decide, if the difference stays the same; for quality, the factor of chunks. None if
+    decided, or if not even a hundred would be enough."""
 
     def message(self, comparison: Comparison) -> str:
         concern, word, _ = LIMITS[self.option]
@@ -327,14 +328,14 @@ class LimitCheck(msgspec.Struct, frozen=True):
             return said
         needed = self.repeats_needed
         if needed is None:
-            return f"{said}; not even {_MOST_REPEATS} times as much would decide it"
+            return f"{said}; even {_MOST_REPEATS} times the runs or chunks would not decide it"
         if concern == "quality":
             return f"{said}; about {needed} times as many chunks would decide it"
         return f"{said}; about {counted(needed, 'run')} of each, compared with --average, would decide it"
 
 
 def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:
-    """Return a check of each further run for each limit, by the option's name, and each metric that it limits.
+    """Return a check for every run but the first, every limit (by option name) and every metric it limits.
 
     Raises UsageError if no metric with an interval could decide a limit.
     """
@@ -367,7 +368,9 @@ def _checked(option: str, share: float, line: ComparedLine) -> list[LimitCheck]:
 
 
 def _repeats_needed(by: float, least: float, most: float, share: float) -> int | None:
-    """A mean's interval shrinks with the root of their number; the limit has to be half of it away from `by`."""
+    """Return the runs needed until the interval of the mean, which shrinks with their square root, excludes the
+    limit.
+    """
     distance, half = abs(by - share), by - least if by > share else most - by
     if not distance or not math.isfinite(half):
         return None

@@ -1,4 +1,4 @@
-"""Find what differs between measured runs besides their numbers, and why numbers should not be trusted or compared."""
+"""Find differences between measured runs other than their results, and reasons not to trust or compare results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ggbench.units import format_bandwidth, format_bytes, format_count, format_n
 
 
 def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ...]]:
-    """Return what differs by topic, a line for each property; the n-th run is called by the n-th letter."""
+    """Return the differences by topic, a line for each property; the n-th run has the n-th letter."""
     own = own_differences(summary.run.head.kind for summary in summaries)
     configuration = (
         *_differing(_CONFIGURATION, summaries),
@@ -40,7 +40,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ..
 
 
 def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return how the files differ; a path or header that differs wherever the quant does says nothing new."""
+    """Return how the files differ, without paths and headers that differ only where the quant does."""
     subjects = [summary.subject for summary in summaries]
     quants = {subject.quant for subject in subjects}
     is_implied = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
@@ -54,14 +54,14 @@ def letters(indices: Sequence[int]) -> str:
 
 
 def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the differences in other settings of the engines, as far as all of them have the setting."""
+    """Return the differences in the other engine settings that all of them have."""
     described = [summary.setup.described for summary in summaries]
     shared = [name for name in described[0] if all(name in each for each in described)]
     return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return how the settings of runs of one kind differ, by the names of their fields."""
+    """Return how the settings of runs of one kind differ, by field name."""
     settings: list[Any] = [summary.run.head.settings for summary in summaries]
     if len(set(map(type, settings))) > 1 or not isinstance(settings[0], msgspec.Struct):
         return ()
@@ -88,7 +88,7 @@ def _flash_attn(run: Run) -> str:
 
 
 def _version(environment: Environment, version: str) -> str:
-    """Return the version of a program; `not used` if another ran the model."""
+    """Return a program's version; `not used` if another program ran the model."""
     is_known = environment.llama_cpp or environment.transformers or environment.server
     return version or ("not used" if is_known else "")
 
@@ -148,7 +148,7 @@ _BANDWIDTH = (Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s",
 
 
 def _differing(properties: Sequence[Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return a line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
+    """Return a line for each property that differs: `threads: 2 in a and c, 4 in b`."""
     lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
     return tuple(line for line in lines if line)
 
@@ -170,7 +170,7 @@ def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         return (f"unknown for {letters(unknown)}",)
     builds = [_build_parts(summary.environment) for summary in summaries]
     common = frozenset.intersection(*builds)
-    # Builds list dozens of instruction sets: only those that not all have matter.
+    # builds list dozens of instruction sets, of which only the differences matter
     parts = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
     build = _difference("compiled in", [sanitize(part) for part in parts])
     return tuple(
@@ -184,7 +184,7 @@ def _build_parts(environment: Environment | None) -> frozenset[str]:
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
-    """Return why numbers should not be trusted, then which ones measure different things."""
+    """Return reasons not to trust numbers, then those that measure different things."""
     lines = []
     for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
@@ -193,7 +193,7 @@ def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
         elif summary.unsteady:
             lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
-        lines.append("different models: less memory or a lower B may only mean a smaller model")
+        lines.append("different models: less memory or a lower B may just mean a smaller model")
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")

@@ -29,28 +29,29 @@ from ggbench.stats.samples import (
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
-_DISTURBED = "measure again: far from its repeats"
+_DISTURBED = "far from its repeats: measure again"
 
 Column = Sequence[QuantSummary]
-"""One run, or several that repeat one another and count as their mean; the first leads."""
+"""One run, or the mean of several repeats; the first represents them."""
 
 
 class Estimated(msgspec.Struct, frozen=True):
     text: str
-    """The text in tables, an em dash if it is unknown; its interval is that of the run alone."""
+    """The text in tables, an em dash if unknown; its interval covers only noise within the run."""
     value: float | None
     ci95: Interval | None
-    """None if it is not compared."""
+    """None if not compared."""
     left_out: str
-    """Reason that it is not compared; empty if it is, and if it is unknown."""
+    """Why the value is not compared; empty if it is, or if it is unknown."""
     spread: LoadSpread | None = None
-    """Spread that the interval includes; None for a metric that does not depend on the load."""
+    """Spread included in the interval; None for a metric that does not depend on the load."""
 
 
 def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:
-    """Return each column's value: the mean of its runs, or the first run's for a metric that no load changes.
+    """Return each column's value: the mean of its runs, or the first run's for a metric that does not depend on the
+    load.
 
-    Runs that lie far from their repeats are left out, unless all do.
+    Runs far from their repeats are left out, unless all are.
     """
     if not metric.is_timed:
         return [_alone(metric, column[0]) for column in columns]
@@ -70,7 +71,7 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 
 
 def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
-    """Return the mean of runs; the squares of the noise within runs and of the spread between them add."""
+    """Return the mean of runs; noise within runs and spread between them add in squares."""
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
     values = [each.value for each in alone if each.value is not None and each.value > 0]
@@ -91,7 +92,7 @@ def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
 
 
 def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
-    """Return the interval within the run; a value without one is exact there if repeats show how far it differs."""
+    """Return the interval within the run; a value without one counts as exact if repeats show its spread."""
     if alone.ci95 is not None or alone.value is None:
         return alone.ci95
     is_learned = spread.n_repeats >= ASSUMED_FREEDOM and alone.left_out == NO_INTERVAL
@@ -102,11 +103,11 @@ class Versus(msgspec.Struct, frozen=True):
     """The ratio and difference of two values."""
 
     ratio: float | None
-    """None if one of them is not positive; so is its interval."""
+    """None, like its interval, if one of them is not positive."""
     ratio_ci95: Interval | None
     difference: float
     difference_ci95: Interval
-    """If there is a ratio, its ends times the other value."""
+    """If there is a ratio, from its ends times the other value."""
 
     @property
     def is_different(self) -> bool:
@@ -151,14 +152,14 @@ def versus(
 
 
 _NEWEST = 12
-"""Runs of each setting: a machine of last year need not be as noisy today."""
+"""Maximum number of runs per setting, as a machine's noise changes over the years."""
 
 Repeats = tuple[tuple[Run, ...], ...]
-"""Groups of two runs or more that differ in nothing but when they ran."""
+"""Groups of two or more runs that differ only in time."""
 
 
 def setting_of(run: Run) -> str:
-    """Return a key that is equal for runs that repeat one another."""
+    """Return a key that is equal for repeated runs."""
     head, subject = run.head, run.subject
     file = subject.header_sha256 or subject.file, subject.file_bytes, subject.quant
     names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info", "backends")
@@ -174,9 +175,9 @@ def machine_of(run: Run) -> str:
 
 
 def stored_repeats(store: Store) -> Repeats:
-    """Return the completed runs of a store that were repeated. Raises StoreError if it cannot be read.
+    """Return the completed runs of a store that were repeated.
 
-    Imported runs are left out: what else differed between them is unknown.
+    Raises StoreError if it cannot be read. Imported runs are left out, as they may differ in unknown ways.
     """
     runs = []
     for stored in store.list_runs(state=Outcome.COMPLETED):
@@ -187,7 +188,7 @@ def stored_repeats(store: Store) -> Repeats:
 
 
 def repeats_among(runs: Iterable[Run]) -> Repeats:
-    """Return the groups among runs, given newest first: at most twelve of each setting."""
+    """Return the groups among runs, given newest first, with at most twelve runs per setting."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(setting_of(run), []).append(run)
@@ -195,20 +196,20 @@ def repeats_among(runs: Iterable[Run]) -> Repeats:
 
 
 _ENOUGH = 5
-"""With this many repeats of a run's own setting, those of other settings on its machine are not used."""
+"""With at least this many repeats of a run's own setting, other settings on its machine are not used."""
 
 
 class RunSpreads:
-    """The spread between loads of any metric of any run, each computed once. Without repeats it is assumed."""
+    """Spreads between loads, by metric and run, each computed once; assumed if there are no repeats."""
 
     def __init__(self, repeats: Repeats = ()) -> None:
         self._groups = [(machine_of(group[0]), setting_of(group[0]), group) for group in repeats]
         self._known: dict[object, LoadSpread] = {}
 
     def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
-        """Return the spread of a metric among the run's own repeats if there are enough, else all of its machine.
+        """Return the spread of a metric among the run's own repeats if there are enough, else among all on its machine.
 
-        Unsteady repeats count only for a run that was not steady either.
+        Unsteady repeats count only for an unsteady run.
         """
         settings = frozenset(map(setting_of, summary.runs))
         is_steady = not summary.unsteady
@@ -236,7 +237,7 @@ class RunSpreads:
 
 
 def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -> list[list[Repeat]]:
-    """Return the values of groups in which two runs or more have the metric."""
+    """Return the values of groups in which at least two runs have the metric."""
     found = []
     for group in groups:
         used = [run for run in group if not (is_steady and QuantSummary.of([run]).unsteady)]

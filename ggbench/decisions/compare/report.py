@@ -1,4 +1,4 @@
-"""Draw runs side by side: what differs, a line for each metric with which run is better, and speed by depth."""
+"""Draw runs side by side: the differences, a line for each metric with the better run, and speed by depth."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _VERDICT_WIDTH = 24
 
 
 class ComparisonReport:
-    """Warnings and differences, then tables whose better value has a star, then the answer in words.
+    """Warnings and differences, then tables with a star at the better value, then the answer in words.
 
-    Numbers are never cut: if the width does not hold all runs, the table is divided, and verdicts go below.
+    Numbers are never cut: if not all runs fit the width, the table is split, and verdicts go below.
     """
 
     def __init__(self, comparison: Comparison, *, answer_first: bool = False) -> None:
-        """`answer_first` puts the answer above the table, for a window that scrolls."""
+        """`answer_first` puts the answer above the table, for a scrolling view."""
         self._comparison, self._answer_first = comparison, answer_first
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -55,7 +55,7 @@ class ComparisonReport:
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
-    """Yield the table, or several if one is too wide, then the verdicts if they are not in it."""
+    """Yield the table, or several if one is too wide, then the verdicts if not in it."""
     comparison = replace(comparison, lines=_shown(comparison.lines))
     if not comparison.lines:
         return
@@ -89,12 +89,12 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
             table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
-        yield Text("~ not measured at this depth: from the run's line", "dim")
+        yield Text("~ not measured at this depth: from the run's fitted line", "dim")
     yield Text()
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[range]:
-    """Yield ranges of columns that fit into the room, each with at least one."""
+    """Yield ranges of columns that fit the width, each with at least one."""
     start = 0
     for stop in range(1, len(widths) + 1):
         if stop == len(widths) or sum(widths[start : stop + 1]) > room:

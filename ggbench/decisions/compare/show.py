@@ -29,7 +29,7 @@ _WORDS = {
     "speed": ("is faster", "is fastest", "are equally fast", "slower"),
     "memory": ("takes less memory", "takes the least memory", "take as much memory", "worse"),
 }
-"""Verbs of a topic for the better of two, the best, the best together, and an adjective for the others."""
+"""Verbs of a topic for the better of two, the best and tied best runs, and an adjective for the others."""
 
 
 def sentence_of(comparison: Comparison) -> str:
@@ -37,35 +37,47 @@ def sentence_of(comparison: Comparison) -> str:
 
 
 def sentences_of(comparison: Comparison) -> list[str]:
-    """Return a short sentence for each quantity that differs; one sentence if none does. Printable.
+    """Return a short sentence for each quantity that differs, or a single one if none does. Printable.
 
     `q4_0 is faster: 63.3 tok/s against 48.0, 1.32 ±0.04 times.`
     """
     names = comparison.names
     if comparison.is_empty:
-        return [f"{in_words(names)} have nothing in common that can be compared."]
+        return [f"{in_words(names)} have no metric in common to compare."]
     lines = comparison.stated
     sentences = [said for line in lines if (said := _difference(comparison, line))]
     if not sentences:
-        tied = [line.topic for line in lines if any(isinstance(each, Tied) for each in line.reasons)]
-        sentences = [
-            f"{NO_DIFFERENCE.capitalize()} in {in_words(tied)}"
-            if tied
-            else f"{in_words(names)} cannot be compared in {in_words([line.topic for line in lines if line.reasons])}"
+        ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
+        # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
+        told = [
+            line.topic
+            for line, tied in ties
+            if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
         ]
+        if told:
+            sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(told)}"]
+        elif not ties:
+            topics = [line.topic for line in lines if line.reasons]
+            sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     if comparison.unsteady:
-        unsteady = _named(comparison, comparison.unsteady, range(len(names)))
-        sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
+        sentences.append(f"{_unsteady(comparison)} steady: measure again")
     return [f"{sentence}." for sentence in sentences]
 
 
+def _unsteady(comparison: Comparison) -> str:
+    runs = comparison.unsteady
+    if len(runs) == len(comparison.names):
+        return f"{'Neither' if len(runs) == 2 else 'None'} of the runs was"
+    return f"{in_words([comparison.names[run] for run in runs])} {'was' if len(runs) == 1 else 'were'} not"
+
+
 def verdict_of(line: ComparedLine) -> str:
-    """Return the verdict; empty for a metric that follows from another one, whose stars say enough."""
+    """Return the verdict; empty for a metric that follows from another, for which stars are enough."""
     return line.verdict if line.topic or any(isinstance(each, Ahead) for each in line.reasons) else ""
 
 
 def unstated_verdicts(comparison: Comparison) -> list[str]:
-    """Return the verdicts that no sentence states: `W and B: only a bound (a and b)`. Printable."""
+    """Return the verdicts without a sentence: `W and B: only a bound (a and b)`. Printable."""
     found: dict[str, list[str]] = {}
     for line in comparison.lines:
         if line.topic and line.verdict and not _difference(comparison, line):
@@ -74,7 +86,7 @@ def unstated_verdicts(comparison: Comparison) -> list[str]:
 
 
 def _named(comparison: Comparison, runs: Sequence[int], among: Sequence[int]) -> list[str]:
-    """Return the names of runs, a quant's only once and without numbers if no other run among these has it."""
+    """Return the names of runs; a quant's runs are named once, without numbers, if all are among these."""
     short = comparison.short_names
     others = {short[index] for index in among if index not in runs}
     return list(dict.fromkeys((comparison.names if short[index] in others else short)[index] for index in runs))
@@ -106,7 +118,7 @@ def _name_in(names: Sequence[str], comparison: Comparison, run: int) -> str:
 
 
 def _figures(line: ComparedLine, better: Better) -> str:
-    """Return both values, W and B as latencies: `8.00 ms for the first token against 10.0`."""
+    """Return both values, with W and B as latencies: `8.00 ms for the first token against 10.0`."""
     mine, other = line.values[better.run], line.values[better.over]
     if better.is_exact or not mine or not other:
         return f"{with_unit(line.texts[better.run], line.unit).rstrip()} against {line.texts[better.over]}"
@@ -121,7 +133,7 @@ def _figures(line: ComparedLine, better: Better) -> str:
 
 
 def spread_sentence(comparison: Comparison) -> str:
-    """Return how much repeats differ, which the verdicts allow for; empty if nothing was timed. Printable."""
+    """Return the spread of repeats that verdicts allow for; empty if nothing was timed. Printable."""
     learned: dict[str, float] = {}
     assumed, n_repeats = 0.0, 0
     for line in comparison.stated:
@@ -136,11 +148,11 @@ def spread_sentence(comparison: Comparison) -> str:
         repeats = f"{'up to ' if n_repeats > 1 else ''}{counted(n_repeats, 'stored repeat')}"
         return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from {repeats})."
     percent = format_number(assumed * 100, 2)
-    return f"Repeats of a run are assumed to differ by {percent} %, since none is stored." if assumed else ""
+    return f"Repeats of a run are assumed to differ by {percent} %, since none is known." if assumed else ""
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
-    """Return how each further run differs from the first, if there are three or more. Printable.
+    """Return how each run differs from the first, if there are three or more. Printable.
 
     `b against a: speed 0.71 ±0.03 times, memory 1.20 times.`
     """
@@ -155,7 +167,7 @@ def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-_LETTER = "The run's name in texts: the first is `a`."
+_LETTER = "The run's letter in texts: the first is `a`."
 _VERSUS = Shape(
     "Versus",
     "A run compared with the first.",
@@ -175,21 +187,21 @@ _METRIC = Shape(
         list[int | None],
         "Numbers of the runs whose values can be compared; null for a run that is not stored.",
     ),
-    field("better", list[int | None], "Numbers of the runs that are better than another, with none better than them."),
+    field("better", list[int | None], "Numbers of the runs that are better than another and beaten by none."),
     field("over", int | None, "Number of the next best, if one run is better than all others."),
-    field("ratio", NUMBER, "Its value over that of the next best."),
+    field("ratio", NUMBER, "Its value / that of the next best."),
     field("ratio_ci95", ENDS),
     of(ComparedLine, "verdict?"),
-    field("versus", many(_VERSUS), "Every run but the first compared with the first, if both have the metric."),
+    field("versus", many(_VERSUS), "Every other run compared with the first, if both have the metric."),
     field("load_spread", NUMBER, "Standard deviation between loads, as a share; the intervals include it."),
-    field("n_repeats", int | None, "Number of repeats that it was learned from."),
+    field("n_repeats", int | None, "Number of repeats it was estimated from."),
 )
 _DEPTH = Shape(
     "Depth",
     "One depth.",
-    field("n_depth", int, "Tokens that are in the cache already."),
+    field("n_depth", int, "Tokens already in the cache."),
     of(ComparedLine, "texts"),
-    field("extrapolated", list[str], "Letters of the runs whose line says this speed, which they did not measure."),
+    field("extrapolated", list[str], "Letters of the runs whose speed is from their fitted line, not measured."),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -203,31 +215,31 @@ _LIMIT = Shape(
     field("message", str),
 )
 _NAMED = sometimes(
-    field("name", str, "The shortest name that distinguishes it from the others."),
+    field("name", str, "The shortest name that distinguishes the run from the others."),
     field("letter", str, _LETTER),
     of(RunHead, "kind"),
 )
 _ROW = Shape("Row", "One run.", _NAMED, QUANT.without("against"))
 PUBLISHED_RUN = Shape(
     "Published",
-    "A run and published figures.",
+    "A run and published rows.",
     of(Run, "run_id"),
     AGAINST,
-    sometimes(field("cases", list[object], "Of a `speed`: its cases, each with `against`.")),
+    sometimes(field("cases", list[object], "For a `speed` run: its cases, each with `against`.")),
 )
 COMPARE = Document(
     "compare",
     "compare RUN|FILE...",
-    "Runs side by side; for a single run and published figures only `rows` and `published`.",
+    "Runs side by side; for a single run and published rows, only `rows` and `published`.",
     field("rows", many(_ROW)),
     sometimes(
         field("metrics", many(_METRIC)),
         field("depths", many(_DEPTH), "Speed by the number of tokens in the cache."),
-        field("differences", dict[str, list[str]], "What differs between the runs, by topic."),
+        field("differences", dict[str, list[str]], "The differences between the runs, by topic."),
         of(Comparison, "warnings"),
         field("sentence", str, "The answer in words."),
-        field("checks", many(_LIMIT), "Of the options --fail-if-..."),
-        field("published", many(PUBLISHED_RUN), "With --against published: by run."),
+        field("checks", many(_LIMIT), "Results of the options --fail-if-..."),
+        field("published", many(PUBLISHED_RUN), "With --against published: the rows, by run."),
     ),
 )
 

@@ -1,1 +1,1 @@
-"""State of the machine and of ggbench itself, the problems found in it, and the output of both by `ggbench doctor`."""
+"""The state of the machine and of ggbench itself and the problems found, as `ggbench doctor` shows them."""

@@ -1,6 +1,6 @@
-"""Look at this machine and at ggbench's own files for `ggbench doctor`, without measuring or changing anything.
+"""Examine this machine and ggbench's own files for `ggbench doctor`, without measuring or changing anything.
 
-A finding is something that a person can act on.
+A finding is something that the user can act on.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from ggbench.units import GIB, MIB, counted, format_bytes, format_number, format
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """Measurements taken of this machine once, for forecasts and limits."""
+    """Measurements made once on this machine, for forecasts and limits."""
 
     bandwidth: Bandwidth | None
     """Bandwidth of main memory; None before the first run."""
     is_busy: bool = False
-    """Whether it was measured on a busy machine, and so is too low."""
+    """Whether it was measured on a busy machine, hence too low."""
     shares: str | None = None
-    """Share of the bandwidth that models reach here; None before two of them ran."""
+    """Share of the bandwidth that models reach here; None before two have run."""
 
 
 class Checkup(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Checkup(msgspec.Struct, frozen=True):
 
 
 def check_machine() -> Checkup:
-    """Look at everything; what cannot be found out is None or says why."""
+    """Return the whole state; anything unknown is None or has a reason."""
     store = inspect_store()
     return Checkup(
         ggbench=ggbench.__version__,
@@ -134,12 +134,12 @@ Severity = Literal["problem", "advice"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that a person can change."""
+    """Something that the user can change."""
 
     code: str
     """Stable, e.g. `cpu.governor`."""
     severity: Severity
-    """A problem makes something fail; advice makes measurements faster or surer."""
+    """A problem makes something fail; advice makes measurements faster or more reliable."""
     message: str
     hint: str
 
@@ -168,7 +168,7 @@ _LITTLE_MEMORY_SHARE = 0.25
 
 
 def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
-    """Return the findings, problems first; `paths` shortens folder names."""
+    """Return the findings, problems first; `paths` decides how folders are shown."""
     found = [
         *_of_llama(checkup.llama, checkup.cpu),
         *_of_driver(checkup.driver, checkup.llama),
@@ -181,7 +181,7 @@ def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
     ]
     if checkup.calibration.is_busy:
         message = "the memory bandwidth was measured on a busy machine, so limits are too low"
-        hint = "run any measurement while nothing else runs: it is measured again"
+        hint = "run any measurement on an idle machine: the bandwidth is then measured again"
         found.append(Finding("calibration.busy", "advice", message, hint))
     return tuple(sorted(found, key=lambda each: each.severity != "problem"))
 
@@ -230,9 +230,9 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     if driver.problem:
         yield _problem(
             "gpu.driver",
-            f"an NVIDIA GPU is here, but its driver does not answer: {driver.problem}",
+            f"this machine has an NVIDIA GPU, but its driver does not respond: {driver.problem}",
             "restart the machine if the driver was updated, else install NVIDIA's driver (in a container start it with "
-            "--gpus all); `nvidia-smi` has to list the GPU",
+            "--gpus all); `nvidia-smi` must list the GPU",
         )
     if not driver.gpus or llama.problem:
         return
@@ -243,19 +243,19 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     names = name if len(driver.gpus) == 1 else f"{name} and {len(driver.gpus) - 1} more"
     if "CUDA" not in llama.backends and not sees_gpu:
         message = f"llama.cpp was compiled without CUDA, so {names} is not used"
-        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on')}")
+        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on', 'cuda')}")
     if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
         built, runs = dotted(llama.cuda_version), dotted(driver.cuda_version)
         yield _problem(
             "gpu.driver_old",
-            f"llama.cpp was compiled with CUDA {built}, and driver {driver.version} runs CUDA {runs} at most",
+            f"llama.cpp was compiled with CUDA {built}, but driver {driver.version} supports at most CUDA {runs}",
             f"update NVIDIA's driver, or compile llama.cpp with CUDA {driver.cuda_version[0]}",
         )
     elif "CUDA" in llama.backends and not sees_gpu:
         yield _problem(
             "gpu.unseen",
-            f"llama.cpp was compiled with CUDA but sees no GPU, while the driver has {names}",
-            "restart the machine, or update NVIDIA's driver; `nvidia-smi` has to work for this user",
+            f"llama.cpp was compiled with CUDA but sees no GPU, although the driver lists {names}",
+            "restart the machine, or update NVIDIA's driver; `nvidia-smi` must work for this user",
         )
 
 
@@ -281,12 +281,12 @@ def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
         yield _advice(
             "gpu.used",
             f"{format_bytes(used)} of {format_bytes(gpu.total_bytes)} of {gpu.name} are in use{by}",
-            "close what you do not need before a measurement: it takes memory and bandwidth",
+            "close unneeded programs before measuring: they take memory and bandwidth",
         )
     held = [reason for reason in state.throttle or () if reason in _HELD_DOWN]
     if held:
-        message = f"the clocks of {gpu.name} are held down: {', '.join(held)}"
-        yield _advice("gpu.throttle", message, "check its cooling and its power supply")
+        message = f"the clocks of {gpu.name} are throttled: {', '.join(held)}"
+        yield _advice("gpu.throttle", message, "check its cooling and power supply")
 
 
 def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
@@ -298,17 +298,17 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
         message = f"the CPU's energy preference is {cpu.energy_preference}, which keeps clocks low"
         yield _advice("cpu.governor", message, "powerprofilesctl set performance, or the desktop's performance profile")
     if cpu.is_on_battery:
-        yield _advice("cpu.battery", "the machine runs on battery, which lowers clocks", "plug it in to measure")
+        yield _advice("cpu.battery", "the machine is running on battery, which lowers clocks", "plug it in to measure")
     if cpu.busy_share is not None and cpu.busy_share >= _BUSY_SHARE:
         yield _advice(
             "cpu.busy",
             f"other programs use {format_percent(cpu.busy_share)} of the CPU",
-            "end them before a measurement, or they will distort the results; `top` lists them",
+            "close them before measuring, or they will distort the results; `top` lists them",
         )
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
         yield _advice(
             "cpu.quota",
-            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')}, and pauses beyond",
+            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')} and pauses above",
             "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
         )
 
@@ -325,7 +325,7 @@ def _of_memory(memory: MemoryState) -> Iterator[Finding]:
         yield _advice("memory.container", message, hint)
     if memory.address_space_limit_bytes is not None:
         limited = format_bytes(memory.address_space_limit_bytes)
-        message = f"the address space is limited to {limited}, in which a model has to be mapped whole"
+        message = f"the address space is limited to {limited}, but whole models are mapped into it"
         yield _problem("memory.address_space", message, "ulimit -v unlimited, in the shell that starts ggbench")
     if memory.overcommit == 2:
         message = "vm.overcommit_memory is 2, so the kernel may refuse memory that would fit"
@@ -333,7 +333,7 @@ def _of_memory(memory: MemoryState) -> Iterator[Finding]:
     total = min(memory.total_bytes, limit or memory.total_bytes)
     if memory.available_bytes < _LITTLE_MEMORY_SHARE * total:
         message = f"{format_bytes(memory.available_bytes)} of {format_bytes(total)} of main memory are available"
-        hint = "close programs before a measurement; `ggbench plan` names those that hold the most"
+        hint = "close programs before measuring; `ggbench plan` names the largest"
         yield _advice("memory.used", message, hint)
 
 
@@ -374,24 +374,26 @@ def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
     name = paths.shown(store.path)
     if store.is_foreign:
         message = f"{name} is a database of another program"
-        yield _problem("store.foreign", message, "move it away; ggbench will make its own")
+        yield _problem("store.foreign", message, "move it away; ggbench will create its own")
     elif store.problem:
         yield _problem(
             "store.damaged",
             f"the results file {name} cannot be used as it is: {paths.without(store.problem)}",
-            f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may save what it holds",
+            f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may recover its contents",
         )
     elif store.version is not None and store.version > store.newest_version:
         message = f"the results file has version {store.version}, and this ggbench knows {store.newest_version}"
-        yield _problem("store.newer", message, "upgrade ggbench; the file is left as it is")
+        yield _problem("store.newer", message, "upgrade ggbench; the file stays unchanged")
     if store.n_set_aside:
         message = f"{counted(store.n_set_aside, 'damaged results file')} moved aside and kept next to {name}"
-        yield _advice("store.set_aside", message, "`sqlite3 FILE .recover` may save what it holds; then delete it")
+        yield _advice(
+            "store.set_aside", message, "`sqlite3 FILE .recover` may recover their contents; then delete them"
+        )
 
 
 def _of_hub(hub: HubLogin, paths: Paths) -> Iterator[Finding]:
     if hub.problem:
-        yield _problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or begin it with https://")
+        yield _problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or set it to a URL with https://")
     if hub.is_exposed and hub.token_from is not None:
         message = f"other users can read your Hub token in {paths.shown(hub.token_from)}"
         yield _advice("hub.token", message, f"chmod 600 {paths.shell_word(hub.token_from)}")

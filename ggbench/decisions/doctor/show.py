@@ -1,4 +1,4 @@
-"""Show what `ggbench doctor` found and what to do, then the facts, as Markdown to paste into a bug report."""
+"""Show the findings of `ggbench doctor` with advice, then the facts, as Markdown to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> st
 
 
 def shown_checkup(checkup: Checkup, paths: Paths) -> Checkup:
-    """Return the checkup for programs; unless `paths.whole`, without whole folders and serial numbers."""
+    """Return the checkup as JSON; unless `paths.whole`, without full paths and serial numbers."""
     driver, hub = checkup.driver, checkup.hub
     if not paths.whole:
         driver = replace(driver, gpus=tuple(map(_without_serials, driver.gpus)))
@@ -50,7 +50,7 @@ def shown_checkup(checkup: Checkup, paths: Paths) -> Checkup:
 
 
 def _version(name: str, at: Get = lambda root: root) -> tuple[Field, ...]:
-    return field(name, str | None, "E.g. `12.4`; null if it is unknown.", lambda root: _known(getattr(at(root), name)))
+    return field(name, str | None, "E.g. `12.4`; null if unknown.", lambda root: _known(getattr(at(root), name)))
 
 
 def _known(version: tuple[int, int] | None) -> str | None:
@@ -68,7 +68,7 @@ _LLAMA = Shape(
     field(
         "features",
         dict[str, dict[str, str]],
-        "What each backend was compiled with, by llama.cpp's names.",
+        "Features each backend was compiled with, by llama.cpp's names.",
         lambda checkup: checkup.llama.features,
     ),
     field(
@@ -90,8 +90,8 @@ _DRIVER = Shape(
 DOCTOR = Document(
     "doctor",
     "doctor",
-    "What ggbench sees of this machine, and what to do about it.",
-    field("findings", list[Finding], "What to change, problems first."),
+    "This machine as ggbench sees it, with advice.",
+    field("findings", list[Finding], "Advised changes, problems first."),
     of(Checkup, "ggbench python os"),
     field("llama_cpp", _LLAMA, get=lambda checkup: checkup),
     of(Checkup, "cpu memory"),
@@ -134,9 +134,9 @@ def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
     yield "Hub", _hub(checkup.hub, paths)
     rate, shares = checkup.calibration.bandwidth, checkup.calibration.shares
     if rate is None:
-        yield "calibration", "the memory bandwidth is measured with the first run"
+        yield "calibration", "the memory bandwidth is measured by the first run"
     else:
-        known = shares or "no two models have run here yet"
+        known = shares or "fewer than two models have run here"
         yield "calibration", f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}; {known}"
 
 
@@ -193,7 +193,7 @@ def _gpu(state: GpuState, paths: Paths) -> str:
     serials = [gpu.uuid, gpu.pci_bus_id] if paths.whole else []
     capability = f"compute capability {dotted(state.compute_capability)}" if state.compute_capability else None
     processes = None if state.processes is None else counted(len(state.processes), "program")
-    throttle = f"clocks held down by {', '.join(state.throttle)}" if state.throttle else None
+    throttle = f"clocks throttled by {', '.join(state.throttle)}" if state.throttle else None
     free = f"{format_bytes(gpu.free_bytes)} of {format_bytes(gpu.total_bytes)} free"
     return ", ".join(filter(None, (gpu.name, capability, free, processes, throttle, *serials)))
 
@@ -225,5 +225,5 @@ def _hub(hub: HubLogin, paths: Paths) -> str:
     login = "not logged in"
     if source is not None:
         login = f"a token from {paths.shown(source) if '/' in source else source}"
-    endpoint = hub.endpoint if paths.whole or hub.endpoint is None else "another endpoint than Hugging Face's"
+    endpoint = hub.endpoint if paths.whole or hub.endpoint is None else "an endpoint other than Hugging Face's"
     return ", ".join(filter(None, (login, "offline" if hub.is_offline else None, endpoint, hub.problem)))

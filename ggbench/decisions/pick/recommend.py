@@ -347,7 +347,7 @@ def _is_faster(one: Candidate, other: Candidate) -> bool:
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
-    """Return those with at least 1.5 times the context or, if there are none, those with over 5 % more."""
+    """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 

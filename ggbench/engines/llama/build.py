@@ -1,6 +1,6 @@
-"""Which llama.cpp is installed, what it was built with, and which devices it sees.
+"""The installed llama.cpp: its version, build options and visible devices.
 
-Looked up in a child process: loading a CUDA build takes GPU memory, and may print or abort.
+Queried in a child process, as loading a CUDA build takes GPU memory, and may print or abort.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 import msgspec
 
 
-def build_command(cmake_args: str) -> str:
-    """Return the words that tell a user how to compile llama.cpp with these arguments."""
+def build_command(cmake_args: str, backend: str = "") -> str:
+    """Return the words that tell a user how to compile llama.cpp with these arguments, those of a backend of set-up."""
     build = f'CMAKE_ARGS="{cmake_args}"'
+    set_up = f"./scripts/setup --backend {backend}" if backend else f"{build} ./scripts/setup"
     return (
-        f"{build} ./scripts/setup in a checkout; where pip installed it: "
-        f"{build} pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+        f"{set_up} in a checkout; if pip installed it: {build} pip install --force-reinstall --no-cache-dir --no-deps"
+        " llama-cpp-python"
     )
 
 
@@ -31,7 +32,7 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     description: str
     backend: str
     is_gpu: bool
-    """Integrated ones included."""
+    """Including integrated ones."""
     free_bytes: int = 0
     total_bytes: int = 0
     device_id: str | None = None
@@ -55,27 +56,31 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
     cuda_version: tuple[int, int] | None = None
-    """Version of the CUDA runtime that is loaded with it; None without one, and if it is linked statically."""
+    """Version of the loaded CUDA runtime; None without one, or if it is linked statically."""
 
     def features_of(self, backend: str) -> dict[str, str]:
         return self.features.get(backend, {})
 
 
 def build_flags(library: Path) -> str:
-    """Return the CMake options that scripts/setup left beside the library that it compiled; empty without them."""
+    """Return the CMake options that scripts/setup stored next to the compiled library; empty if there are none.
+
+    Options with a path are left out: runs and reports are shown to others.
+    """
     try:
-        return " ".join(library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace").split())
+        text = library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    return " ".join(word for word in text.split() if "/" not in word)
 
 
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
 
 
 def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0) -> LlamaBuild:
-    """Describe the llama.cpp that workers load; one that cannot be loaded is described by why.
+    """Describe the llama.cpp that workers load, or why it cannot be loaded.
 
-    `command` replaces the child process that looks.
+    `command` replaces the child process.
     """
     if not command and importlib.util.find_spec("llama_cpp") is None:
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
@@ -127,7 +132,7 @@ def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
 
 
 def _describe() -> LlamaBuild:
-    """In the child: load llama.cpp and ask it."""
+    """Load llama.cpp and query it, in the child."""
     try:
         from ggbench.engines.llama.c_functions import binding_version, lib
         from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
@@ -160,7 +165,7 @@ def _cuda_version() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    """Write the description to stdout as JSON; what the libraries print goes to stderr."""
+    """Write the description to stdout as JSON; output of the libraries goes to stderr."""
     answer = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(answer, "wb") as stdout:

@@ -1,6 +1,6 @@
 """llama.cpp's C functions, `lib`, without the rest of the llama_cpp package, which imports numpy, jinja2 and more.
 
-A worker that only sizes contexts is ready in a third of the time. Raises what loading the library raises.
+This makes a worker that only sizes contexts start in a third of the time. Import errors of the library are raised.
 """
 
 from __future__ import annotations

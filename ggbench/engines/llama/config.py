@@ -1,4 +1,4 @@
-"""How llama.cpp loads a model and makes its context."""
+"""How llama.cpp loads a model and creates its context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-"""Cache types that llama.cpp's own tools take."""
+"""Cache types accepted by llama.cpp's own tools."""
 
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS of ggml.h."""
@@ -38,27 +38,27 @@ _OF_THE_LOAD = (
     "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
     "mmap", "mlock", "memory_limit_bytes",
 )  # fmt: skip
-"""Fields that llama.cpp takes with the model; the others come with the context."""
+"""Fields that llama.cpp takes when loading the model; the others are for the context."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
 _PLACEMENT = (
     "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
 )  # fmt: skip
-"""Fields that decide what of a model goes to a GPU."""
+"""Fields that determine which parts of a model go to a GPU."""
 _FAILURE_HINTS = {
     "quantized V cache": "use --flash-attn on, or --type-v f16, which works without flash attention",
     "requires flash_attn": "--flash-attn on",
     "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
-    "K cache type": "--type-k f16 suits heads of every width",
-    "V cache type": "--type-v f16 suits heads of every width",
-    "base logits contain NaN": "write them again with --save-base-logits",
+    "K cache type": "--type-k f16 works for all head widths",
+    "V cache type": "--type-v f16 works for all head widths",
+    "base logits contain NaN": "save them again with --save-base-logits",
     "logits contain NaN": "the file may be damaged: download it again, or measure another quant",
     "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
-    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
+    "RPC server": "restart the server if it exited; ggbench cluster probe HOST:PORT shows whether it answers",
     "shares": "pass at most one --tensor-split share per device",
     "unknown model architecture": "a newer llama-cpp-python may support it; ggbench inspect shows the header",
-    "": "the message is llama.cpp's own; another quant or other options may work",
+    "": "this is llama.cpp's own message; another quant or other options may work",
 }
 """Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
 
@@ -83,13 +83,13 @@ def _overrides(text: str) -> tuple[str, ...]:
         try:
             re.compile(pattern)
         except re.error as error:
-            hint = "escape what is meant literally, e.g. \\."
+            hint = "escape literal characters, e.g. \\."
             raise UsageError(f"{pattern!r} is not a regular expression: {error}", hint) from None
     return overrides
 
 
 def parse_server(text: str) -> str:
-    """Return `HOST:PORT` as llama.cpp reads it; without a port it is llama.cpp's own. Raises UsageError."""
+    """Return `HOST:PORT` for llama.cpp, by default with its own port. Raises UsageError."""
     match = _SERVER.fullmatch(text.strip())
     port = int(match["port"] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 1 << 16:
@@ -103,9 +103,9 @@ def parse_servers(text: str) -> tuple[str, ...]:
     servers = tuple(parse_server(part) for part in text.split(","))
     twice = next((server for server in servers if servers.count(server) > 1), None)
     if twice is not None:
-        raise UsageError(f"the RPC server {twice} is named twice", "name each once; it may have several devices")
+        raise UsageError(f"the RPC server {twice} is named twice", "name each once, even if it has several devices")
     if len(servers) > MAX_SERVERS:
-        raise UsageError(f"{len(servers)} RPC servers, but llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
+        raise UsageError(f"{len(servers)} RPC servers, but llama.cpp takes at most {MAX_SERVERS}", "omit the slowest")
     return servers
 
 
@@ -120,6 +120,8 @@ _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER = FieldKind(int, metavar="N")
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
+_SLOTS = FieldKind(int, metavar="N", least=1, most=256)
+"""At most LLAMA_MAX_SEQ of llama.cpp."""
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
@@ -130,7 +132,7 @@ KV_TYPE_LIST = FieldKind(_kv_types, joined, "TYPE,...")
 
 
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
+    """How llama.cpp loads a model and creates its context; names are llama.cpp's own."""
 
     engine: ClassVar[str] = "llama"
     program: ClassVar[str] = "llama.cpp"
@@ -140,9 +142,9 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: what the run needs.
+    """Context length, e.g. 16k or 16,384. Default: just enough for the run.
 
-    None lets the experiment take just enough for its run.
+    None lets the experiment use just enough for its run.
     """
     n_batch: Annotated[int, Option("-b", kind=TOKENS, heading="model")] = 2048
     """Logical batch size: tokens passed to llama.cpp at once."""
@@ -167,7 +169,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     tensor_split: Annotated[tuple[float, ...], Option("-ts", kind=_SHARES, heading="memory")] = ()
     """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
 
-    Those of RPC servers come first; empty leaves it to llama.cpp.
+    RPC servers come first; empty for llama.cpp's choice.
     """
     rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
     """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
@@ -177,7 +179,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     split_mode: Annotated[SplitMode, Option("-sm", heading="memory")] = "layer"
     """How to split the model across several GPUs.
 
-    `none` where `main_gpu` is given.
+    `none` if `main_gpu` is given.
     """
     cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
     """Keep the expert weights of all layers in main memory."""
@@ -202,14 +204,19 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     llama-server's default is off.
     """
-    n_seq_max: int = 1
-    """Sequences that a context can hold; n_ctx is shared out among them."""
+    n_seq_max: Annotated[int, Option("-np --parallel", kind=_SLOTS, shown="", heading="model")] = 1
+    """Slots that decode at the same time, each with an equal part of the context.
+
+    Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them.
+    """
+    kv_unified: Annotated[bool, Option("-kvu", heading="model")] = False
+    """Let all slots share one KV cache, so that one of them can take the whole context."""
     n_outputs_max: int | None = None
-    """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
+    """Maximum number of tokens per batch whose logits are computed; None means one per sequence, as in llama-server."""
     memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
     """Emulate a machine with this much memory, e.g. 24GiB.
 
-    What model and context together may take; None means all there is.
+    The limit is for model and context together; None for no limit.
     """
 
     @property
@@ -233,14 +240,13 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "mlock": ON_OFF[self.mlock],
             "KV offload": ON_OFF[self.kv_offload],
             "full SWA cache": ON_OFF[self.swa_full],
-            "sequences": str(self.n_seq_max),
+            "sequences": str(self.n_seq_max) + (", one KV cache" if self.kv_unified else ""),
             "outputs": n_outputs,
         }
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
-        """Return the part that decides the speed of a model of `n_layer` layers, with `threads` unless it names some.
-
-        It leaves out the length of the context, where its memory comes from and, without a GPU, what goes there.
+        """Return the parts that affect the speed of a model of `n_layer` layers, with `threads` unless they name some:
+        not the context length, the source of its memory or, without a GPU, the GPU options.
         """
         threads = self.threads or threads
         batch = self.threads_batch or threads
@@ -265,14 +271,19 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
         text = f"{' or '.join(smaller)} needs less"
         if self.rpc_servers:
-            text += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+            text += "; it may fit with another --tensor-split or another machine: ggbench cluster plan"
         return text
 
     def check(self) -> None:
-        """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+        """Raise UsageError for slots without a token each, or a V cache that llama.cpp refuses once it has loaded.
 
         Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
         """
+        if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
+            raise UsageError(
+                f"n_ctx {self.n_ctx} has no token for each of {self.n_seq_max} slots",
+                "raise --n-ctx, or lower --parallel",
+            )
         if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
             raise UsageError(
                 f"a V cache of {self.type_v} needs flash attention, which is off",
@@ -284,7 +295,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         n_ctx = self.n_ctx or whole_steps(n_tokens)
         if n_ctx > LARGEST_N_CTX:
             raise UsageError(
-                f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
+                f"this run needs an n_ctx of {n_ctx:,}, but llama.cpp's maximum is {LARGEST_N_CTX:,}",
                 "measure fewer tokens" if self.n_ctx is None else "lower --n-ctx",
             )
 
@@ -292,7 +303,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
 
     def as_asked(self) -> Self:
-        return replace(self, n_ctx=None, n_seq_max=1, n_outputs_max=None)
+        return replace(self, n_ctx=None, n_seq_max=1, kv_unified=False, n_outputs_max=None)
 
     def with_threads(self, threads: int) -> Self:
         return replace(self, threads=self.threads or threads)
@@ -304,12 +315,17 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(self, memory_limit_bytes=limit_bytes)
 
     @property
+    def n_streams(self) -> int:
+        """Parts of the KV cache with the same number of cells."""
+        return 1 if self.kv_unified else self.n_seq_max
+
+    @property
     def load_part(self) -> Self:
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
-        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides."""
+        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies."""
         given = [text.rpartition("=") for text in self.override_tensor]
         layers = [""] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + EXPERTS, "CPU") for layer in layers)
@@ -317,36 +333,36 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
 
 def whole_steps(n_tokens: int) -> int:
-    """Return the smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
+    """Return the smallest n_ctx for `n_tokens`, a multiple of llama.cpp's padding."""
     return -(-n_tokens // KV_CELLS) * KV_CELLS
 
 
 class LoadModel(Request, frozen=True, tag="load_model"):
-    """Load a GGUF in place of the loaded model. Answered by `Loaded`."""
+    """Load a GGUF, replacing the loaded model. Answered by `Loaded`."""
 
     stage: ClassVar[Stage] = "load"
 
     path: str
     setup: LlamaConfig
-    """The memory limit covers model and contexts, beyond the worker's own memory before the load; if a GPU is in
-    use, on each of them."""
+    """The memory limit covers model and contexts, in addition to the worker's own memory before the load; with GPUs in
+    use, it applies to each."""
     reserve_bytes: int = 0
-    """Memory of each GPU in use to leave free."""
+    """Memory to leave free on each GPU in use."""
     dry: bool = False
-    """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
+    """Read only the header and allocate nothing; contexts only report their size. The file may be sparse."""
     n_threads: int = 0
-    """CPU threads to start before a memory limit is set, those that contexts will compute with."""
+    """CPU threads for computing, to start before a memory limit is set."""
     described: tuple[DescribedDevice, ...] = ()
-    """Devices of a dry load, which need not be here; empty for those that are."""
+    """Described devices for a dry load; empty to use this machine's."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):
-    """Make a context in place of the one there is. Answered by `Opened`."""
+    """Create a context, replacing the last one. Answered by `Opened`."""
 
     stage: ClassVar[Stage] = "context"
 
     setup: LlamaConfig
-    """With `n_ctx` and `threads` given."""
+    """Must have `n_ctx` and `threads`."""
 
 
 LlamaRequest = LoadModel | MakeContext

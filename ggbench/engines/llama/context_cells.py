@@ -1,4 +1,4 @@
-"""The cells of a llama.cpp context: use them without a prompt, decode behind them, and prove the last of them."""
+"""The cells of a llama.cpp context: fill them without a prompt, decode after them, and prove the last ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch, throttled
 
 _COPY = 1
-"""The sequence that copied cells arrive as."""
+"""The sequence of copied cells when they arrive."""
 _COPIED_CELLS, _COPIES = 32, 1024
-"""Least cells to copy at once, and most copies: each walks over all cells."""
+"""Minimum number of cells to copy at once, and maximum number of copies, as each walks over all cells."""
 _STEPS_TOGETHER = 64
-"""Steps at a depth that are reported at once."""
+"""Number of steps at a depth to report at once."""
 _MMAP_SLACK = 1 << 16
-"""malloc's own part of a block, and a page at its end."""
+"""malloc's overhead of a block, and a page at its end."""
 _NO_CELL_LEFT = 1
 """Result of llama_decode if it finds no free cell for a batch."""
 
 
 _TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2
-"""Layers of the batch at the far end after which their own speed says how long the rest takes."""
+"""Layers of the last batch after which the time left is estimated from their own speed."""
 
 
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
@@ -44,13 +44,13 @@ def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[E
 
 
 def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Event], None]) -> None:
-    """Decode a full n_ubatch and one more token in the last cells of the context, with every cell before them used.
+    """Decode a full n_ubatch and one more token in the last cells of the context, with all cells before in use.
 
-    Attention runs over all cells below the last one in use, and tokens go into the first free cells whatever their
-    position, so the cells before have to be used. A real prompt would cost the square of n_ctx; instead a few cells are
-    decoded and copied through the state functions. The last batch and the last token then do the work that they have in
-    a real context, and llama.cpp holds what it keeps of every cell in use. This does not prove what only the batches
-    between would do, nor the about 50 bytes that llama.cpp keeps of every distinct position. Raises LlamaRefused.
+    Attention covers all cells up to the last one in use, and tokens go into the first free cells whatever their
+    position, so the cells before must be in use. A real prompt would cost the square of n_ctx; instead a few cells are
+    decoded and copied through the state functions. The last batch and token then do the same work as in a real context,
+    and llama.cpp has its data for every cell in use. This does not prove the batches between, nor the about 50 bytes
+    that llama.cpp keeps for every distinct position. Raises LlamaRefused.
     """
     started = time.perf_counter()
     context = model.context("decode")
@@ -80,7 +80,7 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
 
 
 class _Nodes:
-    """Counts the nodes of a graph that the CPU has computed; a GPU's are not known before the end."""
+    """Counts the nodes of a graph computed by the CPU; a GPU's are not known before the end."""
 
     def __init__(self) -> None:
         self.n_done = 0
@@ -92,9 +92,9 @@ class _Nodes:
         return False
 
     def report(self, n_nodes: int, n_layer: int, emit: Callable[[Event], None]) -> None:
-        """Report the progress of the next graph, which has as many nodes, and how long the rest should take.
+        """Report the progress of the next graph, which has the same number of nodes, and the expected time left.
 
-        The nodes of a layer take very different times, so only whole layers are counted.
+        Nodes of a layer take very different times, so only whole layers are counted.
         """
         started, self.n_done = time.perf_counter(), 0
         n_layers_done, layers_s = 0, 0.0
@@ -128,7 +128,7 @@ def _counted_nodes(context: object) -> Iterator[_Nodes]:
 
 
 def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:
-    """Use the first `n_cells` of the cache by decoding in all of them. Raises LlamaRefused."""
+    """Fill the first `n_cells` of the cache by decoding. Raises LlamaRefused."""
     model.clear_cache()
     step = lib.llama_n_batch(model.context("decode"))
     for start in range(0, n_cells, step):
@@ -137,11 +137,11 @@ def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float
 
 
 def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> bool:
-    """Use the first `n_cells` of an empty cache; return False if llama.cpp does not take even one copy.
+    """Fill the first `n_cells` of an empty cache by copying; return False if llama.cpp does not accept even one copy.
 
-    A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next one
-    arrives. The last cells' positions come just before what is decoded next, because llama.cpp requires that a sequence
-    continues where it ended; they also let a cache with a window reuse what has left it.
+    A copy arrives as a separate sequence, shares its cells with the first sequence, and loses them when the next one
+    arrives. The last cells have the positions just before the next decoded token, because llama.cpp requires sequences
+    to be contiguous; this also lets a cache with a window reuse cells outside it.
     """
     context = model.context("decode")
     memory = lib.llama_get_memory(context)
@@ -180,7 +180,7 @@ def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
 
 
 def try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
-    """Return llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
+    """Return llama_decode's status for tokens of the first sequence from this position on, and its nanoseconds."""
     context = model.context("decode")
     tokens = enumerate(model.prompt_tokens(n_tokens))
     batch = make_batch([(token, position + index, 0, index == n_tokens - 1) for index, token in tokens])

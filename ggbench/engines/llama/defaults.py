@@ -1,6 +1,6 @@
-"""Settings that llama-server passes to llama.cpp, field by field, and the ones that ggbench changes, with reasons.
+"""Settings that llama-server passes to llama.cpp, field by field, and those that ggbench changes, with reasons.
 
-Its defaults are ggbench's, since they are what people run; those of the C API differ. The reference is
+ggbench uses llama-server's defaults, since people run it; those of the C API differ. The reference is
 `llama-server -m FILE -c N -np 1`. Source: llama.cpp's `common_params` in common.h, its functions
 `common_model_params_to_llama` and `common_context_params_to_llama`, and `load_model` in server-context.cpp.
 """
@@ -33,11 +33,11 @@ CONTEXT: Mapping[str, Value] = {
 """Every field of `llama_context_params`; the numbers of threads depend on the machine."""
 
 DIFFERENCES: Mapping[str, str] = {
-    "n_ctx": "what the command needs; llama-server uses the training context, or the largest that fits",
-    "n_threads": "one for each core that the process may use; llama-server counts the machine's",
+    "n_ctx": "enough for the command; llama-server uses the training context, or the largest that fits",
+    "n_threads": "one per core available to the process; llama-server counts the machine's",
     "n_threads_batch": "as n_threads",
     "devices": "none when planning for or limiting main memory: a GPU driver also takes address space",
-    "load_mode": "read, not mapped, under a limit of main memory, which would count mapped pages twice",
+    "load_mode": "read, not mapped, under a main memory limit, which would count mapped pages twice",
     "no_alloc": "set by plan, to allocate nothing; llama-server's --fit sets it too",
     "--parallel": "one sequence (-np 1); llama-server defaults to 4 slots that share one cache",
     "--fit": "off; llama-server reduces n_ctx and -ngl, if not set, until the model fits",

@@ -19,32 +19,32 @@ from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 
 CONFIG = LlamaConfig
 
-_AMX_HINT = "llama.cpp's AMX code is known for this; ./scripts/ggbench builds it without"
+_AMX_HINT = "this is a known bug of llama.cpp's AMX code; ./scripts/ggbench builds without it"
 """Source: llama.cpp issue 20824; on some machines the first batch after repacking for AMX faults."""
 
 
 def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> LlamaEngine:
-    """Start an engine whose worker ends when `cancel` is set, and waits between two steps while `hold` is."""
+    """Start an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
     return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s, hold=hold))
 
 
 class LlamaEngine(WorkerEngine):
-    """One worker with llama.cpp in it, and the model that it has loaded."""
+    """A worker with llama.cpp, and its loaded model."""
 
     def __init__(self, start: Callable[[], Transport]) -> None:
         """Start the first worker at once, since it takes a while to be ready."""
         super().__init__(start)
         self._worker = start()
         self._loaded: LoadModel | None = None
-        """Contents of the worker's memory."""
+        """Memory use of the worker."""
         self._asked: LoadModel | None = None
         """The last load requested from this worker."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
         self._log: list[str] = []
-        """Where the log of the running request goes."""
+        """Collects the log of the running request."""
         self._is_reported = False
         self._places: dict[str, MemoryKind] = {}
         self._tensor_bytes: int | None = None
@@ -58,10 +58,9 @@ class LlamaEngine(WorkerEngine):
         dry: bool = False,
         described: tuple[DescribedDevice, ...] = (),
     ) -> Iterator[Event | Ending]:
-        """Load the model and make a context. Without an n_ctx the model alone is loaded.
+        """Load the model and create a context; without an n_ctx, only load the model.
 
-        A loaded model stays if the setup differs only in what concerns the context. `reserve_bytes` of each GPU in use
-        are left free.
+        A loaded model stays if only context settings differ. `reserve_bytes` of each GPU in use are left free.
         """
         if not isinstance(setup, LlamaConfig) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
@@ -89,7 +88,7 @@ class LlamaEngine(WorkerEngine):
     def estimate_memory(
         self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
     ) -> Iterator[Event | Ending]:
-        """Read the header alone, allocate nothing and report what it would be; the file may be sparse."""
+        """Read only the header, allocate nothing and report the sizes; the file may be sparse."""
         return self.open(source, setup, dry=True, described=tuple(devices))
 
     def close(self) -> None:
@@ -130,7 +129,7 @@ class LlamaEngine(WorkerEngine):
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """Return the parts of a load that a worker takes only once: the servers of its devices, and any limit."""
+    """Return the parts of a load that a worker accepts only once: its RPC servers, and any limit."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return setup.rpc_servers

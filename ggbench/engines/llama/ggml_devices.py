@@ -1,6 +1,6 @@
-"""ggml's devices and their buffer types, through the functions that llama_cpp does not bind.
+"""ggml's devices and their buffer types, through functions that llama_cpp does not bind.
 
-They tell which kind of memory a name in llama.cpp's log stands for, and the buffer types of tensor overrides. Those of
+They give the kind of memory for names in llama.cpp's log, and the buffer types of tensor overrides. Those of
 other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rpc_devices` in common/arg.cpp.
 """
 
@@ -16,7 +16,7 @@ from ggbench.engines.events import MemoryKind
 from ggbench.engines.llama.build import LlamaDevice, build_command
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
-"""ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
+"""ggml's `ggml_backend_dev_type`; an integrated GPU uses main memory."""
 
 
 class Capabilities(ctypes.Structure):
@@ -45,7 +45,7 @@ class GgmlDevices:
     """The devices that ggml has backends for, in its order."""
 
     def __init__(self, library: Path) -> None:
-        """`library` is ggml's, or one that is linked with it, as llama.cpp's."""
+        """`library` is ggml's, or one linked with it, like llama.cpp's."""
         self.ggml = _open(library)
         count = self.ggml.ggml_backend_dev_count()
         self.every: tuple[int, ...] = tuple(self.ggml.ggml_backend_dev_get(index) for index in range(count))
@@ -55,7 +55,7 @@ class GgmlDevices:
 
     @property
     def offloading(self) -> list[int]:
-        """The devices that llama.cpp puts layers on, in its order: RPC, then GPUs, or without any, integrated ones.
+        """The devices on which llama.cpp puts layers, in its order: RPC, then GPUs or, without any, integrated ones.
 
         Source: `llama_prepare_model_devices` in llama.cpp.
         """
@@ -75,7 +75,7 @@ class GgmlDevices:
 
     @property
     def places(self) -> dict[str, MemoryKind]:
-        """The kind of memory behind each name of a device, of its buffer type, or of its pinned host buffer type."""
+        """The kind of memory by the name of a device, of its buffer type, or of its pinned host buffer type."""
         places: dict[str, MemoryKind] = {}
         for device in self.every:
             place = self._place(device)
@@ -90,7 +90,7 @@ class GgmlDevices:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of the backends that are compiled in or loaded, such as `CUDA` and `CPU`."""
+        """The names of compiled-in or loaded backends, such as `CUDA` and `CPU`."""
         count = self.ggml.ggml_backend_reg_count()
         names = (self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count))
         return tuple(name.decode(errors="replace") for name in names)
@@ -126,9 +126,10 @@ class GgmlDevices:
 
 
 def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
-    """Return where a buffer of llama.cpp's log lies: as ggml reports, or on the device that its name begins with.
+    """Return the memory of a buffer in llama.cpp's log: as ggml reports, or that of the device whose name starts the
+    buffer's.
 
-    Names without their own buffer type are those of mapped files (`CPU_Mapped`), of repacked weights
+    Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
     (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
     """
     if name in places:
@@ -188,7 +189,7 @@ def is_built_with_rpc() -> bool:
 
 
 def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
-    """Register the devices of servers, in their order. Raises NoRpc. llama.cpp aborts if one does not answer."""
+    """Register the devices of servers, in order. Raises NoRpc. llama.cpp aborts if one does not answer."""
     if not servers:
         return
     prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)

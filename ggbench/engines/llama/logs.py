@@ -1,9 +1,9 @@
-"""llama.cpp's log, read for what it allocated where, and for the cause of a failure.
+"""Parse llama.cpp's log for its allocations and the cause of a failure.
 
-Only the log says what llama.cpp allocated: `llama_get_memory_breakdown` returns a C++ map that has no binding. Its
-sizes are MiB to two decimals. Caches and the output are counted exactly from what the log says of the model: a KV cache
-is cells x rows of K and V, the output buffer the logits of one token of each sequence. Compute buffers and the states
-of recurrent layers stay rounded.
+Only the log reports allocations: `llama_get_memory_breakdown` returns a C++ map without a binding. Sizes are in MiB
+with two decimals. Caches and the output are computed exactly from the model's data in the log: a KV cache is cells x
+rows of K and V, the output buffer the logits of one token of each sequence. Compute buffers and the states of recurrent
+layers stay rounded.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ _OUT_OF_MEMORY = re.compile(
     r"|OutOf(?:Device|Host)Memory|Thread creation failed",
     re.I,
 )
+_TOO_LARGE = re.compile(
+    r"pre-allocated tensor \((?P<tensor>\S+)\) in a buffer \((?P<device>\S+)\) that cannot run the operation \(NONE\)"
+)
+"""A device refuses a tensor, as Vulkan one above the driver's maxStorageBufferRange; llama.cpp then aborts."""
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
-"""Failures after which llama.cpp continues: with memory that can be paged out, or by reserving again."""
+"""Failures after which llama.cpp continues, with pageable memory or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
 _RETRIES = "retrying without pipeline parallelism"
@@ -44,8 +48,8 @@ _RETRIES = "retrying without pipeline parallelism"
 _FIELD_OF_KIND = {
     "model": "weight_bytes",
     "KV": "kv_bytes",
-    "RS": "kv_bytes",  # the state of recurrent layers takes the place of their KV
-    "state": "kv_bytes",  # of DeepSeek V4's compressors, in addition to its caches
+    "RS": "kv_bytes",  # recurrent layers have a state instead of KV
+    "state": "kv_bytes",  # DeepSeek V4's compressors, in addition to its caches
     "compute": "compute_bytes",
     "output": "output_bytes",
 }
@@ -55,8 +59,8 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
     """Read the log of a load and of one context; `places` are `GgmlDevices.places`.
 
     KV caches and outputs are exact, everything else within 5 KiB. Several caches of a model (sliding window, recurrent)
-    print a line each and are added up. In a dry run the weights and KV of each device are 0 (but DeepSeek V4's states
-    are made), while `cache_bytes` and the compute and output buffers are what they would be.
+    print a line each and are summed. In a dry run the weights and KV of each device are 0 (except DeepSeek V4's
+    states), while `cache_bytes` and the compute and output buffers have their real sizes.
     """
     by_device: dict[str, dict[str, int]] = {}
     flash_attn: bool | None = None
@@ -102,23 +106,25 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:
-    """Return the first line that reports too little memory and that llama.cpp did not recover from; empty if none."""
+    """Return the first line that reports too little memory without recovery; empty if none."""
     blame = ""
     for line in lines:
         if _RETRIES in line:
             blame = ""
+        elif not blame and (found := _TOO_LARGE.search(line)):
+            blame = f"{found['tensor']} is larger than {found['device']} lets one tensor be"
         elif not blame and is_out_of_memory(line):
             blame = line.strip()
     return blame
 
 
 def is_out_of_memory(line: str) -> bool:
-    """Return whether the line reports too little memory, and llama.cpp cannot continue."""
+    """Return whether the line reports too little memory, so that llama.cpp cannot continue."""
     return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
 
 
 def wanted_bytes(line: str) -> int | None:
-    """Return the size of the allocation that a line reports as failed; None if it does not say."""
+    """Return the size of the failed allocation in a line; None if not stated."""
     match = _WANTED.search(line)
     if match is None:
         return None
@@ -128,14 +134,14 @@ def wanted_bytes(line: str) -> int | None:
 def crash_cause(last_lines: Sequence[str]) -> str:
     """Return the line that gives the cause of a crash, or the last line; empty without lines.
 
-    After the cause llama.cpp prints the place in its source, and often a backtrace.
+    After the cause llama.cpp prints the source location, and often a backtrace.
     """
     said = [line.strip() for line in last_lines if line.strip()]
     return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")
 
 
 _HALF_DIGIT_BYTES = MIB // 200 + 1
-"""Largest error of a figure in MiB with two decimals."""
+"""Largest error of a size in MiB with two decimals."""
 _WIDTHS = re.compile(r"\bn_embd_(?P<part>[kv])_gqa\s*=\s*(?P<widths>\d+|\[[\d, ]+\])\s*$")
 _COUNT = re.compile(r"\b(?P<name>n_vocab|n_seq_max)\s*=\s*(?P<count>\d+)\s*$")
 _CACHE = re.compile(
@@ -146,13 +152,13 @@ _LOGIT_BYTES = 4
 
 
 class _ExactSizes:
-    """Makes the sizes of a log exact, from the lines before; it reads every line."""
+    """Computes exact sizes from the preceding lines; it must read every line."""
 
     def __init__(self) -> None:
         self._widths: dict[str, list[int]] = {}
         self._counts: dict[str, int] = {}
         self.pending: list[tuple[str, int]] = []
-        """Each device's rounded part of the cache whose own line follows."""
+        """Each device's rounded part of the cache whose line follows."""
 
     def read(self, line: str) -> None:
         if match := _WIDTHS.search(line):
@@ -165,7 +171,7 @@ class _ExactSizes:
         return exact if abs(exact - rounded) <= _HALF_DIGIT_BYTES else rounded
 
     def cache(self, line: str, rounded: int) -> tuple[int, dict[str, int]]:
-        """Return the exact size of a cache from its own line, and what to add to each device for it."""
+        """Return the exact size of a cache from its line, and the correction for each device."""
         pending, self.pending = self.pending, []
         match = _CACHE.search(line)
         if match is None:

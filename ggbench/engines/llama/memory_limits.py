@@ -1,4 +1,4 @@
-"""Make this machine behave like one with less memory, inside the worker.
+"""Emulate a machine with less memory, inside the worker.
 
 For main memory an address-space limit makes the next allocation that is too large fail, while plain malloc would
 overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device, and a
@@ -21,17 +21,19 @@ from ggbench.units import format_bytes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """glibc's malloc.h."""
 _KEPT_BYTES = 4 << 20
-"""Bytes of freed blocks that malloc may keep: more than the sampler takes for a token, little against a context."""
+"""Bytes of freed blocks that malloc may keep: more than the sampler needs for a token, little compared with a
+context.
+"""
 
 
 def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
-    """Start the threads that ggml computes with, so a limit set later counts none of their stacks.
+    """Start ggml's compute threads, so that a limit set later does not count their stacks.
 
     They are OpenMP's, found through `library`, which links ggml's CPU backend. They belong to the calling thread and
-    stay for each of its computations with as many threads. Without OpenMP nothing happens.
+    stay for its computations with as many threads. Without OpenMP nothing happens.
     """
     if n_threads > 1 and hasattr(library, "GOMP_parallel"):
-        # Each runs a function of the C library, since one in Python would wait for the others.
+        # each runs a C function, since one in Python would wait for the others
         nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
         library.GOMP_parallel(nothing, None, n_threads, 0)
 
@@ -40,9 +42,9 @@ def limit_memory(limit_bytes: int) -> None:
     """Limit further allocations to `limit_bytes` of main memory. Raises LimitFailed."""
     if not address_space.CAN_LIMIT:
         raise LimitFailed("main memory can be limited only on Linux", out_of_memory=False)
-    # glibc raises the size up to which blocks come from a heap that seldom shrinks when a larger one is freed; then not
-    # every allocation meets the same limit. If malloc kept nothing at all, the sampler's blocks would be new memory for
-    # every token, which takes four times as long.
+    # When a large block is freed, glibc raises the size up to which blocks come from a heap that seldom shrinks, so not
+    # every allocation would meet the same limit. If malloc kept nothing at all, the sampler's blocks would be new
+    # memory for every token, which takes four times as long.
     with contextlib.suppress(AttributeError):
         for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
@@ -57,7 +59,7 @@ def left_bytes() -> int | None:
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
-    """Make room for something of our own that large, which neither the model nor a context would need."""
+    """Raise the limit by this much for ggbench's own use, beyond model and context."""
     limit = address_space.limit_bytes()
     if limit is None:
         yield
@@ -70,7 +72,7 @@ def beside_the_limit(n_bytes: int) -> Iterator[None]:
 
 
 class LimitFailed(Exception):
-    """The limit could not be set: for want of memory, or because the system cannot limit it."""
+    """The limit could not be set, for lack of memory or of support by the system."""
 
     def __init__(self, message: str, *, out_of_memory: bool = True) -> None:
         super().__init__(message)
@@ -78,7 +80,7 @@ class LimitFailed(Exception):
 
 
 class GpuMemory:
-    """The memory of every GPU that a model is loaded on; empty, and false, if llama.cpp sees none."""
+    """The memory of all GPUs used by a model; empty, and false, if llama.cpp sees none."""
 
     def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
         """`main_gpu` is the one GPU in use, None means all."""
@@ -92,7 +94,7 @@ class GpuMemory:
 
     @property
     def left_bytes(self) -> int:
-        """Free bytes if all are filled alike: the smallest free memory of one, times their number."""
+        """Free bytes if all are filled equally: the smallest free memory of one, times their number."""
         return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
@@ -102,7 +104,7 @@ class GpuMemory:
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
             free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
-            raise LimitFailed(f"a reserve of {reserve} on each GPU leaves nothing of {free} of free GPU memory")
+            raise LimitFailed(f"a reserve of {reserve} on each GPU uses up {free} of free GPU memory")
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes and not self._set_aside(device, n_bytes):
                 left_bytes = _free_bytes(self._ggml, device) - n_bytes
@@ -120,7 +122,7 @@ class GpuMemory:
             size = min(left, largest)
             ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, size)
             if not ballast:
-                raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
+                raise LimitFailed(f"could not allocate {format_bytes(n_bytes)} of GPU memory as ballast")
             if _free_bytes(self._ggml, device) >= free_bytes:
                 self._ggml.ggml_backend_buffer_free(ballast)
                 return False
@@ -142,9 +144,9 @@ class NotLimited(Exception):
 
 
 class ExposedMemory:
-    """Exposes at most `limit_bytes` of one device; has to live as long as the device is used.
+    """Exposes at most `limit_bytes` of one device; must live as long as the device is used.
 
-    Only buffers count, not what a backend allocates beside them to compute.
+    Only buffers count, not a backend's other allocations for computing.
     """
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:

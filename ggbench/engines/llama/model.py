@@ -1,7 +1,7 @@
 """llama.cpp in the worker: one model and at most one context, through the C functions.
 
-Not through llama-cpp-python's `Llama` class, whose defaults differ from llama-server's and which points the process's
-stdout and stderr elsewhere while it loads.
+llama-cpp-python's `Llama` class is not used: its defaults differ from llama-server's, and it redirects the process's
+stdout and stderr during a load.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
 _REPORT_PROMPT_NS = 1_000_000_000
-"""So rarely that a message of some microseconds does not affect the timing."""
+"""Rare enough that a message of a few microseconds does not affect the timing."""
 
 
 class _TensorOverride(ctypes.Structure):
@@ -54,13 +54,13 @@ class LlamaRefused(Exception):
 
 class LlamaModel:
     def __init__(self, on_log: Callable[[int, str], None], left_bytes: Callable[[], int | None]) -> None:
-        """`left_bytes` says what of a memory limit, or of the GPUs, is still free."""
+        """`left_bytes` returns the free part of a memory limit or of the GPUs."""
         self._on_log = on_log
         self.left_bytes = left_bytes
         self._servers: list[str] = []
         self._pending = ""
         self._pending_level = 2
-        self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when nothing refers to it
+        self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when unreferenced
         lib.llama_log_set(self._log_callback, ctypes.c_void_p(0))
         lib.llama_backend_init()
         self.handle: Any = None
@@ -87,7 +87,7 @@ class LlamaModel:
 
     @property
     def description(self) -> str:
-        """llama.cpp's description of the model, as llama-bench prints it: `llama 256M Q4_1`."""
+        """llama.cpp's description of the model, as printed by llama-bench: `llama 256M Q4_1`."""
         text = ctypes.create_string_buffer(128)
         lib.llama_model_desc(self.handle, text, len(text))
         return text.value.decode(errors="replace")
@@ -118,7 +118,7 @@ class LlamaModel:
         dry: bool,
         described: Sequence[DescribedDevice] = (),
     ) -> None:
-        """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused.
+        """Load a model, replacing the last one; if dry, read only its header. Raises LlamaRefused.
 
         A dry load is for the `described` devices if there are any.
         """
@@ -142,23 +142,23 @@ class LlamaModel:
             n_devices = lib.llama_max_devices()
             takes = min(n_devices, len(offloading) or n_devices)
             if len(setup.tensor_split) > takes:
-                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {takes}")
+                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
             params.tensor_split = (ctypes.c_float * n_devices)(*setup.tensor_split)
         overrides = _overrides(setup, buffer_types)
         if overrides is not None:
             params.tensor_buft_overrides = ctypes.addressof(overrides)
         if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
-            # With no layer on a GPU llama.cpp still computes large batches there. A plan for main memory does not count
-            # on that, and a limit of it leaves a GPU's driver no address space.
+            # Even without layers on a GPU, llama.cpp computes large batches there. A plan for main memory assumes it
+            # does not, and a limit of main memory leaves no address space for a GPU driver.
             no_devices = (ctypes.c_void_p * 1)(None)
             params.devices = ctypes.addressof(no_devices)
-        # A mapped file takes address space besides the copies that are made of it, so a limit would count it twice.
+        # A mapped file takes address space in addition to copies of it, so a limit would count it twice.
         is_mapped = setup.mmap and setup.memory_limit_bytes is None
         if not is_mapped or setup.mlock:
             params.load_mode = _LOAD_MODES[is_mapped, setup.mlock]
         if dry:
             params.no_alloc = True
-            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
+            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped anyway
         progress = lib.llama_progress_callback(throttled(on_progress))
         params.progress_callback = progress
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
@@ -167,16 +167,16 @@ class LlamaModel:
             raise LlamaRefused("load", "llama.cpp could not load the model")
 
     def make_context(self, setup: LlamaConfig) -> tuple[int, int, int]:
-        """Make a context in place of the one there is; return n_ctx, n_batch and n_ubatch as rounded.
+        """Create a context, replacing the last one; return the rounded n_ctx, n_batch and n_ubatch.
 
-        `setup.n_ctx` and `setup.threads` have to be given. Raises LlamaRefused.
+        `setup.n_ctx` and `setup.threads` must be set. Raises LlamaRefused.
         """
         if self.handle is None:
             raise LlamaRefused("context", "no model is loaded")
         self.free_context()
         params = lib.llama_context_default_params()
         set_defaults(params, CONTEXT)
-        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full"):
+        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full", "kv_unified"):
             setattr(params, name, getattr(setup, name))
         params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
         params.n_threads = setup.threads
@@ -188,7 +188,7 @@ class LlamaModel:
         self._context = lib.llama_init_from_model(self.handle, params)
         if not self._context:
             self._context = None
-            raise LlamaRefused("context", f"llama.cpp could not make a context of {setup.n_ctx} tokens")
+            raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
         self._n_outputs_max = params.n_outputs_max
         return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
 
@@ -200,13 +200,13 @@ class LlamaModel:
     def context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
         """Return llama.cpp's context. Raises LlamaRefused, for that stage, if there is none."""
         if self._context is None:
-            raise LlamaRefused(stage, "no context is made")
+            raise LlamaRefused(stage, "there is no context")
         return self._context
 
     def check_outputs(self, workload: Workload) -> None:
         """Raise LlamaRefused for a workload with more outputs than the context has room for: llama.cpp would abort."""
         if self._context is not None and workload.n_outputs > self._n_outputs_max:
-            message = f"a batch of {workload.n_outputs} outputs, and the context is for {self._n_outputs_max}"
+            message = f"a batch of {workload.n_outputs} outputs, but the context is for {self._n_outputs_max}"
             raise LlamaRefused(workload.stage, message)
 
     def clear_cache(self) -> None:
@@ -216,10 +216,11 @@ class LlamaModel:
     def read_prompts(
         self, n_prompt: int, n_seqs: int = 1, on_share: Callable[[float], None] = lambda share: None
     ) -> int:
-        """Return the nanoseconds to read a prompt for each sequence into an empty cache, with its last token's logits.
+        """Return the nanoseconds to read a prompt for each sequence into an empty cache, computing its last token's
+        logits.
 
-        Each sequence begins one token later in the same text. If a prompt takes long, `on_share` is called once a
-        second at most, with the share of the batches before. Raises LlamaRefused.
+        Each sequence starts one token later in the same text. For a long prompt, `on_share` is called at most once a
+        second, with the share of completed batches. Raises LlamaRefused.
         """
         context = self.context("prefill")
         self.clear_cache()
@@ -260,10 +261,10 @@ class LlamaModel:
         return tokens
 
     def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
-        """Take in a line, which may come in pieces; a piece that continues the last one has its own level."""
+        """Collect a line, which may come in pieces; a continuation has its own level."""
         if level != _GGML_LOG_LEVEL_CONT:
             self._pending_level = level
-        if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines for each context
+        if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines per context
             self._pending = ""
             return
         self._pending += text.decode(errors="replace")
@@ -294,13 +295,13 @@ class TokenText:
 def llama_library() -> Path:
     """Return the library that llama_cpp has loaded.
 
-    It leads to its ggml: a wheel holds several copies of libggml, and another one would have its own devices.
+    This finds the right ggml: a wheel contains several copies of libggml, each with its own devices.
     """
     return Path(lib._lib._name)
 
 
 def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
-    """Return views of one sequence's tokens; for several, new batches, which the caller frees."""
+    """Return views of one sequence's tokens, or for several new batches, which the caller frees."""
     batches = []
     if n_seqs == 1:
         for start in range(0, n_prompt, n_batch):
@@ -332,13 +333,13 @@ def _overrides(setup: LlamaConfig, known: Mapping[str, int]) -> Any:  # noqa: AN
     overrides = (_TensorOverride * (len(given) + 1))()
     for index, (pattern, device) in enumerate(given):
         if device not in known:
-            raise LlamaRefused("load", f"there is no buffer type {device!r} here; known: {', '.join(known)}")
+            raise LlamaRefused("load", f"no buffer type {device!r} here; known: {', '.join(known)}")
         overrides[index].pattern, overrides[index].buft = pattern.encode(), known[device]
     return overrides
 
 
 def throttled(report: Callable[[float], None]) -> Callable[..., bool]:
-    """Return a progress callback for llama.cpp that reports a share of 0 to 1 ten times a second at most, and 1."""
+    """Return a progress callback for llama.cpp that reports a share of 0 to 1 at most ten times a second, and 1."""
     reported_at = 0.0
 
     def report_in_time(share: float, _: object = None) -> bool:

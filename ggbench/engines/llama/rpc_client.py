@@ -1,10 +1,10 @@
-"""A client of llama.cpp's RPC protocol: who answers at an address, which devices it exposes, how fast the link is.
+"""A client of llama.cpp's RPC protocol: checks the server at an address, its devices and the speed of the link.
 
-llama.cpp's own client aborts its process if a server is missing, silent or of another version; this one raises.
+llama.cpp's own client aborts the process if a server is missing, silent or of another version; this one raises.
 
 Source: ggml-rpc.cpp and transport.cpp of llama.cpp. A request is a byte for the command, the size in 8 bytes and the
 data; an answer, if the command has one, is its size and its data, little-endian. The first command is HELLO, the same
-in every version. A server accepts one client after the other, so the next one waits in silence.
+in every version. A server accepts one client at a time, so the next one waits in silence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ggbench.units import MIB, format_bytes, format_count
 PROTOCOL_MAJOR = 7
 """RPC_PROTO_MAJOR_VERSION of ggml-rpc.h."""
 ANSWER_TIMEOUT_S = 5.0
-"""Longest wait for a connection, and for each answer."""
+"""Timeout of a connection and of each answer."""
 
 _ALLOC_BUFFER, _GET_ALIGNMENT, _BUFFER_GET_BASE, _FREE_BUFFER = 0, 1, 3, 4
 _SET_TENSOR, _GET_TENSOR, _GET_DEVICE_MEMORY, _HELLO, _DEVICE_COUNT = 6, 8, 11, 14, 15
@@ -38,31 +38,31 @@ _CAPABILITIES_BYTES = 24
 _TENSOR = struct.Struct("<Q I Q 4I 4I I 64s i 10Q Q Q Q 64s i")
 """`rpc_tensor`, packed."""
 _TYPE_I8 = 24
-"""GGML_TYPE_I8, a byte for each element."""
+"""GGML_TYPE_I8, a byte per element."""
 _LARGEST_HELLO_BYTES, _MOST_DEVICES = 256, 256
 _RECEIVED_BYTES = 1 << 20
 
 
 class RemoteDevice(msgspec.Struct, frozen=True):
-    """One device of an RPC server, as it reports it."""
+    """A device of an RPC server, as the server reports it."""
 
     number: int
-    """Among the server's devices, from 0 on."""
+    """Index among the server's devices, from 0."""
     free_bytes: int
     total_bytes: int
 
 
 class ServerUnusable(Exception):
-    """A server is missing, silent, or speaks something else; the message names it and says what happened."""
+    """A server is missing, silent, or speaks another protocol; the message names it and the problem."""
 
     def __init__(self, server: str, what: str) -> None:
-        """`what` continues the server's address: `refuses connections`."""
+        """`what` follows the server's address: `refuses connections`."""
         super().__init__(f"RPC server {server} {what}")
         self.what = what
 
 
 class RpcConnection:
-    """One connection to one server, which serves nobody else meanwhile. A context manager; leaving closes it."""
+    """A connection to a server, which then serves nobody else. A context manager that closes it."""
 
     def __init__(self, server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         """Connect and greet. Raises ServerUnusable."""
@@ -91,10 +91,10 @@ class RpcConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; reset it if an answer is due, so a busy server survives.
+        """Close the connection; reset it if an answer is due, so that a busy server survives.
 
-        It reads our greeting when its client has gone, and writes the answer in two parts without MSG_NOSIGNAL: on a
-        connection that was closed in good order the second write ends its process.
+        It reads our greeting after its client has left, and writes the answer in two parts without MSG_NOSIGNAL: after
+        a regular close the second write would kill its process.
         """
         if self._is_waiting:
             with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class RpcConnection:
         return tuple(RemoteDevice(number, free, total) for number, (free, total) in enumerate(memories))
 
     def round_trip(self) -> int:
-        """Return the nanoseconds of a short request and its answer. Raises ServerUnusable."""
+        """Return the nanoseconds for a short request and its answer. Raises ServerUnusable."""
         started = time.perf_counter_ns()
         self._ask(_GET_ALIGNMENT, struct.pack("<I", 0), 8)
         return time.perf_counter_ns() - started
@@ -146,7 +146,7 @@ class RpcConnection:
             )
 
     def _transfers(self, pointer: int, base: int) -> tuple[Callable[[int], int], Callable[[int], int]]:
-        """Return what times an upload to a buffer, and a download, of a number of bytes."""
+        """Return functions that time an upload to a buffer, and a download, of a number of bytes."""
 
         def tensor(n_bytes: int) -> bytes:
             return _TENSOR.pack(
@@ -155,10 +155,10 @@ class RpcConnection:
             )  # fmt: skip
 
         def upload(n_bytes: int) -> int:
-            """Return the nanoseconds to send as many bytes and hear that they are there."""
+            """Return the nanoseconds to send this many bytes and receive a confirmation."""
             request, data = tensor(n_bytes) + struct.pack("<BQ", 0, 0), bytes(n_bytes)
             started = time.perf_counter_ns()
-            self._send(_SET_TENSOR, request, data)  # which has no answer
+            self._send(_SET_TENSOR, request, data)  # this request has no answer
             self.round_trip()
             return time.perf_counter_ns() - started
 
@@ -198,7 +198,7 @@ class RpcConnection:
         self._send(command, data)
         (size,) = struct.unpack("<Q", self._receive(8))
         if size != answer_bytes:
-            raise self._unusable("gave an answer of an unknown form")
+            raise self._unusable("sent an answer of unknown form")
         answer = self._receive(answer_bytes)
         self._is_waiting = False
         return answer
@@ -210,7 +210,7 @@ class RpcConnection:
             self._socket.sendall(b"".join([head, *parts]))
 
     def _receive(self, n_bytes: int) -> bytes:
-        """Return exactly that many bytes; each that comes restarts the timeout, up to four timeouts in all."""
+        """Return exactly this many bytes; each arrival restarts the timeout, up to four timeouts in total."""
         received = bytearray()
         ends_at = time.monotonic() + 4 * self._timeout_s
         with self._explained():
@@ -239,7 +239,7 @@ class RpcConnection:
 
 
 def find_unusable(servers: Sequence[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, str]:
-    """Return why each server that cannot be used cannot, by its address; empty if all answer. Asks all at once."""
+    """Return why servers are unusable, by address; empty if all answer. Queries all at once."""
 
     def obstacle(server: str) -> str:
         try:
@@ -259,9 +259,9 @@ _TRANSFERS = 20
 _LARGEST_BYTES = 16 * MIB
 _SMALLEST_BYTES = 64 << 10
 _TRANSFER_S = 0.05
-"""A transfer of about this long is long compared to a round trip and short for a person."""
+"""Target duration of a transfer: long compared with a round trip, short for the user."""
 _LIMIT_S = 2.0
-"""Limit of each of the three measurements, once two samples were taken."""
+"""Time limit of each of the three measurements, after two samples."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -273,20 +273,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The link to an RPC server, measured with the protocol's own messages."""
 
     round_trip_ns: Percentiles
-    """The shortest request and its answer."""
+    """Round trip of the shortest request and its answer."""
     up_bytes_per_s: Percentiles | None = None
-    """To the server; p95 is the rate that 95 % of the transfers exceed. None if it allocated no memory for it."""
+    """Rate to the server; p95 is the rate exceeded by 95 % of the transfers. None if it could not allocate memory."""
     down_bytes_per_s: Percentiles | None = None
-    """From the server, as `up_bytes_per_s`."""
+    """Rate from the server, like `up_bytes_per_s`."""
 
 
 class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """`HOST:PORT`."""
     reason: str = ""
-    """Reason that it cannot be used, such as `refuses connections`; empty if it can."""
+    """Why it cannot be used, e.g. `refuses connections`; empty if it can."""
     protocol: tuple[int, int, int] | None = None
-    """Version of the RPC protocol; None if it did not say."""
+    """Version of the RPC protocol; None if unknown."""
     devices: tuple[RemoteDevice, ...] = ()
     link: Link | None = None
 
@@ -317,7 +317,7 @@ def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProb
 
 
 def _rate(transfer: Callable[[int], int], round_trip_ns: float) -> Percentiles:
-    """Return bytes per second of transfers large enough to last a while, without the round trip that each includes."""
+    """Return the bytes per second of sufficiently long transfers, excluding the round trip."""
     n_bytes = _SMALLEST_BYTES
     while transfer(n_bytes) < _TRANSFER_S * 1e9 and n_bytes < _LARGEST_BYTES:
         n_bytes = min(4 * n_bytes, _LARGEST_BYTES)
@@ -335,7 +335,7 @@ def _timed(measure: Callable[[], int], n_times: int) -> list[int]:
 
 
 def _quantile(values: list[int] | list[float], share: float) -> float:
-    """Return the smallest value that at least that share of all does not exceed."""
+    """Return the smallest value not exceeded by at least this share of all."""
     return float(sorted(values)[math.ceil(share * len(values)) - 1])
 
 
@@ -346,7 +346,7 @@ _ALLOCATION = re.compile(r"failed to allocate RPC(?P<number>\d+)\[(?P<server>[^\
 
 
 def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
-    """Return the ending, naming the server that caused it; unchanged if none did."""
+    """Return the ending, naming the server that caused it, if any."""
     match ending:
         case OutOfMemory(message=message) if found := _ALLOCATION.search(message):
             wanted, device = format_bytes(int(found["bytes"])), f"device {found['number']} of {found['server']}"
@@ -359,7 +359,7 @@ def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
 
 
 def _blame(log_tail: Sequence[str], servers: Sequence[str]) -> str:
-    """Return what happened to which server; empty if the log blames none."""
+    """Return what happened to which server; empty if the log names none."""
     text = "\n".join(log_tail)
     at = _NOT_CONNECTED.search(text)
     server = (at[1] or at[2]) if at else in_words(servers)

@@ -1,6 +1,6 @@
-"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which only ends with its process.
+"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which can only be stopped with its process.
 
-A thread waits on stdin, so the process ends with its parent. The last line on stderr says what is wrong.
+A thread waits on stdin, so that the process exits with its parent. The last line on stderr is the error.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class ServeRequest(msgspec.Struct, frozen=True):
     port: int
     threads: int
     devices: tuple[str, ...] = ()
-    """ggml's names; empty exposes all GPUs, or the CPU without any, like llama.cpp's own server."""
+    """ggml's names; empty for all GPUs, or for the CPU if there are none, like llama.cpp's own server."""
     memory_bytes: int | None = None
-    """Limit of each device; None exposes all that is free."""
+    """Limit of each device; None for all free memory."""
     main_memory_bytes: int | None = None
-    """Limit of a CPU if `memory_bytes` is None: llama.cpp calls all of main memory free."""
+    """Limit of a CPU if `memory_bytes` is None, as llama.cpp reports all of main memory as free."""
 
 
 def main() -> None:
     """Serve until stdin closes."""
     request = msgspec.json.decode(sys.argv[1], type=ServeRequest)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    c_library = ctypes.CDLL(None)  # llama.cpp prints with stdio, which buffers what goes to a pipe
+    c_library = ctypes.CDLL(None)  # llama.cpp prints with stdio, which buffers output to a pipe
     c_library.setvbuf(ctypes.c_void_p.in_dll(c_library, "stdout"), None, _LINE_BUFFERED, 0)
     from ggbench.engines.llama.c_functions import lib
 
@@ -58,7 +58,7 @@ def main() -> None:
     known = {devices.name(handle): handle for handle in devices.every}
     unknown = next((name for name in request.devices if name not in known), None)
     if unknown is not None:
-        _refuse(f"there is no device {unknown!r} here; known: {', '.join(known)}")
+        _refuse(f"this machine has no device {unknown!r}; known: {', '.join(known)}")
     on_host = devices.of_type(CPU, ACCEL)
     computing = [handle for handle in devices.every if handle not in on_host]
     exposed = [known[name] for name in request.devices] or computing or devices.of_type(CPU)[:1]
@@ -74,7 +74,7 @@ def main() -> None:
     except NoRpc:
         _refuse("this llama.cpp was built without RPC")
     except NotLimited:
-        _refuse("this llama.cpp does not let its memory be limited; omit --memory")
+        _refuse("the memory of this llama.cpp cannot be limited; omit --memory")
     del kept
     _refuse(f"cannot listen at {request.host}:{request.port}")
 
@@ -94,7 +94,7 @@ _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05
 _STAYS_S = 1.0
 _CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
-"""Lines that llama.cpp's server prints."""
+"""Lines printed by llama.cpp's server."""
 
 
 class RpcServerReady(msgspec.Struct, frozen=True):
@@ -104,10 +104,10 @@ class RpcServerReady(msgspec.Struct, frozen=True):
 
 
 class RpcServerProcess:
-    """One child process with an RPC server in it. A context manager; leaving it ends the child."""
+    """A child process with an RPC server. A context manager that stops the child."""
 
     def __init__(self, request: ServeRequest) -> None:
-        """Raises NetworkError for an address of another machine, or a port that is in use."""
+        """Raises NetworkError for another machine's address, or a port in use."""
         self.server = f"{request.host}:{request.port}"
         check_port(request.host, request.port)
         self._process = subprocess.Popen(
@@ -145,12 +145,15 @@ class RpcServerProcess:
             with contextlib.suppress(ServerUnusable), RpcConnection(near) as connection:
                 return RpcServerReady(self.server, connection.version, connection.devices())
             time.sleep(_POLL_S)
-        raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
+        raise EngineFailed(
+            f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or use another port"
+        )
 
     def clients(self) -> Iterator[bool]:
-        """Yield true once a client has come to stay, false when it has left, until the server ends; then raise why.
+        """Yield true once a client stays connected, false when it has left, until the server exits; then raise the
+        reason.
 
-        llama.cpp connects for single questions, a hundred times before it loads a model.
+        llama.cpp connects for single requests, a hundred times before it loads a model.
         """
         changes: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         threading.Thread(target=self._read_clients, args=(changes,), name="ggbench-rpc-clients", daemon=True).start()
@@ -169,7 +172,7 @@ class RpcServerProcess:
                     stream.close()
 
     def _read_errors(self) -> None:
-        """Keep the last lines; a full pipe would stop the server at its next message."""
+        """Keep the last lines; a full pipe would block the server."""
         assert self._process.stderr is not None
         self._errors.extend(line.strip() for line in self._process.stderr if line.strip())
 
@@ -191,7 +194,7 @@ class RpcServerProcess:
 
 
 def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator[bool]:
-    """Yield each state that lasts that long and differs from the one before, at first false; None ends it."""
+    """Yield each state that lasts this long and differs from the one before, initially false; None ends it."""
     shown = current = False
     while True:
         try:
@@ -223,7 +226,7 @@ def ipv4_address(host: str) -> str:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError):
         raise NetworkError(
-            f"no IPv4 address is known for {host!r}", "use an address of this machine, e.g. 192.168.1.7"
+            f"{host!r} has no known IPv4 address", "use an address of this machine, e.g. 192.168.1.7"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The child process of llama.cpp: takes requests on stdin, reports on the pipe whose number is its argument."""
+"""The child process of llama.cpp: reads requests from stdin, reports to the pipe whose number is its argument."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Worker:
         self._warnings: list[str] = []
         self._errors: list[str] = []
         self._missing_bytes: int | None = None
-        """How much the first failed allocation of this request lacked; None if none failed, or nothing is limited."""
+        """Bytes that this request's first failed allocation lacked; None if none failed, or nothing is limited."""
         self._gpus: GpuMemory | None = None
-        """None before a load, and if no layer is on a GPU."""
+        """None before a load, or if no layer is on a GPU."""
         self._is_limited = False
         self._model = LlamaModel(self._send_log, self._left_bytes)
         self._send(Ready(os.getpid(), self._model.versions))
@@ -60,7 +60,7 @@ class Worker:
                 devices = GgmlDevices(llama_library())
                 described = {each.name: MemoryKind.GPU for each in request.described}
                 self._send(protocol.Devices({**devices.places, **described}))
-                if not request.dry:  # before any limit of memory, which might leave no room for numpy
+                if not request.dry:  # before any memory limit, which might leave no room for numpy
                     importlib.import_module("ggbench.engines.llama.workloads")
                 if not self._is_limited:
                     is_on_gpu = setup.n_gpu_layers and not described
@@ -82,7 +82,7 @@ class Worker:
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():
-                # Imports numpy, which sizing contexts does not need.
+                # imports numpy, which sizing contexts does not need
                 from ggbench.engines.llama.workloads import carry_out
 
                 self._model.check_outputs(request)
@@ -109,7 +109,7 @@ class Worker:
         self._send(protocol.Log(level, text))
 
     def _note_missing(self, line: str) -> None:
-        """Note how much the first failure lacks; once llama.cpp has cleaned up, what was left is not known."""
+        """Record how much the first failure lacks; after llama.cpp has cleaned up, that is unknown."""
         wanted = wanted_bytes(line) if is_out_of_memory(line) else None
         left = left_bytes()
         if self._missing_bytes is None and wanted is not None and left is not None and wanted > left:

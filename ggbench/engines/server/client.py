@@ -1,8 +1,8 @@
-"""HTTP to one server: documents of limited size, and streams read line by line, each with its time of arrival.
+"""HTTP to one server: documents of limited size, and streams of lines with their arrival times.
 
-The wait for a token ends at a timeout, whether the server is silent or drips a byte a second. No redirect is followed,
-because it could carry the key and the prompt to another host. A server's text is untrusted: it is shown short, and with
-the API key removed.
+The wait for a token has a timeout, whether the server is silent or drips a byte per second. Redirects are not followed,
+because they could send the key and the prompt to another host. A server's text is untrusted: it is shortened for
+display, with the API key removed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _T = TypeVar("_T")
 
 _CONNECT_TIMEOUT_S = 10.0
 _DOCUMENT_TIMEOUT_S = 30.0
-"""For a whole document, from connecting to its last byte, unless the timeout is shorter."""
+"""Time limit of a whole document, from connecting to its last byte, unless the timeout is shorter."""
 _MAX_DOCUMENT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 8 << 20
-"""llama-server repeats the prompt in its last line: about 4 bytes a token."""
+"""llama-server repeats the prompt in its last line: about 4 bytes per token."""
 _MAX_ERROR_BYTES = 64 << 10
 _EMPTY_REQUESTS = 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -54,7 +54,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 
 class StreamLine(msgspec.Struct, frozen=True):
-    """A line of a stream without its ending."""
+    """A line of a stream, without its line ending."""
 
     at_ns: int
     content: bytes
@@ -62,7 +62,7 @@ class StreamLine(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Trace:
-    """Facts that httpcore reports about one request: its socket, and when it was sent."""
+    """httpcore's data on a request: its socket, and when it was sent."""
 
     connection: socket.socket | None = None
     sent_ns: int = 0
@@ -86,21 +86,21 @@ class _Trace:
             connection = self.connection
         if connection is not None:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of an SSLSocket too, below its TLS
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # also works for an SSLSocket, below its TLS
 
 
 class Exchange:
-    """One request whose response is read as it comes."""
+    """A request whose response is read as it arrives."""
 
     def __init__(self, client: Client, post: Post) -> None:
         self._client = client
         self._post = post
         self._trace = _Trace()
         self.abort = self._trace.abort
-        """Closes the connection, from any thread; the one that reads it gets NetworkError."""
+        """Close the connection, from any thread; the reading thread gets NetworkError."""
 
     def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
-        """Send the request; yield when it was sent, when its head came, and each line. Raises GgbenchError."""
+        """Send the request; yield its time of sending, the arrival of the head, and each line. Raises GgbenchError."""
         client = self._client
         with client.open(client.streams, "POST", self._post.path, self._post.body, self._trace) as response:
             first = FirstByte(time.perf_counter_ns())
@@ -128,7 +128,7 @@ class Client:
         def client(read_timeout_s: float, n_kept: int) -> httpx2.Client:
             return httpx2.Client(
                 verify=tls,
-                trust_env=not is_local,  # a proxy has no business between this machine and itself
+                trust_env=not is_local,  # no proxy between this machine and itself
                 follow_redirects=False,
                 timeout=httpx2.Timeout(read_timeout_s, connect=_CONNECT_TIMEOUT_S),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=n_kept),
@@ -137,10 +137,10 @@ class Client:
         with self._errors():
             self._documents = client(self._document_timeout_s, 1)
             self.streams = client(timeout_s, 0)
-            """Opens a connection for each request, so each can be closed alone."""
+            """Opens a connection for each request, so that each can be closed separately."""
 
     def get(self, path: str) -> HttpResponse:
-        """Return the response to a GET request, whatever its status; `path` begins with a slash."""
+        """Return the response to a GET request, whatever its status; `path` starts with a slash."""
         return self._document("GET", path, None)
 
     def post(self, post: Post) -> HttpResponse:
@@ -152,7 +152,7 @@ class Client:
         return Exchange(self, post)
 
     def round_trips_ns(self, path: str) -> tuple[int, ...]:
-        """Time 20 GET requests that compute nothing, from sent to first byte, over one open connection."""
+        """Time 20 GET requests without computation, from sending to the first byte, over one open connection."""
         found: list[int] = []
         with Client(self.address, timeout_s=self.timeout_s) as fresh:
             for _ in range(_EMPTY_REQUESTS):
@@ -192,7 +192,7 @@ class Client:
                     "use the server's own URL, if you trust it",
                 )
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise ServerFailed(f"{url} sends compressed data", "turn compression off in its proxy")
+                raise ServerFailed(f"{url} sends compressed data", "turn off compression in its proxy")
             yield response
 
     def fail(self, status: int, body: bytes, what: str = "") -> None:
@@ -218,7 +218,7 @@ class Client:
         return text.replace(self._key, "***") if self._key else text
 
     def silent(self, seconds: float) -> ServerTimeout:
-        """Return the error for a server that was silent for too long."""
+        """Return the error for a server that is silent for too long."""
         return ServerTimeout(
             f"no answer from {self.address.base_url} for {seconds:g} s", "check that the server is not busy"
         )
@@ -266,7 +266,9 @@ class Client:
 
 
 def _transport_error(url: str, error: Exception) -> GgbenchError:
-    """Return what an exception of httpx2 means. Its text is dropped: it may repeat a header or a proxy's password."""
+    """Return the error for an exception of httpx2. Its text is dropped, as it may contain a header or a proxy's
+    password.
+    """
     import httpx2
 
     cause: BaseException | None = error
@@ -275,7 +277,7 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return NetworkError(
             f"the certificate of {url} is not trusted: {shorten(cause.verify_message, 120)}",
-            "set SSL_CERT_FILE to the certificate of its authority",
+            "set SSL_CERT_FILE to the certificate of its CA",
         )
     if cause is not None:
         return NetworkError(f"no TLS connection to {url}", "check its port, or write http:// if it has no TLS")
@@ -287,25 +289,25 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
                 f"the proxy refused the connection to {url}", "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
             )
         case httpx2.ConnectTimeout():
-            return ServerTimeout(f"cannot connect to {url} in time", "check the address and the firewall")
+            return ServerTimeout(f"timeout connecting to {url}", "check the address and the firewall")
         case httpx2.TimeoutException() | TimeoutError():
             return ServerTimeout(f"no answer from {url} in time", "check that the server is not busy")
         case httpx2.ConnectError():
-            return NetworkError(f"cannot connect to {url}", "check that the server runs, and its host and port")
+            return NetworkError(f"cannot connect to {url}", "check that the server is running, and its host and port")
         case httpx2.RemoteProtocolError():
             return ServerFailed(f"{url} broke off, or does not speak HTTP", f"{LOG_HINT}, or try https://")
     return NetworkError(f"the connection to {url} was lost ({type(error).__name__})", LOG_HINT)
 
 
 def _message(body: str) -> str:
-    """Return the message of an error document in one short line; empty where it has none."""
+    """Return the message of an error document in one short line; empty if it has none."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
         return error_text(msgspec.json.decode(body.encode(errors="replace")))
     return "" if body.lstrip()[:1] in ("<", "{", "[", "") else shorten(body.strip(), 120)
 
 
 def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
-    """Return a body of at most `most` bytes; a longer one is cut if `is_cut`, else raises ServerFailed."""
+    """Return a body of at most `most` bytes; a longer one is truncated if `is_cut`, else raises ServerFailed."""
     body = bytearray()
     for chunk in response.iter_raw():
         body += chunk
@@ -320,7 +322,7 @@ def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> byte
 
 
 def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
-    """Yield the complete lines of a stream. Raises ServerFailed for an endless line, and for half of one at the end."""
+    """Yield the complete lines of a stream. Raises ServerFailed for a line that is too long or incomplete."""
     clock = time.perf_counter_ns
     pending = b""
     for chunk in response.iter_raw():

@@ -1,7 +1,7 @@
-"""OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each with what it adds.
+"""OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, with their extensions.
 
-Tokens of a chunk are counted by its ids or, without ids, by the difference of two usages; otherwise not at all: a
-chunk may bring several tokens, and some bring none. Sources: OpenAI's API reference, and those below each kind.
+Tokens of a chunk are counted by its ids or, without ids, by the difference of two usages; otherwise not at all, as a
+chunk may have several tokens or none. Sources: OpenAI's API reference, and those below each kind.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
 _IMPOSSIBLE = 1e300
-"""Tokens; finite, unlike the quotient by a tiny rate."""
+"""A finite number of tokens, unlike the quotient by a tiny rate."""
 
 
 class _ListedModel(msgspec.Struct):
-    """A model of `/v1/models`; fields that only some servers have are None."""
+    """A model of `/v1/models`; fields missing on some servers are None."""
 
     id: str
     owned_by: str | None = None
@@ -80,7 +80,7 @@ class _Speculation(msgspec.Struct):
 
 
 class _Metrics(msgspec.Struct):
-    """vLLM's; the generation is timed from the first token to the last."""
+    """vLLM's metrics; the generation is timed from the first token to the last."""
 
     time_to_first_token_ms: float | None = None
     generation_time_ms: float | None = None
@@ -112,7 +112,9 @@ class _CompletionReader(StreamReader):
     """Reads the chunks of one completion."""
 
     def __init__(self, asked: Generate, *, ends_exactly: bool = False) -> None:
-        """`ends_exactly`: the server counts nothing, but `length` means that all requested tokens were generated."""
+        """`ends_exactly`: without counting tokens, the server's `length` means that all requested ones were
+        generated.
+        """
         super().__init__(asked)
         self._ends_exactly = ends_exactly
         self._n_gen: int | None = None
@@ -144,7 +146,7 @@ class _CompletionReader(StreamReader):
             yield Tokens(at_ns, n_new, None, text)
 
     def finish(self, at_ns: int) -> Ended | None:
-        """Return the end; None if no chunk had a reason to finish."""
+        """Return the end; None if no chunk had a finish reason."""
         if self._finish_reason is None:
             return None
         usage, metrics = self._usage, self._metrics
@@ -165,7 +167,7 @@ class _CompletionReader(StreamReader):
         )
 
     def _count(self, choice: _Choice, usage: _Usage | None) -> int | None:
-        """Return how many tokens a chunk brought; None if the first one with a text was not counted."""
+        """Return the number of tokens in a chunk; None if the first one with text was not counted."""
         self._usage = usage or self._usage
         before = self._n_gen or 0
         if self._is_uncounted:
@@ -184,7 +186,7 @@ class _CompletionReader(StreamReader):
 
 
 _Found = tuple[tuple[OfferedModel, ...], str | None]
-"""Models and version."""
+"""The models and the version."""
 
 
 def _kind(
@@ -236,9 +238,9 @@ def _find_any(client: Client) -> _Found | None:
 
 
 OPENAI = _kind("openai", "OpenAI-compatible server", _find_any, ignore_eos=True, stream_options={"include_usage": True})
-"""Any other server gives its count of the prompt, its usage at the end and the times of arrival.
+"""Any other server gives a count of prompt tokens, usage at the end, and arrival times.
 
-It ignores what it does not know of the request (`ignore_eos`), and the count shows that.
+It ignores unknown fields of the request (`ignore_eos`), which the count reveals.
 """
 
 
@@ -256,7 +258,7 @@ def _find_vllm(client: Client) -> _Found | None:
 
 
 def _ids_of_vllm(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return the ids of the text that the engine of llama.cpp reads; a text if `/tokenize` is switched off."""
+    """Return the token ids of the llama.cpp engine's text, or a text if `/tokenize` is disabled."""
     found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(TokenIds)
     if found is None or not found.tokens:
         return worded(n_tokens, added())
@@ -276,11 +278,11 @@ VLLM = _kind(
     stream_options={"include_usage": True, "continuous_usage_stats": True},
     return_token_ids=True,
 )
-"""Token ids as the prompt, a usage and the token ids in every chunk; a salt keeps its prefix cache out.
+"""vLLM: token ids as the prompt, usage and token ids in every chunk; a salt avoids its prefix cache.
 
 Source: vLLM 0.32, `entrypoints/openai/completion/protocol.py`, `entrypoints/serve/tokenize` and
-`entrypoints/generate/base/serving.py`. Its own times of a request are sent where the server runs with
-`--enable-per-request-metrics`, and its speculative decoding where it has any.
+`entrypoints/generate/base/serving.py`. It sends its own times if run with `--enable-per-request-metrics`, and data on
+speculative decoding if it uses any.
 """
 
 
@@ -295,7 +297,7 @@ class _StudioModel(msgspec.Struct):
 
 
 def _find_lm_studio(client: Client) -> _Found | None:
-    """Recognize it by `/api/v0/models`; embedding models are left out."""
+    """Recognize it by `/api/v0/models`; embedding models are ignored."""
     listed = client.get("/api/v0/models").read_as(Listed[_StudioModel])
     if listed is None:
         return None
@@ -325,7 +327,7 @@ LM_STUDIO = _kind(
 )
 """LM Studio's REST API v0; its last chunk may have `stats`: seconds to the first token and of the generation.
 
-Source: https://lmstudio.ai/docs/api/rest-api. It cannot keep a model from ending its text.
+Source: https://lmstudio.ai/docs/api/rest-api. It cannot ignore the end of the text.
 """
 
 
@@ -347,7 +349,7 @@ def _find_llama_cpp_python(client: Client) -> _Found | None:
 
 
 def _counted_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, whose length its tokenizer confirms."""
+    """Return a text of common words, with the length confirmed by its tokenizer."""
     body = {"model": model, "input": random_words(PROBE_WORDS)}
     answer = client.post(Post("/extras/tokenize/count", body))
     if answer.status != 200:
@@ -367,9 +369,9 @@ LLAMA_CPP_PYTHON = _kind(
     ends_exactly=True,
     n_parallel=1,
 )
-"""It counts no tokens of a stream, but `length` is exact.
+"""It does not count a stream's tokens, but `length` is exact.
 
-Source: llama-cpp-python 0.3.36, `llama_cpp/server/app.py` and `types.py`. It takes texts only; `min_tokens` keeps the
-end-of-text token out. It answers one request at a time, and what a prompt shares with the one before is not read again:
-the words are new each time.
+Source: llama-cpp-python 0.3.36, `llama_cpp/server/app.py` and `types.py`. It accepts only texts; `min_tokens` excludes
+the end-of-text token. It answers one request at a time, and does not reread the common prefix of prompts, so the words
+are new each time.
 """

@@ -1,4 +1,4 @@
-"""Where a server is and how it is asked: a base URL as typed, checked, and the name of the variable with its key."""
+"""A server's address and settings: the checked base URL, and the name of the variable with its API key."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ClockChoice = Literal["auto", "server", "client"]
 
 _FAILURE_HINTS = {
     "server's context": "measure fewer tokens, or start the server with a larger context",
-    "no output from the server": "--timeout gives the server longer",
-    "the server ended after": "the received tokens are kept; some servers always stop at an end of text",
-    "": "what was measured before is kept; the server's own log may say more",
+    "no output from the server": "use a longer --timeout",
+    "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
+    "": "earlier measurements are kept; the server's own log may say more",
 }
 
 
 class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """How a server is asked; it has loaded the model by itself, so nothing of that is here."""
+    """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
 
     engine: ClassVar[str] = "server"
     program: ClassVar[str] = "the server"
@@ -38,11 +38,11 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     base_url: str = ""
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
-    """Name that the server offers."""
+    """Model name on the server."""
     clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
     """Clock that times a server's tokens: its own, or the client's on arrival. Default: its own if it reports times.
 
-    `auto` takes the server's own where it has one for each token.
+    `auto` is the server's own if it times each token.
     """
     api_key_env: Annotated[str, Option(kind=FieldKind(metavar="NAME"), heading="source")] = ""
     """Environment variable that holds the API key of a server; the key itself is never stored or printed.
@@ -57,12 +57,12 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is meant as the URL of a server."""
+    """Return whether a text is intended as a server's URL."""
     return text.lower().startswith(("http://", "https://"))
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a server is, and where its key is. The key itself is not in it."""
+    """The address of a server and the location of its key, not the key itself."""
 
     base_url: str
     """Lower-case scheme and host, no default port, no trailing slash, no `/v1`."""
@@ -71,7 +71,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, api_key_env: str | None = None) -> Address:
-        """Return the address of a URL. Raises UsageError for anything else, and for one with a password or a query."""
+        """Return the address of a URL. Raises UsageError for anything else, or for a URL with a password or a query."""
         shown = shorten(text, 60)
         try:
             parts = urlsplit(text.strip())
@@ -99,14 +99,14 @@ class Address(msgspec.Struct, frozen=True):
         return cls(f"{parts.scheme}://{host}{path}", api_key_env)
 
     def api_key(self) -> str | None:
-        """Return the key; None where the address names no variable. Raises UsageError for one that is not set."""
+        """Return the key; None if the address names no variable. Raises UsageError if the variable is not set."""
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise UsageError(f"the environment variable {self.api_key_env} is not set", "export it, or name another")
         if not key.isascii() or not key.isprintable():
-            raise UsageError(f"{self.api_key_env} holds characters that a key cannot have", "set it again")
+            raise UsageError(f"{self.api_key_env} contains characters that a key cannot have", "set it again")
         return key
 
 

@@ -1,4 +1,4 @@
-"""Requests to a server and its answers, and the base class of every kind of server.
+"""Requests to servers, their answers, and the base class of kinds of servers.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 ServerClock = Literal["each token", "totals", "none"]
-"""Parts that a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
-LOG_HINT = "look at the server's log"
+"""What a server's own clock times: each token, the whole prompt and the whole generation, or nothing."""
+LOG_HINT = "check the server's log"
 
 
 class OfferedModel(msgspec.Struct, frozen=True):
-    """A model that a server offers. Names are a server's text: one line, without control characters."""
+    """A model of a server. Names are the server's text, reduced to one line without control characters."""
 
     name: str
-    """To request it by."""
+    """Name for requests."""
     quant: str | None = None
-    """The server's name of it: `Q4_K - Medium`, `Q4_K_M`, `awq`."""
+    """The server's name of the quant: `Q4_K - Medium`, `Q4_K_M`, `awq`."""
     architecture: str | None = None
     n_ctx: int | None = None
-    """Tokens that one request may have, prompt and generation together."""
+    """Maximum tokens of a request, prompt and generation together."""
     n_ctx_train: int | None = None
     n_params: int | None = None
     n_vocab: int | None = None
@@ -43,16 +43,16 @@ class OfferedModel(msgspec.Struct, frozen=True):
     is_loaded: bool | None = None
     """None if the server does not say."""
     digest: str | None = None
-    """SHA-256 of what it runs, as the server states it; hexadecimal."""
+    """SHA-256 of the model, as stated by the server; hexadecimal."""
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """Facts that a server reports about itself."""
+    """Data that a server reports about itself."""
 
     kind: str
     """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
     title: str
-    """For people: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
+    """For display: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
     base_url: str
     """Without credentials, query and trailing slash; the same server has the same base URL."""
     models: tuple[OfferedModel, ...]
@@ -62,11 +62,11 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Whether a prompt may be token ids, which makes its length exact."""
     version: str | None = None
     n_parallel: int | None = None
-    """Most requests that it computes at once; None if it does not say."""
+    """Maximum number of concurrent requests; None if it does not say."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt of known length: token ids, or a text for servers that take nothing else."""
+    """A prompt of known length: token ids, or a text for servers that accept nothing else."""
 
     n_tokens: int
     tokens: tuple[int, ...] = ()
@@ -90,19 +90,19 @@ class Post(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The whole request is on its way: the origin of the client's clock."""
+    """The whole request was sent: the origin of the client's clock."""
 
     at_ns: int
 
 
 class FirstByte(msgspec.Struct, frozen=True):
-    """The head of the response arrived; many servers send it before they read the prompt, others after."""
+    """The head of the response arrived; servers may send it before or after reading the prompt."""
 
     at_ns: int
 
 
 class PromptProgress(msgspec.Struct, frozen=True):
-    """How much of the prompt the server says it has read."""
+    """Number of prompt tokens read so far, by the server's report."""
 
     at_ns: int
     n_tokens: int
@@ -112,7 +112,7 @@ class Tokens(msgspec.Struct, frozen=True):
     """Generated tokens that arrived together."""
 
     at_ns: int
-    """When the line with them was complete here."""
+    """Time at which their line was complete here."""
     n_tokens: int | None
     """Counted by the server or by its token ids; None if it counts only at the end."""
     decode_ns: int | None = None
@@ -124,7 +124,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The server ended the generation and said so; counts and times are the server's, None if it has none."""
+    """The server reported the end of the generation; counts and times are the server's, None if missing."""
 
     at_ns: int
     n_prompt: int | None
@@ -132,9 +132,9 @@ class Ended(msgspec.Struct, frozen=True):
     """Tokens of the prompt that came from a cache."""
     n_gen: int | None
     finish_reason: str
-    """The server's word: `length`, `stop`; empty if it gives none."""
+    """The server's finish reason: `length`, `stop`; empty if missing."""
     prompt_ns: int | None = None
-    """Without what came from a cache."""
+    """Time of the prompt, without cached tokens."""
     decode_ns: int | None = None
     n_drafted: int | None = None
     """Tokens that speculative decoding drafted."""
@@ -144,20 +144,20 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class GenerationFailed(msgspec.Struct, frozen=True):
-    """The request failed; what arrived before it stands."""
+    """The request failed; earlier items remain valid."""
 
     at_ns: int
     error: GgbenchError
 
 
 Item = Sent | FirstByte | PromptProgress | Tokens | Ended | GenerationFailed
-"""A stream is Sent, FirstByte, any PromptProgress and Tokens, and last, exactly once, Ended or Failed. One that fails
-may lack any of the first."""
+"""A stream consists of Sent, FirstByte, any PromptProgress and Tokens, then exactly one Ended or Failed. A failed one
+may lack any of the others."""
 Progress = PromptProgress | Tokens | Ended
 
 
 class InvalidStream(Exception):
-    """A line that the kind of server does not send; the message says what is wrong with it."""
+    """A line that is invalid for this kind of server; the message names the problem."""
 
 
 class ServerReported(Exception):
@@ -171,17 +171,17 @@ class StreamReader:
         self._asked = asked
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        """Parse a line without its ending; return nothing for an empty one."""
+        """Parse a line without its line ending; return nothing for an empty one."""
         raise NotImplementedError
 
     def finish(self, at_ns: int) -> Ended | None:
-        """Return the end of a stream that was closed without one; None if the generation had not ended."""
+        """Return the end of a stream closed without an end item; None if the generation had not ended."""
         return None
 
     def ended(
         self, at_ns: int, n_prompt: int | None, n_cached: int | None, n_gen: int | None, finish_reason: str
     ) -> Ended:
-        """Return the end with what differs from the request; a count that the server does not report cannot differ."""
+        """Return the end with its deviations from the request; unreported counts cannot differ."""
         asked, reason, found = self._asked, shorten(finish_reason, 20), []
         if n_gen is not None and n_gen != asked.n_gen:
             why = f" (it ended with {reason!r})" if reason else ""
@@ -194,9 +194,10 @@ class StreamReader:
 
 
 MakePrompt = Callable[["Client", str, int, int, Callable[[], int]], Prompt]
-"""Returns a prompt of a model with that many tokens, another for each index. Raises NetworkError and ServerFailed.
+"""Returns a prompt for a model with this many tokens, different for each index.
 
-The last argument returns how many tokens the server adds to a text, found by a generation of one token.
+Raises NetworkError and ServerFailed. The last argument returns how many tokens the server adds to a text, found by
+generating one token.
 """
 
 
@@ -213,7 +214,7 @@ class ServerKind(msgspec.Struct, frozen=True):
 
 
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
-    """Return the message inside an error document in one short line; empty if there is none.
+    """Return the message in an error document as one short line; empty if there is none.
 
     OpenAI: `{"error": {"message": ...}}`; Ollama and TGI: `{"error": ...}`; FastAPI: `{"detail": ...}`.
     """
@@ -226,7 +227,7 @@ def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server
 
 
 class Listed(msgspec.Struct, Generic[_T]):
-    """A list of models, as `/v1/models` has it."""
+    """A list of models, as in `/v1/models`."""
 
     data: list[_T]
 
@@ -247,7 +248,7 @@ DONE = b"[DONE]"
 
 
 def data_of(line: bytes) -> bytes | None:
-    """Return the data of a line; None for an empty line, a comment and other fields. Raises InvalidStream.
+    """Return the data of a line; None for an empty line, a comment or another field. Raises InvalidStream.
 
     llama-server before 2025 sent its errors in a separate field: `error: {...}`.
     """
@@ -262,19 +263,19 @@ _MOST_NS = 1 << 62
 
 
 def count(value: float | None) -> int | None:
-    """Return a number of tokens or bytes; None if it is missing, negative, broken or above 2^62."""
+    """Return a number of tokens or bytes; None if missing, negative, invalid or above 2^62."""
     if value is None or not 0 <= value < _MOST_NS or value != int(value):
         return None
     return int(value)
 
 
 def positive(value: float | None) -> int | None:
-    """Return a size that cannot be 0; None if it is missing or impossible."""
+    """Return a positive size; None if missing or impossible."""
     return count(value) or None
 
 
 def nanoseconds(value: float | None, unit_ns: float) -> int | None:
-    """Return a time in nanoseconds from one in a unit of `unit_ns`; None if it is missing or impossible."""
+    """Convert a time in units of `unit_ns` to nanoseconds; None if missing or impossible."""
     if value is None or not 0 <= value * unit_ns < _MOST_NS:
         return None
     return round(value * unit_ns)
@@ -290,15 +291,15 @@ PROBE_WORDS = 32
 
 
 def repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
-    """Return the tokens of a text, cut or repeated to length; each index begins one token later."""
+    """Return the tokens of a text, cut or repeated to length; each index starts one token later."""
     return Prompt(n_tokens, tokens=tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
 
 
 def random_words(n_words: int) -> str:
-    """Return a text of `n_words` words, different each time so that no cache has it."""
+    """Return a text of `n_words` words, different each time to avoid caches."""
     return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
 
 
 def worded(n_tokens: int, added: int) -> Prompt:
-    """Return a text of that many tokens for a server that adds some, such as one for the beginning, to the words."""
+    """Return a text of this many tokens, for a server that adds some, e.g. one at the start."""
     return Prompt(n_tokens, text=random_words(max(1, n_tokens - added)))

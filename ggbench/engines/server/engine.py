@@ -1,9 +1,8 @@
-"""A server as an engine: it has loaded its model by itself, and is asked over HTTP.
+"""A server as an engine: it has loaded its model itself and is queried over HTTP.
 
-What it allocated and how it loaded the model is not known here, and not guessed.
-
-The first token comes with the prompt, so it is no decode step: `n_gen` steps take a request for one token more. The
-step that makes token i + 1 decodes token i, at position n_prompt + i.
+Its allocations and load settings are unknown, and not guessed. The first token comes with the prompt, so it is not a
+decode step: `n_gen` steps take a request for `n_gen` + 1 tokens. The step that makes token i + 1 decodes token i, at
+position n_prompt + i.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ CONFIG = EndpointConfig
 
 _REFUSED: dict[type[Workload], str] = {
     Score: "a server gives no probabilities of all tokens of a text, which perplexity and KL divergence need",
-    ProveContext: "a server does not let its context be allocated and filled from here",
+    ProveContext: "a server's context cannot be allocated and filled from here",
 }
 _RUN: tuple[type[Workload], ...] = (Prefill, Decode, BatchedDecode)
 _LOADING = 8
-"""Tokens of the prompt that has a server load its model."""
+"""Tokens of the prompt that makes a server load its model."""
 _HOLD_S = 0.05
 
 
 def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> EndpointEngine:
-    """Return an engine that closes its requests when `cancel` is set, and begins none while `hold` is set."""
+    """Return an engine that closes its requests when `cancel` is set, and starts none while `hold` is set."""
     return EndpointEngine(cancel, timeout_s=timeout_s, hold=hold)
 
 
@@ -84,10 +83,10 @@ class EndpointEngine:
         self._clock: Clock = "client"
         self._takes_totals = False
         self._prompts = random.SystemRandom().randrange(1 << 30)
-        """Number of the next prompt: no server may know one from an earlier run."""
+        """Number of the next prompt, starting at random, so that no server has cached it in an earlier run."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Find the server and its model, and time requests that compute nothing; the source is not used."""
+        """Find the server and its model, and time requests without computation; the source is not used."""
         if not isinstance(setup, EndpointConfig):
             yield Failed("load", "this is not the setup of a server")
             return
@@ -103,7 +102,7 @@ class EndpointEngine:
                 raise UnknownName("model of this server", setup.model, [each.name for each in info.models])
             self._model = found
             if setup.clock == "server" and info.clock != "each token":
-                raise UsageError(f"{info.title} does not time each token", "omit --clock to use the arrival of tokens")
+                raise UsageError(f"{info.title} does not time each token", "omit --clock to use arrival times")
             self._clock = "server" if info.clock == "each token" and setup.clock != "client" else "client"
             self._takes_totals = info.clock != "none" and setup.clock != "client"
             round_trip_ns = server.round_trips_ns()
@@ -127,10 +126,10 @@ class EndpointEngine:
     def estimate_memory(
         self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
     ) -> Iterator[Event | Ending]:
-        yield Failed("context", "a server does not say what a context would take")
+        yield Failed("context", "a server does not report the size of a context in advance")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Carry out a workload, a request for each sequence."""
+        """Run a workload, with a request for each sequence."""
         server = self._server
         while self._hold.is_set() and not self._cancel.is_set():
             time.sleep(_HOLD_S)
@@ -147,20 +146,20 @@ class EndpointEngine:
                     yield (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
                 case _:
                     yield Failed(workload.stage, self.unsupported(type(workload)))
-        except GgbenchError as error:  # from making a prompt; a stream raises nothing
+        except GgbenchError as error:  # raised by making a prompt; a stream does not raise
             yield Cancelled() if self._cancel.is_set() else _ending_of(error, workload.stage, self._timeout_s)
 
     def unsupported(self, workload: type[Workload]) -> str:
         return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.__name__}")
 
     def close(self) -> None:
-        """Close all connections, so the server stops; may be called twice, and a later `open` makes new ones."""
+        """Close all connections, so that the server stops; may be called twice, and a later `open` makes new ones."""
         if self._server is not None:
             self._server.close()
         self._server = None
 
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
-        """Have the server load its model by a request for one token, which is not recorded."""
+        """Make the server load its model by an unrecorded request for one token."""
         try:
             stream = yield from self._prompt_alone(server, _LOADING)
         except GgbenchError as error:
@@ -182,7 +181,7 @@ class EndpointEngine:
         return stream
 
     def _read_prompts(self, server: Server, workload: Prefill) -> Generator[Event, None, Ending]:
-        """Time a prompt by the request for one token, by the server's own clock if it has one."""
+        """Time a prompt by a request for one token, by the server's own clock if it has one."""
         if reason := self._too_long(workload.n_prompt, 1):
             return Failed(workload.stage, reason)
         for number in range(workload.warmup + workload.repeat):
@@ -244,7 +243,7 @@ class EndpointEngine:
         return Failed(workload.stage, f"the server ended after {done}{why}{which}")
 
     def _prompt_read(self, stream: _StreamedRequest) -> PromptRead | None:
-        """Return the prompt's time by the server's clock if it has one, else until the first token arrived."""
+        """Return the prompt's time by the server's clock, or else until the first token arrived."""
         if stream.first_token_ns is None or stream.sent_ns is None:
             return None
         own_ns = stream.ended.prompt_ns if stream.ended is not None and self._takes_totals else None
@@ -256,7 +255,7 @@ class EndpointEngine:
         )
 
     def _too_long(self, n_prompt: int, n_gen: int) -> str:
-        """Return why a request does not fit into the server's context; empty if it does, or that is unknown."""
+        """Return why a request does not fit into the server's context; empty if it does, or if unknown."""
         n_ctx = self._model.n_ctx
         if n_ctx is None or n_prompt + n_gen <= n_ctx:
             return ""
@@ -264,7 +263,7 @@ class EndpointEngine:
 
 
 def _origin_ns(streams: Sequence[_StreamedRequest]) -> int:
-    """Return when the first of them was sent."""
+    """Return the time at which the first request was sent."""
     return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
 
 
@@ -279,7 +278,7 @@ def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
 
 
 _CHUNKS_EVERY_NS = 1_000_000_000
-"""Chunks are reported at most this often: each report is a record in the store."""
+"""Minimum interval between reports of chunks, as each is a record in the store."""
 
 
 _NOTHING = Ended(0, None, None, None, "")
@@ -292,7 +291,7 @@ class _StreamedRequest:
     clock: Clock
     seq: int | None = None
     origin_ns: int = 0
-    """When the first request of the batch was sent, by the client's clock."""
+    """Time at which the first request of the batch was sent, by the client's clock."""
     error: GgbenchError | None = None
     sent_ns: int | None = None
     first_byte_ns: int | None = None
@@ -301,13 +300,13 @@ class _StreamedRequest:
     ended: Ended | None = None
     _last_ns: int = 0
     _clock_ns: int = 0
-    """When the last timed token came: by the server's clock from the first token, or by the client's."""
+    """Time of the last timed token: by the server's clock from the first token, or by the client's."""
     _n_timed: int = 0
-    """Tokens up to that one."""
+    """Number of tokens up to that one."""
     _n_together: int = 0
     _counted_by_chunks: bool = False
     _delays_ns: list[int] = field(default_factory=list)
-    """How much later each token arrived than the server made it, less the same of the token before."""
+    """Interval between arrivals minus the interval by the server's clock, for each token."""
     _steps: list[int] = field(default_factory=list)
     _steps_from: int = 0
     """Position of the first of `_steps`."""
@@ -332,14 +331,14 @@ class _StreamedRequest:
                 self.error = error
 
     def finish(self) -> Iterator[Event]:
-        """Report the rest, whether the stream ended or is given up."""
+        """Report the rest, whether the stream ended or was abandoned."""
         yield from self._flush_steps()
         yield from self._flush_chunks()
         yield RequestEnded(self.timing, self.seq)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known how many tokens each chunk had."""
+        """Whether the number of tokens in each chunk is known."""
         return not self._counted_by_chunks or (self.ended is not None and self.ended.n_gen == self.n_tokens)
 
     @property

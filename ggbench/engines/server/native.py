@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 # llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
 # server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.
-# Its clock for the generation starts when the prompt is read, so the first token costs nothing and `predicted_ms` of n
+# Its generation clock starts when the prompt is read, so the first token takes no time and `predicted_ms` of n
 # tokens is the time of n - 1 decodes.
 
 
@@ -124,7 +124,7 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
 
 
 def _llama_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return the same token ids as the engine that runs llama.cpp here."""
+    """Return the same token ids as the llama.cpp engine."""
     answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
     if answer.status != 200:
         client.fail(answer.status, answer.body, "the tokens of a text")
@@ -177,7 +177,7 @@ class _LlamaReader(StreamReader):
             yield self._end(chunk, at_ns)
 
     def _clock(self, predicted_ms: float | None) -> int | None:
-        """Return the server's clock; one that is impossible once is not trusted again."""
+        """Return the server's clock; after one impossible value it is no longer trusted."""
         decode_ns = nanoseconds(predicted_ms, 1e6)
         if decode_ns is None or decode_ns < self._decode_ns:
             self._has_clock = False
@@ -207,11 +207,11 @@ LLAMA_SERVER = ServerKind("/health", _recognize_llama_server, _llama_prompt, _ll
 
 # Ollama: a JSON object a line, and its own times of the prompt and of the generation as wholes. Source: Ollama's
 # docs/api.md and api/types.go (`Metrics`). `prompt_eval_count` includes tokens from its cache, `prompt_eval_duration`
-# does not: the words are new each time. It cannot keep a model from ending its text, and ends one itself that repeats.
+# does not: the words are new each time. It cannot ignore the end of the text, and it stops a repetitive one.
 # Which steps `eval_duration` covers differs by version, so only its rate is comparable.
 
 _LEAST_N_CTX = 4096
-"""Ollama's default; another size than a loaded model's makes it load the model again."""
+"""Ollama's default; a size other than the loaded model's makes it reload the model."""
 _MOST_SHOWN = 50
 """Models whose details are queried, at one request each."""
 
@@ -257,7 +257,7 @@ class _OllamaChunk(msgspec.Struct):
 
 
 def _recognize_ollama(client: Client) -> ServerInfo | None:
-    """Recognize it by `/api/version` and `/api/tags`; llama-server has some of them."""
+    """Recognize it by `/api/version` and `/api/tags`, of which llama-server has only some."""
     version = client.get("/api/version").read_as(Version)
     tags = client.get("/api/tags").read_as(_Models[_Tag]) if version is not None else None
     if version is None or tags is None:
@@ -301,12 +301,12 @@ def _ollama_model(tag: _Tag, loaded: dict[str, int | None], about: dict[str, obj
 
 
 def common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, whose length a generation tells."""
+    """Return a text of common words, its length found by a generation."""
     return worded(n_tokens, added())
 
 
 def _ollama_request(generate: Generate) -> Post:
-    """Ask `/api/generate`, without the model's template."""
+    """Request `/api/generate`, without the model's template."""
     n_tokens = generate.prompt.n_tokens + generate.n_gen
     options = {
         "num_predict": generate.n_gen,
@@ -335,7 +335,7 @@ OLLAMA = ServerKind("/api/version", _recognize_ollama, common_words, _ollama_req
 
 # Text Generation Inference: one token a line, and no server clock in the stream. Source:
 # huggingface/text-generation-inference, router/src/lib.rs (`Info`, `StreamResponse`), server.rs and validation.rs,
-# where `ignore_eos_token` is always false: it ends a text where the model does. TGI is in maintenance.
+# where `ignore_eos_token` is always false, so it stops where the model does. TGI is in maintenance mode.
 
 
 class _TgiInfo(msgspec.Struct):
@@ -387,7 +387,7 @@ def _recognize_tgi(client: Client) -> ServerInfo | None:
 
 
 def _tgi_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, counted by its tokenizer; by a generation if `/tokenize` is missing."""
+    """Return a text of common words, counted by its tokenizer, or by a generation if `/tokenize` is missing."""
     tokens = client.post(Post("/tokenize", {"inputs": random_words(PROBE_WORDS)})).read_as(list)
     return worded(n_tokens, len(tokens) - PROBE_WORDS if tokens else added())
 

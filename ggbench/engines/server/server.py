@@ -1,7 +1,7 @@
 """A recognized server: its models, prompts of exact length, and several generations at once.
 
-One thread reads each stream: it only waits, notes the time of arrival and reads the line. One loop passes on what they
-read, at most every 50 ms, so the work on it does not disturb the next arrival.
+A thread per stream only waits, reads lines and records their arrival times. One loop passes them on, at most every 50
+ms, so that processing does not disturb arrivals.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
 _KINDS = (LLAMA_SERVER, TGI, LM_STUDIO, VLLM, LLAMA_CPP_PYTHON, OLLAMA, OPENAI)
-"""In the order in which they are tried: those that others imitate come after those that imitate."""
+"""In the order of trial: imitators before the servers they imitate."""
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0
-"""Longest wait for a thread whose connection was closed: it may still be connecting."""
+"""Longest wait for a thread whose connection was closed, as it may still be connecting."""
 
 
 class Server:
-    """One server at one address; its methods raise NetworkError, ServerFailed and UsageError with a hint each."""
+    """A server at an address; methods raise NetworkError, ServerFailed and UsageError with hints."""
 
     def __init__(self, address: Address, *, timeout_s: float = 600.0, cancel: threading.Event | None = None) -> None:
-        """Recognize the server. `timeout_s` is the longest silence of a stream: a prompt on a slow CPU takes long.
+        """Recognize the server. `timeout_s` is the longest silence of a stream; a prompt on a slow CPU takes long.
 
-        Setting `cancel` ends the generation that counts the tokens of a text, with ServerFailed.
-
-        Raises NetworkError if nothing answers there, ServerFailed for what is no server of a known kind or is
-        still loading its model, and UsageError if the key is missing.
+        Setting `cancel` stops the generation that counts the tokens of a text, with ServerFailed. Raises NetworkError
+        if nothing answers there, ServerFailed for an unknown kind of server or one still loading its model, and
+        UsageError if the key is missing.
         """
         self._added: dict[str, int] = {}
         self._cancel = cancel
@@ -62,15 +61,15 @@ class Server:
             raise
 
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
-        """Return a prompt of `n_tokens`; another for each index, so concurrent requests share no prefix.
+        """Return a prompt of `n_tokens`, different for each index, so that concurrent requests share no prefix.
 
-        With token ids the length is exact. For a text the server's own count of a short text (one generation of one
-        token) gives the length; `Ended.n_prompt` says what it became.
+        With token ids the length is exact. For a text it follows from the server's count of a short text (generating
+        one token); `Ended.n_prompt` has the actual length.
         """
         return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 
     def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
-        """Send all requests at once and yield (index of the request, item) as they come, as `run_together` does."""
+        """Send all requests at once and yield (index of the request, item) as they arrive, like `run_together`."""
         return run_together(self._client, self._kind, requests, cancel)
 
     def _tokens_added(self, model: str) -> int:
@@ -104,9 +103,9 @@ class Server:
 
 
 def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
-    """Return the kind of server and its own description.
+    """Return the kind of server and its description.
 
-    Raises NetworkError if nothing answers, and ServerFailed for a server that is of no known kind or not ready.
+    Raises NetworkError if nothing answers, and ServerFailed for a server of unknown kind or not ready.
     """
     first = client.get("/v1/models")
     if first.status in (401, 403, 429) or first.status >= 500:
@@ -125,10 +124,10 @@ def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
 def run_together(
     client: Client, kind: ServerKind, requests: Sequence[Generate], cancel: threading.Event | None
 ) -> Iterator[tuple[int, Item]]:
-    """Yield (index, item) of all requests as they come, each request's last one Ended or Failed.
+    """Yield (index, item) of all requests as they arrive; each request's last item is Ended or Failed.
 
-    Setting `cancel` or closing the iterator closes all connections and ends it without further items. An exception that
-    a thread did not expect is raised here.
+    Setting `cancel` or closing the iterator closes all connections and ends it without further items. Unexpected
+    exceptions of threads are raised here.
     """
     streams = [_Stream(client, kind, request) for request in requests]
     for stream in streams:
@@ -145,7 +144,7 @@ def run_together(
             if is_over or (cancel is not None and cancel.is_set()):
                 return
             until = time.monotonic() + _PASS_ON_S
-            for stream in streams:  # less where the last stream ends before
+            for stream in streams:  # shorter if the last stream ends earlier
                 stream.thread.join(max(0.0, until - time.monotonic()))
             now_ns = time.perf_counter_ns()
             for stream in streams:
@@ -166,13 +165,13 @@ class _Stream:
         self.items: deque[Item] = deque()
         self.unexpected: Exception | None = None
         self._progress_ns = time.perf_counter_ns()
-        """When something was last read that brings the end nearer."""
+        """Time of the last progress."""
         self._is_silent = False
         self._n_gen = 0
         self.thread = threading.Thread(target=self._run, name="ggbench-stream", daemon=True)
 
     def watch(self, now_ns: int) -> None:
-        """Close the connection of a server that is silent, or busy with what is no progress."""
+        """Close the connection of a server that is silent or makes no progress."""
         if now_ns - self._progress_ns > self._client.timeout_s * 1e9 and self.thread.is_alive():
             self._is_silent = True
             self.exchange.abort()
@@ -186,7 +185,7 @@ class _Stream:
             what = "sent an invalid stream" if isinstance(error, InvalidStream) else "reported an error"
             text = shorten(self._client.without_key(str(error)), 200)
             self._fail(ServerFailed(f"the server {what}: {text}", LOG_HINT))
-        except Exception as error:  # a fault of ggbench's own, for the thread that asked
+        except Exception as error:  # a bug of ggbench's, for the calling thread
             self.unexpected = error
 
     def _read(self) -> None:
@@ -213,7 +212,7 @@ class _Stream:
             self._n_gen += 1 if item.n_tokens is None else item.n_tokens
             if self._n_gen > 2 * self._request.n_gen + 64:
                 raise ServerFailed(
-                    f"the server does not stop after the {self._request.n_gen} requested tokens", LOG_HINT
+                    f"the server did not stop after the {self._request.n_gen} requested tokens", LOG_HINT
                 )
             if item.n_tokens == 0:
                 return

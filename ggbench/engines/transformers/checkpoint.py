@@ -1,4 +1,4 @@
-"""A checkpoint, from its config alone or with its safetensors, as the `ModelFile` that the theory counts."""
+"""A checkpoint, from its config alone or with its safetensors, as a `ModelFile` for the theory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, dict=True):
-    """A config.json, with the known facts of its safetensors."""
+    """A config.json, with the data known of its safetensors."""
 
     config: Config
     config_bytes: bytes
@@ -72,7 +72,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_twin(self) -> bool:
-        """Whether ggbench wrote the config; the weights are random then."""
+        """Whether ggbench wrote the config; the weights are then random."""
         return TWIN_KEY in self.config.values
 
     @property
@@ -88,7 +88,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
-        """Return the checkpoint's own method, with its group size, if it has this name, or the standard one.
+        """Return the method of this name: the checkpoint's own, with its group size, or the standard one.
 
         Raises UnknownName.
         """
@@ -107,16 +107,16 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         self._require_own(method)
         if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
             raise UsageError(
-                f"{self.name} is stored as {self.method.name}, and {method.name} needs a checkpoint quantized by it",
+                f"{self.name} is stored as {self.method.name}, but {method.name} needs a checkpoint quantized with it",
                 f"take one whose name ends in {'GPTQ-Int4' if method.quant_method == 'gptq' else 'AWQ'}, "
                 "or int8 or nf4, which convert at load",
             )
 
     def model_file(self, method: Method) -> ModelFile:
-        """Return the model as this method loads it; its own method with the sizes in its files, if they are known.
+        """Return the model as loaded by this method; for its own method, with the sizes in its files, if known.
 
-        The tensors are named as in a GGUF, each with the bytes of everything that is stored of it. Raises Unsupported,
-        BadFile and UsageError.
+        The tensors are named as in a GGUF, each with all bytes stored for it. Raises Unsupported, BadFile and
+        UsageError.
         """
         self._require_own(method)
         layout, parameters = self.layout, self._converted(method)
@@ -145,7 +145,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         )
 
     def unused(self) -> tuple[Stored, ...]:
-        """Return the tensors of its files that are not loaded, e.g. an output that is tied to the embedding."""
+        """Return the tensors in its files that are not loaded, e.g. an output tied to the embedding."""
         known = {
             stored.name
             for parameter in self._converted(self.method)
@@ -157,13 +157,13 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         )
 
     def unused_in_words(self) -> str:
-        """Return `1.00 MiB: lm_head.weight`; empty if all is loaded."""
+        """Return `1.00 MiB: lm_head.weight`; empty if all tensors are loaded."""
         unused = self.unused()
         size = format_bytes(sum(tensor.n_bytes for tensor in unused))
         return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
 
     def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
-        """Return every tensor of its files if the method is its own, otherwise those that the method would store."""
+        """Return all tensors of its files for its own method, otherwise those that the method would store."""
         dtype = self.dtype(method)
         if self.tensors and method.name == self.method.name:
             return self.tensors
@@ -175,11 +175,11 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         if own.quant_method is not None and method.name != own.name:
             raise UsageError(
                 f"{self.name} is stored as {own.name}, but {method.name} was requested",
-                f"use {own.name}, or the checkpoint that is not quantized",
+                f"use {own.name}, or the unquantized checkpoint",
             )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
-        """Return the parameters; those that its quantization leaves out are not marked as converted."""
+        """Return the parameters; those excluded from its quantization are not marked as converted."""
         quantization = self.config.quantization
         if quantization is None:
             return self.layout.parameters
@@ -195,13 +195,13 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return tuple(replace(each, is_converted=is_converted(each)) for each in self.layout.parameters)
 
     def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
-        """Return the bytes of each parameter in its files. Raises BadFile if they hold another model."""
+        """Return the bytes of each parameter in its files. Raises BadFile if they contain another model."""
         found = {tensor.name: tensor for tensor in self.tensors}
         names = [each.name for stored in expected.values() for each in stored if not each.name.endswith("quant_map")]
         missing = [name for name in names if name not in found]
         if missing:
             raise BadFile(
-                f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json asks for",
+                f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json requires",
                 "config.json and safetensors are of different models or methods; download the checkpoint again",
             )
         sizes: defaultdict[Parameter, int] = defaultdict(int)
@@ -226,7 +226,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
-    """Return the checkpoint of a config alone, whose files are not known."""
+    """Return the checkpoint of a config without known files."""
     return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), folder)
 
 
@@ -240,10 +240,10 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
         shards = tuple(_read_shard(folder / file, file) for file in files)
         held = {(tensor.name, shard.name) for shard in shards for tensor in shard.header.tensors}
         if wrong := [tensor for tensor, file in places.items() if (tensor, file) not in held]:
-            raise BadFile(f"{name}: {_named(wrong, 'tensors')} of its index are not in its files", _PARTIAL_HINT)
+            raise BadFile(f"{name}: {_named(wrong, 'tensors')} in its index are not in its files", _PARTIAL_HINT)
         return shards
     if (folder / SINGLE).is_symlink() and not (folder / SINGLE).exists():
-        raise BadFile(f"{name} lacks {SINGLE}: its link leads nowhere", _PARTIAL_HINT)
+        raise BadFile(f"{name} lacks {SINGLE}: its link is broken", _PARTIAL_HINT)
     if (folder / SINGLE).is_file():
         return (_read_shard(folder / SINGLE, SINGLE),)
     if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
@@ -262,7 +262,7 @@ def _read_shard(path: Path, name: str) -> Shard:
 
 
 def _module(tensor: str) -> str:
-    """Return the weight that a bias, or one of bitsandbytes' remarks on how it stored a weight, belongs to."""
+    """Return the weight of a bias, or of bitsandbytes' metadata on a stored weight."""
     return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
 
 

@@ -19,16 +19,16 @@ TorchDevice = Literal["auto", "cpu", "cuda"]
 
 _FAILURE_HINTS = {
     "does not recognize this architecture": "a newer transformers may support it: pip install -U transformers",
-    "sees no CUDA": "--device cpu computes without a GPU, where the method can",
+    "sees no CUDA": "--device cpu needs no GPU, if the method supports it",
     "sees none": "use bf16, f16 or f32, or run it where torch sees a GPU",
     "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
-    "flash_attn": "use --attention sdpa, which needs no further package",
-    "": "the message is Transformers' own; another QUANT or --attention may work",
+    "flash_attn": "use --attention sdpa, which needs no other package",
+    "": "this is Transformers' own message; another QUANT or --attention may work",
 }
 
 
 class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """How Transformers loads a checkpoint, on one device, and what cache it decodes with."""
+    """How Transformers loads a checkpoint on one device, and the cache it uses."""
 
     engine: ClassVar[str] = "transformers"
     program: ClassVar[str] = "Transformers"
@@ -36,14 +36,14 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
 
     method: str = "bf16"
-    """QUANT: how the weights are stored, one of `ggbench.engines.transformers.storage.METHODS`."""
+    """QUANT: the storage of the weights, one of `ggbench.engines.transformers.storage.METHODS`."""
     dtype: str = "bf16"
-    """Type of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
+    """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
     cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
-    """KV cache: grows with each token, or holds the whole context from the start.
+    """KV cache: grows with each token, or has the whole context from the start.
 
-    `dynamic` appends to it in every step, as Transformers does by default; `static` allocates n_ctx cells at once, and
-    every step attends to all of them.
+    `dynamic`, Transformers' default, appends in every step; `static` allocates n_ctx cells at once, and every step
+    attends to all of them.
     """
     attention: Annotated[Attention, Option(kind=FieldKind(metavar="NAME"), heading="checkpoint")] = "sdpa"
     """Attention implementation: sdpa, eager or flash_attention_2.
@@ -53,18 +53,18 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     torch_compile: Annotated[bool, Option(heading="checkpoint")] = False
     """Compile the decode steps; needs --cache static.
 
-    Prompts are computed without.
+    Prompts are not compiled.
     """
     device: Annotated[TorchDevice, Option(kind=FieldKind(metavar="cpu|cuda"), shown="", heading="checkpoint")] = "auto"
     """Where to compute. Default: the first CUDA GPU that torch sees, else the CPU."""
     n_ctx: int | None = None
-    """Tokens; None lets the experiment take just enough for its run."""
+    """Tokens of context; None lets the experiment use just enough for its run."""
     n_seq_max: int = 1
-    """Sequences that are decoded at once; n_ctx is shared out among them."""
+    """Sequences decoded at once; n_ctx is divided among them."""
     threads: int | None = None
-    """CPU threads; None means one for each physical core."""
+    """CPU threads; None means one per physical core."""
     memory_limit_bytes: int | None = None
-    """Memory for model and cache together; None means all there is."""
+    """Memory limit of model and cache together; None for no limit."""
     trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
     """Run the checkpoint's own Python code. Review it first."""
 
@@ -90,7 +90,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         }
 
     def check(self) -> None:
-        """Raise UsageError for a compiled decode whose cache grows: torch would compile again and again."""
+        """Raise UsageError for a compiled decode with a growing cache: torch would keep recompiling."""
         if self.torch_compile and self.cache == "dynamic":
             raise UsageError("--torch-compile needs a cache that does not grow", "add --cache static")
 
@@ -114,14 +114,14 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 
 
 class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
-    """Load a checkpoint in place of the loaded model. Answered by `Allocated` and `Loaded`."""
+    """Load a checkpoint, replacing the loaded model. Answered by `Allocated` and `Loaded`."""
 
     stage: ClassVar[Stage] = "load"
 
     folder: str
-    """With a config.json; without safetensors, random weights of its shape are made."""
+    """Folder with a config.json; without safetensors, random weights are generated."""
     setup: TransformersConfig
-    """The setup's memory limit is for model and caches together, beyond what the worker holds before the load."""
+    """The setup's memory limit is for model and caches, in addition to the worker's memory before the load."""
 
 
 class MakeCache(Request, frozen=True, tag="make_cache"):

@@ -1,9 +1,9 @@
-"""config.json of a checkpoint: its values, the model that it describes, and one written for a twin.
+"""The config.json of a checkpoint: its values, the model it describes, and one written for a twin.
 
-It is untrusted JSON: of bounded size and depth, and errors name the key. Parameters and cache are counted from it alone
-for architectures of decoder blocks, each a row of a table. Mixtures of experts are not there: Transformers stores their
-experts one by one in some releases and stacked in others. Source: `modeling_*.py` and `configuration_*.py` of
-Transformers, whose defaults stand for keys that are left out.
+It is untrusted JSON of limited size and depth; errors name the key. Parameters and cache are computed from it alone for
+decoder architectures, each a row of a table. Mixtures of experts are not included: Transformers stores experts
+separately in some releases and stacked in others. Source: `modeling_*.py` and `configuration_*.py` of Transformers,
+whose defaults apply to missing keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 CONFIG = "config.json"
 LARGEST_JSON_BYTES = 16 << 20
-"""Real ones take a few kilobytes, with a list of modules for each layer a few hundred; an index of tensors some MB."""
+"""Real ones take a few kilobytes, or a few hundred with a list of modules per layer; a tensor index takes a few MB."""
 DAMAGED_HINT = "the file is damaged or incomplete; download the checkpoint again"
 _DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "half": "f16", "float": "f32"}
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -37,28 +37,28 @@ _LayerCount = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
 class Config(msgspec.Struct, frozen=True):
-    """One config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
+    """A config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
 
     name: str
     values: Mapping[str, object]
 
     @property
     def architecture(self) -> str:
-        """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile if none is named."""
+        """The class used by Transformers, `Qwen2ForCausalLM`. Raises BadFile if none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
-            raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "name the folder of a language model")
+            raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
         return sanitize(names[0])
 
     @property
     def dtype(self) -> str | None:
-        """The type of the weights as saved: `bf16`, `f16` or `f32`; None if it states another or none."""
+        """The saved type of the weights: `bf16`, `f16` or `f32`; None if it is another or not stated."""
         stated = self.values.get("dtype", self.values.get("torch_dtype"))
         return _DTYPES.get(stated.removeprefix("torch.")) if isinstance(stated, str) else None
 
     @property
     def code_files(self) -> tuple[str, ...]:
-        """Python files that the checkpoint asks Transformers to run, `auto_map`; printable."""
+        """Python files that Transformers would run, from `auto_map`; printable."""
         named = self.values.get("auto_map")
         if not isinstance(named, dict):
             return ()
@@ -68,12 +68,12 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def quantization(self) -> Config | None:
-        """`quantization_config` of a checkpoint that is stored quantized; None for others."""
+        """The `quantization_config` of a quantized checkpoint; None for others."""
         found = self.read("quantization_config", dict[str, Any] | None, None)
         return None if found is None else Config(self.name, found)
 
     def read(self, key: str, kind: Any, default: _T) -> Any | _T:  # noqa: ANN401 - a type, unions among them
-        """Return the value of a key as this type; `default` if it is absent or null."""
+        """Return the value of a key with this type; `default` if absent or null."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -83,7 +83,7 @@ class Config(msgspec.Struct, frozen=True):
             raise BadFile(f"{self.name}: {key} of its {CONFIG}: {shorten(str(error), 120)}", DAMAGED_HINT) from None
 
     def count(self, key: str, default: int | None = None, kind: Any = Count) -> int:  # noqa: ANN401
-        """Return a number from 1 on; `default` if the key is absent or null. Raises BadFile without a default."""
+        """Return a number of at least 1; `default` if the key is absent or null. Raises BadFile without a default."""
         found = self.read(key, kind, default)
         if found is None:
             raise BadFile(f"{self.name}: its {CONFIG} has no {key}", DAMAGED_HINT)
@@ -93,11 +93,11 @@ class Config(msgspec.Struct, frozen=True):
         return bool(self.read(key, bool, default))
 
     def check_code(self, *, trusted: bool) -> None:
-        """Raise Unsupported, naming the files, if only untrusted code of the checkpoint's own can load it."""
+        """Raise Unsupported, naming the files, if only the checkpoint's own untrusted code can load it."""
         if self.code_files and not trusted:
             raise Unsupported(
                 f"{self.name} is loaded by its own code: {', '.join(self.code_files)}",
-                "read that code first; --trust-remote-code lets it run",
+                "review that code first; --trust-remote-code runs it",
             )
 
 
@@ -106,14 +106,14 @@ def parse_config(data: bytes, name: str) -> Config:
 
 
 def read_json(path: Path, name: str) -> bytes:
-    """Return the bytes of a JSON file of a checkpoint. Raises BadFile for one that is missing or far too large."""
+    """Return the bytes of a checkpoint's JSON file. Raises BadFile if it is missing or far too large."""
     try:
         if not path.is_file():
-            hint = "name the folder of a checkpoint, with config.json and safetensors"
+            hint = "give the folder of a checkpoint, with config.json and safetensors"
             if path.is_symlink():
                 hint = "its link leads nowhere: the download did not finish; download the checkpoint again"
             elif any(path.parent.glob("*.gguf")):
-                hint = "the folder holds GGUF files: give it without transformers:"
+                hint = "the folder contains GGUF files: give it without transformers:"
             raise BadFile(f"{name} has no {path.name}", hint)
         with path.open("rb") as file:
             data = file.read(LARGEST_JSON_BYTES + 1)
@@ -125,11 +125,11 @@ def read_json(path: Path, name: str) -> bytes:
 
 
 def decode_object(data: bytes | str, what: str) -> dict[str, object]:
-    """Return the JSON object in these bytes; `what` is for messages. Raises BadFile, also for one nested too deep."""
+    """Return the JSON object in these bytes; `what` is for messages. Raises BadFile, also for excessive nesting."""
     try:
         found = json.loads(data)
     except RecursionError:
-        raise BadFile(f"{what} is nested too deep", DAMAGED_HINT) from None
+        raise BadFile(f"{what} is nested too deeply", DAMAGED_HINT) from None
     except json.JSONDecodeError as error:
         raise BadFile(f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT) from None
     except ValueError:  # a UnicodeDecodeError, or a number of more than 4300 digits
@@ -143,10 +143,10 @@ class Parameter(msgspec.Struct, frozen=True):
     name: str
     """Name in Transformers' state dict."""
     gguf_name: str
-    """The same tensor in a GGUF."""
+    """Name of the tensor in a GGUF."""
     shape: tuple[int, ...]
     is_converted: bool = False
-    """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
+    """Whether it is the matrix of a linear layer in a decoder block, which the methods convert."""
 
     @property
     def n_elements(self) -> int:
@@ -161,20 +161,20 @@ class _Family(NamedTuple):
     n_head_kv: int | None = None
     """Default of `num_key_value_heads`; None: as many as query heads."""
     head_dim: int | None = None
-    """Default of `head_dim`; None: width over heads."""
+    """Default of `head_dim`; None: width / heads."""
     reads_head_dim: bool = True
     qkv_bias: bool | None = None
-    """None: as `attention_bias` says, which then adds one to the output, too."""
+    """None: given by `attention_bias`, which then also adds one to the output."""
     mlp_bias: bool = False
     tied: bool = False
     qk_norm: bool = False
     four_norms: bool = False
-    """Norms before and after attention, and before and after the feed-forward."""
+    """Whether there are norms before and after both attention and feed-forward."""
     fused: bool = False
-    """Q, K and V in one matrix, and gate and up in another."""
+    """Whether Q, K and V are in one matrix, and gate and up in another."""
     window: int | None = None
     period: int | None = None
-    """Period of layers, the last of which has no window; None if all have one, or none."""
+    """Period of layers of which the last has no window; None if all layers have one, or none does."""
 
 
 _FAMILIES: Mapping[str, _Family] = {
@@ -198,7 +198,7 @@ class Layout(NamedTuple):
     architecture: str
     shape: ModelShape
     parameters: tuple[Parameter, ...]
-    """Without the output where it is tied to the embedding."""
+    """Without the output if it is tied to the embedding."""
     is_tied: bool
 
 
@@ -208,7 +208,7 @@ def read_layout(config: Config) -> Layout:
     if family is None:
         config.check_code(trusted=False)
         raise Unsupported(
-            f"{config.name}: architecture {config.architecture} is not counted from a config",
+            f"{config.name}: architecture {config.architecture} is not supported from a config alone",
             f"known are {', '.join(ARCHITECTURES)}",
         )
     is_tied = config.flag("tie_word_embeddings", family.tied)
@@ -246,7 +246,7 @@ def read_layout(config: Config) -> Layout:
 
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
-    """Return how many positions the cache keeps for each layer, None for all."""
+    """Return the number of positions that the cache keeps for each layer, None for all."""
     is_qwen = family.architecture in ("qwen2", "qwen3")
     window = config.values.get("sliding_window", family.window)
     if window is None or not config.flag("use_sliding_window", not is_qwen):
@@ -320,7 +320,7 @@ def _layer(config: Config, family: _Family, shape: ModelShape, layer: int) -> It
 
 
 TWIN_KEY = "ggbench_twin"
-"""Key that marks a config written here; Transformers keeps keys that it does not know."""
+"""Key that marks a config written here; Transformers keeps unknown keys."""
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "llama": ("LlamaForCausalLM", "llama"),
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
@@ -333,12 +333,14 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) -> Config:
     """Return the config of a model of this shape; `tied` is `tie_word_embeddings` if the GGUF differs.
 
-    Raises Unsupported for an architecture that is not counted from a config, mixtures of experts among them.
+    Raises Unsupported for an unsupported architecture, such as a mixture of experts.
     """
     known = _CLASSES.get(hyper.architecture)
     if known is None or hyper.n_expert:
         what = "mixture of experts" if hyper.n_expert else f"architecture {hyper.architecture}"
-        raise Unsupported(f"{name}: ggbench makes no checkpoint of this {what}", f"take twin:{name}, its GGUF twin")
+        raise Unsupported(
+            f"{name}: ggbench cannot generate a checkpoint of this {what}", f"use twin:{name}, its GGUF twin"
+        )
     architecture, model_type = known
     values: dict[str, object] = {
         "architectures": [architecture],

@@ -1,6 +1,6 @@
-"""Transformers as an engine: a child process with torch in it, which this process never imports.
+"""Transformers as an engine: a child process with torch, which this process never imports.
 
-A model stays loaded while only its cache changes; another load, or a worker that died, begins with a new process.
+A model stays loaded while only its cache changes; another load, or a dead worker, starts a new process.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ggbench.errors import EngineFailed, GgbenchError
 CONFIG = TransformersConfig
 
 COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
-"""The worker's command, without the number of its pipe."""
+"""The worker's command, without the pipe's number."""
 
 
 def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> TransformersEngine:
-    """Return an engine whose worker ends when `cancel` is set, and waits between two steps while `hold` is."""
+    """Return an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
     return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold))
 
 
 class TransformersEngine(WorkerEngine):
-    """One worker, and the checkpoint that it has loaded."""
+    """A worker, and its loaded checkpoint."""
 
     def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] | None = None) -> None:
         """Start the worker with the first load; `check` raises GgbenchError if a method's packages are missing."""
@@ -44,9 +44,9 @@ class TransformersEngine(WorkerEngine):
         self._loaded: LoadCheckpoint | None = None
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        """Load the checkpoint and make a cache. Without an n_ctx the model alone is loaded."""
+        """Load the checkpoint and create a cache; without an n_ctx, only load the model."""
         if not isinstance(setup, TransformersConfig) or source.path is None:
-            yield Failed("load", "Transformers loads the folder of a checkpoint only")
+            yield Failed("load", "Transformers loads only folders of checkpoints")
             return
         try:
             self._check(setup.method)
@@ -68,7 +68,7 @@ class TransformersEngine(WorkerEngine):
     def estimate_memory(
         self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
     ) -> Iterator[Event | Ending]:
-        yield Failed("context", "Transformers cannot size a context without making it")
+        yield Failed("context", "Transformers cannot size a context without creating it")
 
     def unsupported(self, workload: type[Workload]) -> str:
         return unsupported(workload)
@@ -89,11 +89,11 @@ _BASE: Mapping[str, tuple[int, int]] = {
     "safetensors": (0, 5),
 }
 _EXTRAS: Mapping[str, tuple[int, int]] = {"bitsandbytes": (0, 46), "gptqmodel": (2, 0)}
-"""Packages that methods need besides, each an extra of its name; GPTQModel replaced AutoGPTQ and AutoAWQ."""
+"""Additional packages for methods, each an extra with its name; GPTQModel replaced AutoGPTQ and AutoAWQ."""
 
 
 def check_packages(method: str) -> None:
-    """Raise EngineFailed, naming each package that a method needs and that is missing or too old."""
+    """Raise EngineFailed, naming the method's packages that are missing or too old."""
     extra = {"int8": "bitsandbytes", "nf4": "bitsandbytes", "gptq": "gptqmodel", "awq": "gptqmodel"}.get(
         method.partition("-")[0]
     )
@@ -111,7 +111,7 @@ def check_packages(method: str) -> None:
 
 
 def _fault(name: str, oldest: tuple[int, int]) -> str:
-    """Return `torch`, or `torch 2.1.0 (2.6 or later)`; empty if the package will do."""
+    """Return `torch`, or `torch 2.1.0 (2.6 or later)`; empty if the package is suitable."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:

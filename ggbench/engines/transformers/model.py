@@ -1,4 +1,4 @@
-"""One checkpoint that Transformers has loaded, and its KV cache; runs in the worker, which alone imports torch."""
+"""A checkpoint loaded by Transformers, and its KV cache; runs in the worker, the only process to import torch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ggbench.units import format_bytes
 
 _PROMPT_SEED = 1
 _WARM_UP = 512
-"""Side of the matrices whose product starts torch's threads before a limit of memory counts their stacks."""
+"""Side of matrices whose product starts torch's threads before a memory limit would count their stacks."""
 _COMPILING_STEPS = 3
-"""Steps until torch.compile has seen that positions differ; made with the cache, so no decode times them."""
+"""Steps until torch.compile has seen different positions; run when creating the cache, so that no decode times them."""
 _PIECES = 64
-"""Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
+"""Maximum number of pieces, of at least `_LEAST_PIECE`, to fill a growing cache: each one copies all before it."""
 _LEAST_PIECE = 512
 _REMARKS = (".weight_format", ".quant_state.bitsandbytes__nf4")
-"""Ends of the names that bitsandbytes adds to a model's state, which only a file has."""
+"""Suffixes of names that bitsandbytes adds to a model's state in files."""
 
 
 class TransformersModel:
-    """At most one model, with at most one cache. Lets exceptions of torch and Transformers through."""
+    """At most one model, with at most one cache. Exceptions of torch and Transformers pass through."""
 
     def __init__(self) -> None:
         import torch
@@ -45,7 +45,7 @@ class TransformersModel:
         """The model's forward, compiled if the setup asks for it."""
         self.cache: Any = None
         self.n_cells = 0
-        """Cells of each sequence in the cache."""
+        """Cells per sequence in the cache."""
         self.is_limited = False
         self._weight_bytes = self._kv_bytes = 0
 
@@ -77,7 +77,7 @@ class TransformersModel:
 
     @property
     def allocated(self) -> Allocated:
-        """Weights and cache by their tensors; on a GPU also the most that torch's allocator held besides them."""
+        """Weights and cache by their tensors; on a GPU also the peak of torch's allocator beyond them."""
         torch = self._torch
         if self._device == "cpu":
             buffers = DeviceBuffers("CPU", MemoryKind.HOST, self._weight_bytes, self._kv_bytes)
@@ -91,7 +91,7 @@ class TransformersModel:
         )
 
     def load(self, folder: Path, setup: TransformersConfig) -> None:
-        """Load a checkpoint; a worker loads one. Raises TransformersRefused."""
+        """Load a checkpoint, only once per worker. Raises TransformersRefused."""
         torch = self._torch
         has_cuda = torch.cuda.is_available()
         if setup.device == "cuda" and not has_cuda:
@@ -112,7 +112,7 @@ class TransformersModel:
             raise TransformersRefused("load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True)
 
     def make_cache(self, setup: TransformersConfig) -> None:
-        """Make a cache for the setup's n_ctx. A dynamic one is filled once, to see what it takes, and emptied again."""
+        """Create a cache for the setup's n_ctx. A dynamic one is filled once, to measure it, and emptied again."""
         self.cache = None
         self.release()
         if self._model is None or setup.n_ctx is None:
@@ -145,9 +145,9 @@ class TransformersModel:
             self._torch.cuda.empty_cache()
 
     def fill(self, n_tokens: int) -> Iterator[float]:
-        """Use this many cells of an empty cache with copies of a first token's; yields the share that is filled.
+        """Fill this many cells of an empty cache with copies of the first token's; yields the filled share.
 
-        What they hold changes neither time nor memory. A dynamic cache grows piece by piece, as it does in a decode.
+        Contents change neither time nor memory. A dynamic cache grows piece by piece, as in a decode.
         """
         self.forward(self.random_tokens(self._setup.n_seq_max, 1))
         piece = max(_LEAST_PIECE, -(-n_tokens // _PIECES))
@@ -161,7 +161,7 @@ class TransformersModel:
             yield filled / n_tokens
 
     def forward(self, tokens: Any, *, compiled: bool = False) -> Any:  # noqa: ANN401 - tensors
-        """Return the logits of the last token of each sequence, behind what the cache holds."""
+        """Return the logits of each sequence's last token, given the contents of the cache."""
         run = self._step if compiled else self._model.forward
         return run(input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
@@ -210,16 +210,16 @@ def _tensor_bytes(tensors: list[Any]) -> int:
 
 _SEED = 20240601
 _TILE = 1 << 20
-"""Random numbers that are made once and repeated: the values do not affect the time, and 7 billion take a minute."""
+"""Random numbers, generated once and repeated: values do not affect the time, and 7 billion take a minute."""
 _STD = 0.02
-"""`initializer_range` of most configs; activations of a random model stay finite with it."""
+"""`initializer_range` of most configs, which keeps activations of a random model finite."""
 _CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
-"""Methods by which bitsandbytes converts what it loads."""
+"""Methods of bitsandbytes, which convert at load."""
 _NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
 def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401 - torch is not imported here
-    """Return Transformers' config of a checkpoint, and import all that loads its model. Raises ValueError."""
+    """Return Transformers' config of a checkpoint, and import everything for loading it. Raises ValueError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
@@ -231,18 +231,18 @@ def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401
 
 
 def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str) -> Any:  # noqa: ANN401
-    """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
+    """Return the model, in evaluation mode, on one device. Raises TransformersRefused and Transformers' errors."""
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
-        raise TransformersRefused("load", f"{setup.method} is computed on a CUDA GPU, and torch sees none")
+        raise TransformersRefused("load", f"{setup.method} needs a CUDA GPU, but torch sees none")
     options = {
         "dtype": torch_dtype(setup.dtype),
         "attn_implementation": setup.attention,
         "trust_remote_code": setup.trust_remote_code,
     }
     files = list(folder.glob("*.safetensors"))
-    if not files:  # random weights are not stored in any way
+    if not files:  # random weights are not stored
         config.__dict__.pop("quantization_config", None)
     loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
     if files:
@@ -251,7 +251,9 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
                 folder, config=config, local_files_only=True, use_safetensors=True, **loaded
             )
     elif setup.method in _NEEDS_CUDA:
-        raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
+        raise TransformersRefused(
+            "load", f"ggbench cannot generate random weights for {setup.method}; give a checkpoint"
+        )
     else:
         model = _random_model(config, options, loaded, device)
     model.eval()
@@ -267,7 +269,7 @@ def torch_dtype(name: str) -> Any:  # noqa: ANN401
 def fill_randomly(model: Any, device: Any, dtype: Any) -> None:  # noqa: ANN401
     """Give every parameter of a model on `meta` memory and values: matrices normal, norms one, biases zero.
 
-    Parameters that the config ties stay one.
+    Tied parameters stay tied.
     """
     import torch
 
@@ -292,7 +294,7 @@ def fill_randomly(model: Any, device: Any, dtype: Any) -> None:  # noqa: ANN401
 
 
 def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
-    """Return a model of random weights, converted if `loaded`, the options of a load from files, says so."""
+    """Return a model with random weights, converted if `loaded` (the options of a load from files) say so."""
     import torch
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
@@ -304,14 +306,14 @@ def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], 
         fill_randomly(model, torch.device(device), dtype)
         return model
     n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
-    with beside_the_limit(n_bytes):  # what is converted would be in a file
+    with beside_the_limit(n_bytes):  # conversion needs a file
         fill_randomly(model, torch.device("cpu"), dtype)
-        kind, state, model = type(model), model.state_dict(), None  # the Auto class asks for a folder
+        kind, state, model = type(model), model.state_dict(), None  # the Auto class needs a folder
         return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
 
 
 def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # noqa: ANN401
-    """Return the option that converts at load; empty if nothing is converted, or the files already are."""
+    """Return the option that converts at load; empty if nothing is converted or the files already are."""
     stored = getattr(config, "quantization_config", None)
     if stored is not None or setup.method not in _CONVERTED:
         return {}
@@ -334,7 +336,7 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Messages of c10's `alloc_cpu.cpp`; torch has no class for them."""
 _UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
-"""Errors of oneDNN when its own buffers do not fit, and of Transformers when bitsandbytes' do not; both may have other
+"""Errors of oneDNN if its own buffers do not fit, and of Transformers if bitsandbytes' do not; both may have other
 causes, so they count only under a limit.
 """
 
@@ -358,14 +360,14 @@ def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
 
 
 def wanted_bytes(error: BaseException) -> int | None:
-    """Return the size of the allocation that failed; None if the exception does not say."""
+    """Return the size of the failed allocation; None if the exception does not say."""
     match = _WANTED.search(str(error))
     return None if match is None else round(float(match["count"]) * _UNITS[match["unit"]])
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line of an exception that is not empty, printable and cut."""
+    """Return the first non-empty line of an exception, printable and shortened."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if text.startswith("[enforce fail"):  # c10's own place in its source comes before what it says
+    if text.startswith("[enforce fail"):  # c10 prints its source location before the message
         text = text.partition("] ")[2].lstrip(". ") or text
     return shorten(sanitize(text or type(error).__name__), 300)

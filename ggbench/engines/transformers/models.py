@@ -1,6 +1,6 @@
 """Resolve MODEL and QUANT of a checkpoint: a folder, a Hub repo, or a catalog model with random weights.
 
-Only config.json of a repo is read; its safetensors are downloaded when the checkpoint is to be run.
+Only config.json of a repo is read; its safetensors are downloaded to run the checkpoint.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
     checkpoint: Checkpoint
     origin: Origin
-    """`twin`: a catalog model, or a folder with only a config, with random weights."""
+    """`twin`: a catalog model, or a folder with only a config, given random weights."""
     obtain: Callable[[OnProgress | None], Path]
     file_bytes: int | None = None
     """Size of its safetensors on the Hub; None if the Hub was not asked."""
@@ -78,7 +78,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT that mean it from any folder; empty if it is not on this disk."""
+        """MODEL and QUANT that select it from any folder; empty if it is not on this disk."""
         folder = self.found.checkpoint.folder
         is_here = self.found.origin != "hub" and folder is not None
         return (f"transformers:{folder.absolute()}", self.method.name) if folder and is_here else ()
@@ -94,7 +94,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         return {method.name: self.found.header(method).weight_bytes or 0 for method in methods}
 
     def setup(self, given: EngineConfig) -> TransformersConfig:
-        """Return the setup given, or the defaults instead of another engine's, with its method. Raises Unsupported."""
+        """Return the given setup, or the defaults if it is another engine's, with its method. Raises Unsupported."""
         setup = given if isinstance(given, TransformersConfig) else TransformersConfig()
         config = self.found.checkpoint.config
         config.check_code(trusted=setup.trust_remote_code)
@@ -109,7 +109,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         if not read.shards and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
             raise BadFile(
                 f"{checkpoint.name} has no weights in safetensors",
-                "take a checkpoint that has, or write one with Transformers' save_pretrained",
+                "use a checkpoint with safetensors, or write one with Transformers' save_pretrained",
             )
         if read.missing_bytes:
             missing = format_bytes(read.missing_bytes)
@@ -164,7 +164,7 @@ def in_folder(folder: Path) -> ModelRef | None:
 
 
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
-    """Return a target for each named method, or for the one that the checkpoint is stored in if none is named."""
+    """Return a target for each named method, by default for the method in which the checkpoint is stored."""
     found = find_checkpoint(ref, catalog, hub)
     folder, size = found.checkpoint.folder, found.file_bytes
     methods = wanted_methods(found, ref)
@@ -177,24 +177,24 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
 
 
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and as `list_checkpoint` does."""
+    """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and like `list_checkpoint`."""
     if ref.form == "folder":
         raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
     if ref.form == "id":
         hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
         raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
     if ref.quants:
-        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
+        raise UsageError("a checkpoint is downloaded as stored, whatever the QUANT", f"omit {ref.quants[0]}")
     listing = list_checkpoint(access, ref.name, ref.revision)
     variant = listing.variants[0]
     return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 
 
 def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
-    """Return the checkpoint that MODEL means, with its config.json.
+    """Return the checkpoint that MODEL selects, with its config.json.
 
-    Raises UnknownName for a catalog id, Unsupported for one that ggbench makes no checkpoint of, BadFile for a folder
-    without one, and as `hub.listing.list_checkpoint` does.
+    Raises UnknownName for an unknown catalog id, Unsupported for a model without checkpoint support, BadFile for a
+    folder without a checkpoint, and like `hub.listing.list_checkpoint`.
     """
     if ref.form == "id":
         model = (catalog or load_catalog()).model(ref.name)
@@ -257,7 +257,7 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
 
 
 def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
-    """Return the checkpoint from Hugging Face's cache; None if it is not there, or not whole."""
+    """Return the checkpoint from Hugging Face's cache; None if missing or incomplete."""
     folder = repo_folder(access, ref.name)
     commit = recorded_commit(folder, ref.revision)
     for snapshot in snapshots(folder, commit):

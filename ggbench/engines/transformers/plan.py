@@ -1,7 +1,7 @@
 """Memory that a checkpoint needs under each method: weights as stored, and a static cache.
 
 Transformers allocates as it runs, so only weights and cache are known beforehand; the reserve covers the rest. All
-weights lie in the one memory, the input embedding among them.
+weights are in one memory, including the input embedding.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from ggbench.text import in_words
 from ggbench.units import format_bytes
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
-"""Fields that say which memory and how long a context, whatever engine runs it."""
+"""Fields for the memory and the context, common to all engines."""
 
 
 def plan_model(
     ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions, *, measures: bool
 ) -> EnginePlan:
-    """Plan each of QUANTs, or each that there is. Raises GgbenchError, also for an option that only llama.cpp has."""
+    """Plan each of QUANTs, by default all. Raises GgbenchError, also for an option that only llama.cpp has."""
     defaults = LlamaConfig()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
     given = config_options(rest) or (["--mmproj"] if memory.mmproj else [])
     if given:
         raise UsageError(
-            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
-            "omit it: the cache has the type of the weights that are not quantized",
+            f"{given[0]} is an option of llama.cpp, but a checkpoint is run by Transformers",
+            "omit it: the cache has the type of the unquantized weights",
         )
     found = find_checkpoint(ref, hub=hub.access())
     methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
     rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
-    files = "config.json alone, by what each method stores"
+    files = "config.json alone, and the storage of each method"
     if found.checkpoint.shards:
         files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
     sources = {
@@ -91,9 +91,9 @@ def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
 def plan_checkpoint(
     model: str, found: FoundCheckpoint, methods: Sequence[Method], request: PlanRequest
 ) -> tuple[PlanRow, ...]:
-    """Return one row for each method, in their order; one that cannot be counted is a row with its reason.
+    """Return one row for each method, in order; one that cannot be computed has a reason.
 
-    `model` is MODEL as typed, without QUANT. Raises GgbenchError if the only one cannot be counted.
+    `model` is MODEL as typed, without QUANT. Raises GgbenchError if the only one cannot be computed.
     """
     rows = []
     for method in methods:
@@ -156,7 +156,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
 def _speeds(
     file: ModelFile, cache: KvCache, budget: Budget, longest: int, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidth's bound, and the speeds at fixed positions and at `n_ctx`; nothing without a bandwidth."""
+    """Return the bandwidth bound, and the speeds at fixed positions and at `n_ctx`; nothing without a bandwidth."""
     if budget.bandwidth is None:
         return None, ()
     positions = (*DECODE_POSITIONS, n_ctx)
@@ -178,4 +178,4 @@ def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[
     if unused := checkpoint.unused_in_words():
         yield f"not loaded: {unused}"
     if checkpoint.config.code_files:
-        yield f"its own code is not run: {in_words(list(checkpoint.config.code_files))}"
+        yield f"its custom code is not run: {in_words(list(checkpoint.config.code_files))}"

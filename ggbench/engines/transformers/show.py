@@ -29,7 +29,7 @@ _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
 
 
 def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
-    """Show it as the method in MODEL would load it, or as it is stored if MODEL names none. Raises GgbenchError."""
+    """Show the checkpoint as loaded by the method in MODEL, by default as stored. Raises GgbenchError."""
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:
@@ -68,7 +68,7 @@ def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType
 
 
 def stored_tensors_table(checkpoint: Checkpoint, method: Method) -> Table:
-    """Return every tensor as the method stores it, by Transformers' names and torch's order of sides."""
+    """Return every tensor as stored by the method, with Transformers' names and torch's order of dimensions."""
     rows = [
         [sanitize(each.name), " × ".join(map(str, each.shape)), each.dtype, format_bytes(each.n_bytes)]
         for each in checkpoint.listed_tensors(method)
@@ -109,7 +109,7 @@ class LoadedCheckpoint(NamedTuple):
     found: FoundCheckpoint
     method: Method
     file: ModelFile | None
-    """None if it cannot be counted, with a reason."""
+    """None if it cannot be computed; a reason is then given."""
     reason: str | None = None
 
     @classmethod
@@ -123,16 +123,16 @@ class LoadedCheckpoint(NamedTuple):
 
 _METHOD = Shape(
     "Method",
-    "A checkpoint as one method loads it.",
+    "A checkpoint as loaded by one method.",
     field("quant", str, get=lambda loaded: loaded.method.name),
     of(ModelFile, "bpw weight_bytes active_weight_bytes", lambda loaded: loaded.file, maybe=True),
-    field("reason", str | None, "Why it cannot be counted; null where it can."),
+    field("reason", str | None, "Why it cannot be computed; null if it can."),
 )
-_STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
+_STORED = Shape("Stored", "A stored tensor.", of(Stored, "name shape type_name=dtype n_bytes"))
 CHECKPOINT = Document(
     "inspect.checkpoint",
     "inspect transformers:FOLDER",
-    "What a checkpoint of Transformers is.",
+    "The contents of a Transformers checkpoint.",
     within(lambda loaded: loaded.file, INSPECT.without("gguf_version", "big_endian", "tensors")),
     field("model", str, get=lambda loaded: loaded.found.checkpoint.name),
     field("quant", str, get=lambda loaded: loaded.method.name),
@@ -144,7 +144,7 @@ CHECKPOINT = Document(
     field(
         "unused_bytes",
         int,
-        "Bytes of its files that are not loaded.",
+        "Bytes in its files that are not loaded.",
         lambda loaded: sum(tensor.n_bytes for tensor in loaded.found.checkpoint.unused()),
     ),
     field("methods", many(_METHOD), get=lambda loaded: LoadedCheckpoint.by_methods(loaded.found)),

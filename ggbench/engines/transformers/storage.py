@@ -1,18 +1,18 @@
 """Storage of a model's tensors under each method: packed weights with their scales and zeros, in bytes.
 
-A method converts the linear layers of the decoder blocks. The embedding, the output and the norms keep a type of two
-bytes, or four, and so do biases.
+A method converts the linear layers of the decoder blocks. The embedding, the output, the norms and biases keep a type
+of two or four bytes.
 
-Sources. `int8`: bitsandbytes' `Int8Params` (a row of int8 for each output, `SCB` one float32 scale for it). `nf4`:
+Sources. `int8`: bitsandbytes' `Int8Params` (a row of int8 for each output, with one float32 scale in `SCB`). `nf4`:
 bitsandbytes' `quantize_4bit` and `QuantState` (two weights to a byte, absmax float32 for each 64, and with double
-quantization absmax in int8, for each 256 of those one float32). Modules that both leave alone: Transformers'
-`get_keys_to_not_convert`. `gptq-int4`: AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel.
-`awq-int4`: AutoAWQ's `WQLinear_GEMM`. AutoGPTQ ignores `lm_head` and what is outside the layers, and AutoAWQ looks for
-linear layers inside the blocks alone.
+quantization absmax in int8, with one float32 for each 256). Modules that both skip: Transformers'
+`get_keys_to_not_convert`. `gptq-int4`: AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel. `awq-int4`:
+AutoAWQ's `WQLinear_GEMM`. AutoGPTQ ignores `lm_head` and everything outside the layers; AutoAWQ looks for linear layers
+only inside the blocks.
 
-A safetensors file begins with eight bytes, the length of the header, a JSON object with the type, shape and place of
-each tensor after it. Source of the format and its limits: the README and `tensor.rs` of the safetensors crate
-(`MAX_HEADER_SIZE`; tensors follow one another without gaps).
+A safetensors file starts with eight bytes, the length of the header, then the header, a JSON object with the type,
+shape and offsets of each tensor. Source of the format and its limits: the README and `tensor.rs` of the safetensors
+crate (`MAX_HEADER_SIZE`; tensors follow one another without gaps).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes, format_count
 
 GROUP = 128
-"""Weights of one scale and zero, in GPTQ and AWQ."""
+"""Number of weights per scale and zero, in GPTQ and AWQ."""
 _BLOCK = 64
-"""Weights of one absmax of nf4: the default of bitsandbytes."""
+"""Number of weights per absmax of nf4: the default of bitsandbytes."""
 _NESTED_BLOCK = 256
 _WORD_BITS = 32
 
@@ -63,9 +63,9 @@ class Stored(msgspec.Struct, frozen=True):
 class Method(msgspec.Struct, frozen=True):
     name: str
     dtype: str | None
-    """Type of what is not converted; None takes the config's own, of two bytes if it does not say."""
+    """Type of unconverted parameters; None for the config's, or two bytes if not stated."""
     convert: Callable[[Parameter], Iterator[Stored]] | None = None
-    """Yields the stored parts of a converted matrix; None stores it like the rest."""
+    """Yields the stored parts of a converted matrix; None if it is stored like the rest."""
     quant_method: str | None = None
     """`quant_method` in the checkpoint's `quantization_config`; None if it is not quantized."""
 
@@ -92,7 +92,9 @@ def _nf4(parameter: Parameter, *, twice: bool = False) -> Iterator[Stored]:
 
 
 def gptq(parameter: Parameter, bits: int = 4, group: int | None = GROUP) -> Iterator[Stored]:
-    """Yield what GPTQ stores of a matrix, inputs packed; `group` None is a whole row. Raises Unsupported."""
+    """Yield the parts that GPTQ stores of a matrix, inputs packed; a `group` of None is a whole row. Raises
+    Unsupported.
+    """
     n_out, n_in, n_groups = _grouped(parameter, "GPTQ", bits, group)
     yield Stored(_beside(parameter, "qweight"), "I32", (n_in * bits // _WORD_BITS, n_out))
     yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * bits // _WORD_BITS))
@@ -101,7 +103,9 @@ def gptq(parameter: Parameter, bits: int = 4, group: int | None = GROUP) -> Iter
 
 
 def awq(parameter: Parameter, group: int | None = GROUP) -> Iterator[Stored]:
-    """Yield what AWQ of 4 bits stores of a matrix, outputs packed; `group` None is a whole row. Raises Unsupported."""
+    """Yield the parts that 4-bit AWQ stores of a matrix, outputs packed; a `group` of None is a whole row. Raises
+    Unsupported.
+    """
     n_out, n_in, n_groups = _grouped(parameter, "AWQ", 4, group)
     yield Stored(_beside(parameter, "qweight"), "I32", (n_in, n_out * 4 // _WORD_BITS))
     yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * 4 // _WORD_BITS))
@@ -113,13 +117,13 @@ def _beside(parameter: Parameter, suffix: str) -> str:
 
 
 def _grouped(parameter: Parameter, method: str, bits: int, group: int | None) -> tuple[int, int, int]:
-    """Return outputs, inputs and groups of a row, which has to be whole groups. Raises Unsupported."""
+    """Return outputs, inputs and groups of a row, which must consist of complete groups. Raises Unsupported."""
     n_out, n_in = parameter.shape
     size = group or n_in
     if n_in % size or n_out * bits % _WORD_BITS or n_in * bits % _WORD_BITS:
         raise Unsupported(
             f"{parameter.name} of {n_out} x {n_in} cannot be {method} in groups of {size}",
-            "take bf16, int8 or nf4, which have no such groups",
+            "use bf16, int8 or nf4, which have no such groups",
         )
     return n_out, n_in, n_in // size
 
@@ -153,7 +157,7 @@ _GROUP_SIZE = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]
 def stored_method(config: Config) -> Method:
     """Return the method of a checkpoint, `bf16` if its config states no type.
 
-    Raises Unsupported for a method whose tensors are not known, BadFile for impossible values.
+    Raises Unsupported for a method with unknown tensors, BadFile for impossible values.
     """
     stated = config.quantization
     if stated is None:
@@ -181,9 +185,7 @@ def stored_method(config: Config) -> Method:
             convert = partial(gptq, bits=bits, group=size) if kind == "gptq" else partial(awq, group=size)
             return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)
         what = f"{kind} of {bits} bits as {shorten(version, 20)}"
-    raise Unsupported(
-        f"{config.name} is stored by {what}, whose tensors are not counted", f"known are {', '.join(METHODS)}"
-    )
+    raise Unsupported(f"{config.name} is stored by {what}, which is not supported", f"known are {', '.join(METHODS)}")
 
 
 LARGEST_HEADER_BYTES = 100_000_000
@@ -196,18 +198,18 @@ _HINT = "the file is damaged, incomplete or not safetensors; download it again"
 
 class SafetensorsHeader(msgspec.Struct, frozen=True):
     tensors: tuple[Stored, ...]
-    """In the order of their bytes."""
+    """In the order of their offsets."""
     raw: bytes
     n_bytes: int
     missing_bytes: int
-    """Bytes that the file lacks, e.g. after a download that stopped."""
+    """Missing bytes of the file, e.g. after an interrupted download."""
 
 
 def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:
     """Return the header of a file of `size` bytes; `name` is for messages.
 
-    A file too short for its tensors is not an error: `missing_bytes` says so. Raises BadFile for a header that is not
-    whole or contradicts itself, and Unsupported for a type of unknown size.
+    A file too short for its tensors is not an error: `missing_bytes` says so. Raises BadFile for an incomplete or
+    inconsistent header, and Unsupported for a type of unknown size.
     """
     source.seek(0)
     beginning = _read(source, _LENGTH_BYTES, name)
@@ -248,7 +250,7 @@ def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
     except msgspec.ValidationError:
         raise BadFile(f"{what} has no type, shape and place", _HINT) from None
     if found.dtype not in DTYPE_BITS:
-        raise Unsupported(f"{what} is of type {shorten(found.dtype, 20)}, whose size is not known", "update ggbench")
+        raise Unsupported(f"{what} is of type {shorten(found.dtype, 20)}, whose size is unknown", "update ggbench")
     if math.prod(found.shape) > _MOST_ELEMENTS:
         raise BadFile(f"{what} claims more elements than any tensor has", _HINT)
     tensor = Stored(sanitize(name), found.dtype, found.shape)
@@ -259,7 +261,7 @@ def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
 
 
 def _read(source: ByteSource, n_bytes: int, name: str) -> bytes:
-    """Return exactly that many bytes. Raises BadFile if there are fewer."""
+    """Return exactly this many bytes. Raises BadFile if there are fewer."""
     parts, left = [], n_bytes
     while left:
         try:
@@ -284,7 +286,7 @@ def weight_map(data: bytes, name: str) -> Mapping[str, str]:
         is_name = isinstance(file, str) and file.endswith(".safetensors") and sanitize(file) == file
         if not is_name or {"/", "\\"} & set(file):
             raise BadFile(
-                f"the index of {name} names {shorten(str(file), 60)!r}, which is no file of its folder",
+                f"the index of {name} names {shorten(str(file), 60)!r}, which is not a file in its folder",
                 "do not use this checkpoint",
             )
         files[sanitize(tensor)] = file

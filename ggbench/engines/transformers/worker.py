@@ -1,6 +1,6 @@
-"""The child process of Transformers: takes requests on stdin, reports on the pipe whose number is its argument.
+"""The child process of Transformers: reads requests from stdin, reports to the pipe whose number is its argument.
 
-It never reaches for the network: a checkpoint is in a folder before it is loaded.
+It never uses the network: a checkpoint is in a folder before it is loaded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TransformersWorker:
             message, missing = one_line(error), self._missing_bytes(error) if is_memory else None
             error.__traceback__ = None  # its frames hold tensors
             self._pipe.send(protocol.Refused(request.stage, is_memory, message, missing))
-            self._recover()  # last, as no call to a GPU works after some errors
+            self._recover()  # last, as GPU calls no longer work after some errors
         else:
             self._pipe.send(protocol.Done())
 
@@ -78,7 +78,7 @@ class TransformersWorker:
         return None if wanted is None or left is None or wanted <= left else wanted - left
 
     def _recover(self) -> None:
-        """Free the memory of a failed request, so the next one starts as it did."""
+        """Free the memory of a failed request, so that the next one starts from the same state."""
         self._model.cache = None
         self._model.release()
 

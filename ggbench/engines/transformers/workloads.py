@@ -1,4 +1,4 @@
-"""How Transformers carries out the workloads that it can."""
+"""The workloads that Transformers can run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ggbench.engines.transformers.model import TransformersModel
 
 _PROOF_BATCH = 512
-"""Tokens computed at once at the far end of a context: llama.cpp's n_ubatch."""
+"""Tokens computed at once at the end of a context: llama.cpp's n_ubatch."""
 
 Emit = Callable[[Event], None]
 
 
 def unsupported(workload: type[Workload]) -> str:
-    """Return why Transformers does not carry out such a workload here; empty where it does."""
+    """Return why Transformers cannot run such a workload; empty if it can."""
     if workload in (Score, Tokenize):
-        return "quality is scored by llama.cpp alone: convert the checkpoint to GGUF to score it"
-    return "" if workload in _CARRIED_OUT else f"{workload.__name__} is measured with llama.cpp alone"
+        return "only llama.cpp scores quality: convert the checkpoint to GGUF"
+    return "" if workload in _CARRIED_OUT else f"only llama.cpp runs {workload.__name__}"
 
 
 def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:
@@ -48,7 +48,7 @@ def _prefill(model: TransformersModel, request: Prefill, emit: Emit) -> None:
 
 
 def _decode(model: TransformersModel, request: Decode, emit: Emit) -> None:
-    """Decode greedily and past any end of generation, timing each step and each choice of a token."""
+    """Decode greedily and past any end of generation, timing each step and each sampling."""
     logits, elapsed_ns = model.read_prompts(request.n_prompt)
     emit(PromptRead(request.n_prompt, elapsed_ns))
     clock = time.perf_counter_ns
@@ -81,14 +81,16 @@ def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit
 
 
 def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | None]], emit: Emit) -> None:
-    """Report `n_gen` steps in batches; nothing is sent while one is timed. Those before a failure are reported too."""
-    step_ns, sample_ns = array("q"), array("q")
+    """Report `n_gen` steps in batches, sending nothing while a step is timed. Steps before a failure are also
+    reported.
+    """
+    step_ns, sampler_ns = array("q"), array("q")
     n_sent, sent_at = 0, time.perf_counter_ns()
 
     def send() -> None:
         nonlocal n_sent, sent_at
         if n_sent < len(step_ns):
-            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sample_ns[n_sent:].tolist()))
+            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sampler_ns[n_sent:].tolist()))
         n_sent, sent_at = len(step_ns), time.perf_counter_ns()
 
     with without_gc():
@@ -97,7 +99,7 @@ def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | Non
                 took_ns, sampled_ns = step(index)
                 step_ns.append(took_ns)
                 if sampled_ns is not None:
-                    sample_ns.append(sampled_ns)
+                    sampler_ns.append(sampled_ns)
                 if time.perf_counter_ns() - sent_at > FLUSH_NS:
                     send()
         finally:
@@ -105,7 +107,7 @@ def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | Non
 
 
 def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) -> None:
-    """Compute a batch and one more token in the last cells, behind cells that hold copies."""
+    """Compute a batch and one more token in the last cells, after cells with copies."""
     started, n_cells = time.perf_counter(), model.n_cells
     n_batch = min(_PROOF_BATCH, n_cells - 2)
     model.clear()

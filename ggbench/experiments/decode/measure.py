@@ -27,7 +27,7 @@ _PREFILL_REPEAT = 3
 
 
 class DecodeExperiment(Experiment):
-    """Load, read the prompt a few times, warm up, then decode as often as asked, or at each depth."""
+    """Load, read the prompt a few times, warm up, then decode as often as requested, or at each depth."""
 
     kind: ClassVar[str] = "decode"
     settings_type = DecodeSettings
@@ -37,12 +37,12 @@ class DecodeExperiment(Experiment):
         if isinstance(settings, DecodeSettings) and settings.depths and not setup.loads_gguf:
             raise UsageError(
                 "--n-depth needs a GGUF: only llama.cpp's cache can be filled without reading a prompt",
-                "omit it; the speed at a depth is in a decode of that many tokens",
+                "omit it; a decode of as many tokens also shows the speed at a depth",
             )
         super().check(setup, settings)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """The repetitions follow each other, each from an empty cache."""
+        """Run the repetitions one after the other, each from an empty cache."""
         settings = session.settings(DecodeSettings)
         yield from session.prepare()
         ending = yield from session.open()
@@ -54,11 +54,11 @@ class DecodeExperiment(Experiment):
             (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
             *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
         ]
-        if settings.depths:  # in turns, so a drift of the machine meets all depths alike
+        if settings.depths:  # in turns, so that drift of the machine affects all depths alike
             rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
             steps = [
                 (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
-                # one of the tokens before the timed ones is decoded there, so a cache is never empty
+                # one token is decoded there before the timed ones, so the cache is never empty
                 *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
             ]
         n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
@@ -106,7 +106,7 @@ class DecodeExperiment(Experiment):
         rates = None
         if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-        elif limit is not None:  # no line tells weights and KV apart
+        elif limit is not None:  # no line separates weights from KV
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
@@ -142,7 +142,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
 
 
 def _speed_at_depths(run_id: int | None, found: DecodeResult) -> RunSpeed | None:
-    """Return the speeds at the depths, and beyond them if they have a line; None without any interval."""
+    """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
     from ggbench.stats.speed_estimate import RunSpeed, measured_levels, measured_steps, rates_of_line
 
     fit, limit, levels = found.fit, found.limit, measured_levels(found.depths)

@@ -11,7 +11,7 @@ from ggbench.fields import COUNT, DEPTH_LIST, TOKENS, Option
 from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
-"""Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
+"""Prompt tokens before a timed decode, as in the article (section 6.4)."""
 
 N_GEN_OPTION = Option(
     "-n --n-gen",
@@ -23,16 +23,16 @@ N_GEN_OPTION = Option(
     is_always_stated=True,
 )
 N_GEN_AT_DEPTH = 128
-"""Tokens to decode at each depth unless given: llama-bench's tg128."""
+"""Default number of tokens to decode at each depth: llama-bench's tg128."""
 
 
 class DecodeSettings(Settings, msgspec.Struct, frozen=True):
-    """How many tokens to decode. Raises UsageError for numbers that make no run."""
+    """Settings of a decode. Raises UsageError for impossible numbers."""
 
     n_gen: Annotated[int, N_GEN_OPTION] = 10_000
     """Tokens to decode and time in each repetition."""
     n_prompt: int = N_PROMPT
-    """Tokens in the cache before the first that is timed; 0 only in an imported run."""
+    """Tokens in the cache before the first timed one; 0 only in an imported run."""
     repeat: Annotated[int, Option("-r --repeat", "Measure N times, and fit all samples together.", COUNT)] = 1
     n_warmup: int = 8
     """Tokens decoded before anything is timed."""
@@ -50,17 +50,17 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         if self.n_gen < 1 or self.n_warmup < 0:
             raise UsageError("the number of tokens to decode is below 1", "use 1 or more")
         if self.n_prompt < 0:
-            raise UsageError(f"a prompt length is {self.n_prompt}", "it has to be at least 0")
+            raise UsageError(f"the prompt length is {self.n_prompt}", "use at least 0")
         require_positive("the repeat", self.repeat)
 
     @classmethod
     def of_options(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields' own types
-        """Return the settings that a person gave; with depths, `n_gen` is 128 unless they gave it."""
+        """Return the given settings; with depths, `n_gen` defaults to 128."""
         return cls(**({"n_gen": N_GEN_AT_DEPTH} if values.get("depths") else {}) | values)
 
     @property
     def n_ctx_needed(self) -> int:
-        """Tokens that the run puts into the KV cache at most."""
+        """Maximum number of tokens in the KV cache."""
         if self.depths:
             return max(*self.depths, 1) + max(self.n_gen, self.n_warmup)
         return self.n_prompt + max(self.n_gen, self.n_warmup)

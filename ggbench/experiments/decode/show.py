@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
-    """The decode of a measured quant; None of one whose prompts alone were read."""
+    """The decode of a measured quant; None if only prompts were read."""
     if not found.n_gen:
         return None
     depths = tuple(each.n_depth for each in found.depths or ())
@@ -37,7 +37,7 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
         serving=found.serving,
         depths=tuple(found.depths or ()),
     )
-    searched = ["the search for max n_ctx of this row is a separate run, which was left out"]
+    searched = ["this row's search for max n_ctx is a separate run, which was left out"]
     return ReadRun(settings, result, (NO_STEPS, *(searched if found.max_n_ctx is not None else [])))
 
 

@@ -1,1 +1,1 @@
-"""Forecast the speed of a model that need not be here, from twins of a few of its layers."""
+"""Forecast the speed of a model without its file, from twins of a few of its layers."""

@@ -1,4 +1,4 @@
-"""Forecast: the speed of a model that need not be here, from twins of a few of its layers."""
+"""The forecast experiment: the speed of a model without its file, from twins of a few of its layers."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 class ForecastExperiment(Experiment):
-    """Time twins of few layers alternately, then add up the model."""
+    """Time twins of a few layers alternately, then extrapolate to the model."""
 
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
-    needs_file: ClassVar[str] = "twins are made of the header of a file"
+    needs_file: ClassVar[str] = "twins are made from a file's header"
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
         if setup.n_ctx is not None:
-            raise UsageError("a forecast is for every length at once", "omit --n-ctx")
+            raise UsageError("a forecast covers all lengths at once", "omit --n-ctx")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for a model whose steps cannot be counted from its header."""
+        """Raises Unsupported if the bytes of a step cannot be computed from the model's header."""
         from ggbench.experiments.forecast.twin_timer import time_twins
 
         return (yield from time_twins(session))

@@ -1,4 +1,4 @@
-"""A forecast: the speed that a model would have, from twins of a few of its layers."""
+"""A forecast: the expected speed of a model, from twins of a few of its layers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 
 PROMPTS = (512, 2048, 8192)
-"""Lengths of prompts whose time is forecast."""
+"""Prompt lengths to forecast."""
 
 
 class ForecastSettings(Settings, msgspec.Struct, frozen=True):
-    """How the twins are measured. Raises UsageError for numbers that make no measurement."""
+    """Settings for measuring twins. Raises UsageError for impossible numbers."""
 
     n_depth: int = 4097
-    """Cells in use where the cost of the KV cache is measured: one more than whole steps of what is copied at once."""
+    """Cells in use when the cost of the KV cache is measured: a multiple of the tokens copied at once, plus one."""
     n_gen: int = 8
     """Tokens timed each time; fewer if they are slow."""
     rounds: int = 5
-    """Times that each twin is measured, in turn, so a machine that slows down does so for all of them."""
+    """Measurements of each twin, in turn, so that a slowdown of the machine affects all of them."""
     n_batch: int = 256
-    """Tokens of the batches that show the cost of a prompt; they are timed in the first three rounds."""
+    """Sizes of the batches that give the cost of a prompt, in tokens; timed in the first three rounds."""
 
     def __post_init__(self) -> None:
         if self.n_depth < 256:
@@ -42,7 +42,7 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class ForecastModel(msgspec.Struct, frozen=True):
-    """The model that is forecast."""
+    """The forecast model."""
 
     cost: StepCost
     shape_key: str
@@ -50,7 +50,7 @@ class ForecastModel(msgspec.Struct, frozen=True):
 
 
 class ForecastPlacement(msgspec.Struct, frozen=True):
-    """Layers of the model that are placed alike, on the GPU or in main memory; a twin is timed with all of its so."""
+    """Layers of the model with one placement, GPU or main memory; a twin is timed with all its layers placed so."""
 
     number: int
     """From 0; the first has the output."""
@@ -62,12 +62,12 @@ class ForecastPlacement(msgspec.Struct, frozen=True):
 
 
 class ForecastTwin(msgspec.Struct, frozen=True):
-    """A twin that is measured."""
+    """A twin to measure."""
 
     number: int
-    """From 0, by rising number of layers."""
+    """From 0, in order of increasing layers."""
     layers: tuple[int, ...]
-    """The model's layers that it has."""
+    """The layers of the model in this twin."""
     cost: StepCost
     file_bytes: int
     shape_key: str
@@ -75,14 +75,14 @@ class ForecastTwin(msgspec.Struct, frozen=True):
 
 
 class ForecastCost(msgspec.Struct, frozen=True):
-    """Rough cost of a forecast, known in advance."""
+    """The approximate cost of a forecast, known in advance."""
 
     disk_bytes: int
     seconds: float
 
 
 class TwinTiming(msgspec.Struct, frozen=True):
-    """A few steps of a twin, and a batch."""
+    """Timings of a few steps of a twin, and of a batch."""
 
     twin: int
     round: int
@@ -103,7 +103,7 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
     """Source of the numbers: `twins of 2 and 6 of 32 layers`."""
     b_ms: Expected | None = None
     w_tokens_per_ms: Expected | None = None
-    """None also for a model whose latency does not grow."""
+    """None if unknown, or if latency does not grow."""
     tok_s: tuple[tuple[int, Expected], ...] = ()
     """Decode speed by position."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()

@@ -1,4 +1,4 @@
-"""A forecast: the speed that a model would have."""
+"""A forecast: the expected speed of a model."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from ggbench.text import sanitize
 from ggbench.units import format_count, format_interval, format_number
 
 _AT = (1, 4096, 32768)
-"""Positions whose speed a table of several quants shows."""
+"""Positions for the speeds in a table of several quants."""
 
-_CAPTION = "Expected of this machine, with 95 % intervals."
+_CAPTION = "Expected on this machine, with 95 % intervals."
 
 
 def _by_number(name: str, about: str) -> tuple[Field, ...]:
@@ -55,7 +55,7 @@ def _by_number(name: str, about: str) -> tuple[Field, ...]:
 
 _FORECAST = Shape(
     "Forecast",
-    "The speed that is expected of a model.",
+    "The expected speed of a model.",
     MEASURED_FILE,
     subject("n_layer"),
     CACHE_TYPES,
@@ -71,7 +71,7 @@ _FORECAST = Shape(
     field(
         "basis",
         str | None,
-        "What the figures come from; null if nothing is known.",
+        "The source of the speeds; null if none is known.",
         lambda run: result_of(run).basis or None,
     ),
     of(ForecastResult, "limit", result_of),
@@ -87,7 +87,7 @@ class ForecastPresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
-    no_answer: ClassVar[str] = "nothing is expected"
+    no_answer: ClassVar[str] = "no speed is known"
 
     def answer(self, run: Run) -> str:
         """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`."""

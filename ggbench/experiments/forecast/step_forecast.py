@@ -1,4 +1,4 @@
-"""Forecast the steps of a model from those of twins of a few of its layers.
+"""Forecast the steps of a model from twins of a few of its layers.
 
 t(n) = embedding and output + layers + KV cache. Two twins of different depth give the cost of a layer; a long context
 gives the cost of a KV byte. Both scale with the bytes read, so layers are weighted by size. Layers on a GPU and in main
@@ -40,12 +40,12 @@ from ggbench.stats.samples import t_95
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08
-"""Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of
-scripts/forecast_residuals lie within."""
+"""Relative error of forecasts besides the spread of their rounds, at a probability of 95 %; covers the residuals of
+scripts/forecast_residuals."""
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Time of a step or of a batch by the bytes it reads [ms, ms per byte]."""
+    """Time of a step or of a batch as a function of the bytes it reads [ms, ms per byte]."""
 
     outside_ms: float
     """Time outside the layers; of everything if one twin has all layers."""
@@ -54,17 +54,17 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Result of one round for the layers in one memory."""
+    """The result of one round for the layers in one memory."""
 
     cost: StepCost
-    """Cost of the model's layers placed so."""
+    """Cost of the model's layers with this placement."""
     step: _Line
     batch: _Line | None
-    """At the beginning of a prompt; None if none was timed."""
+    """Cost at the start of a prompt; None if not timed."""
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """Result of one round of measurements for the model."""
+    """The result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
     """One for each placement; the first includes the tensors outside the layers."""
@@ -76,7 +76,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """Time that each position beyond any window adds to a step."""
+        """Time added to a step by each position beyond any window."""
         return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
 
     def latency_ms(self, n: int) -> float:
@@ -96,7 +96,7 @@ def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
 
 
 class StepForecast(msgspec.Struct, frozen=True):
-    """All rounds; empty if none was whole."""
+    """All rounds; empty if none was complete."""
 
     rounds: tuple[_Round, ...]
 
@@ -106,7 +106,9 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
-        """Tokens of context that add 1 ms to a step, beyond any window; None if that is never, or below the noise."""
+        """Tokens of context that add 1 ms to a step, beyond any window; None if latency does not grow, or by less than
+        the noise.
+        """
         growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 
@@ -136,7 +138,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
-    """Return the results of the rounds that have all timings of every twin in every placement."""
+    """Return the results of the rounds with all timings of every twin in every placement."""
     by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
     rounds = []
     for number in sorted({each.round for each in timings}):
@@ -162,7 +164,9 @@ def _part(cost: StepCost, twins: Sequence[ForecastTwin], near: Sequence[TwinTimi
 
 
 def _line(twins: Sequence[ForecastTwin], near_ms: Sequence[float], far_ms: float, depths: Sequence[float]) -> _Line:
-    """From each twin's time near the beginning, the last one's far into the context, and the depths of all."""
+    """Return a round's result from each twin's time near the start, the last one's far into the context, and all
+    depths.
+    """
     last = twins[-1].cost
     grown_bytes = last.kv_bytes(depths[-1]) - last.kv_bytes(depths[-2])
     per_kv_byte = max(0.0, (far_ms - near_ms[-1]) / grown_bytes) if grown_bytes else 0.0
@@ -192,7 +196,7 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
-    """Return the known speeds of each target; a run with the reason if there are none, or its header cannot be read.
+    """Return the known speeds of each target, or a run with the reason if there are none or its header cannot be read.
 
     Raises StoreError, and the header's error if there is only one target.
     """
@@ -201,7 +205,7 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
     for target in targets:
         try:
             files.append(target.header())
-            reasons.append("nothing is known of it without measuring")
+            reasons.append("no speed is known without measuring")
         except GgbenchError as error:
             if len(targets) == 1:
                 raise
@@ -225,7 +229,7 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
 
 
 def forecast_of(known: SpeedEstimate) -> ForecastResult:
-    """Return a known speed at the positions and lengths of a forecast; W is that between the last two positions."""
+    """Return a known speed at the positions and lengths of a forecast; W is from the last two positions."""
     first, last = known.step_ms[-2:]
     pairs = [(getattr(first[1], name), getattr(last[1], name)) for name in ("value", "low", "high")]
     grown, *ends = (

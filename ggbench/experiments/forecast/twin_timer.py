@@ -1,4 +1,4 @@
-"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed alternately."""
+"""The measurement of `ggbench.experiments.forecast.measure`: twins of a few layers, timed alternately."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000
-"""Where a small batch takes longer than this, no larger one is timed."""
+"""If a small batch takes longer than this, no larger one is timed."""
 _NEAR = 1
-"""Cells in use where a step costs its weights alone."""
+"""Cells in use when a step costs only its weights."""
 
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Write the twins, time them alternately, remove them. Raises as `ForecastExperiment.measure`."""
+    """Write the twins, time them alternately, remove them. Raises like `ForecastExperiment.measure`."""
     settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
@@ -89,7 +89,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig) -> tuple[ForecastPlacement, ...]:
-    """Return where the model's layers are; a twin of all of them is placed as the model is."""
+    """Return the placements of the model's layers; a twin of all layers is placed like the model."""
     found = layer_placements(model, setup)
     if len(found) > 1 and not list_gpus():
         found = (without_gpu(model, setup),)
@@ -118,7 +118,7 @@ def _announced(
         bandwidth,
         n_placements,
     )
-    require_room(folder, cost.disk_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room")
+    require_room(folder, cost.disk_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room")
     seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
     return PointMeasured(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
 
@@ -139,7 +139,7 @@ def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[
 
 
 class _Workers:
-    """A worker for each twin; one for all on RPC servers, which serve one client at a time."""
+    """One worker per twin; a single one for RPC servers, which serve one client at a time."""
 
     def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
         self._session, self._paths, self.shares_one = session, paths, shares_one
@@ -149,7 +149,7 @@ class _Workers:
         self._open_number = 0
 
     def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
-        """Open the first twin in the session's worker, and each other one in its own where it has one."""
+        """Open the first twin in the session's worker, and the others in their own workers, if any."""
         self._setup, self._open_number = setup, 0
         ending = yield from self._session.open(setup, self._paths[0])
         for engine, path in zip(self._own, self._paths[1:], strict=False):
@@ -158,7 +158,7 @@ class _Workers:
         return ending
 
     def run(self, number: int, workload: DecodeAtDepth) -> tuple[list[object], Ending]:
-        """Return the events of a twin's workload and their ending; opens the twin where another one is open."""
+        """Return the events of a twin's workload and how it ended; opens the twin if another one is open."""
         if number and not self.shares_one:
             *events, ending = self._own[number - 1].run(workload)
         else:
@@ -186,14 +186,14 @@ def _last(events: Iterator[object]) -> Ending:
 def _rounds(
     session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
-    """Time each twin near the beginning, and the largest far into a context, as often as asked.
+    """Time each twin near the start, and the largest far into a context, in every round.
 
     The twins take turns, so changes of the machine affect all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
     n_batch = settings.n_batch
-    step_s: dict[tuple[int, int], float] = {}  # of the last timing, by twin and depth
+    step_s: dict[tuple[int, int], float] = {}  # from the last timing, by twin and depth
     for twin in twins:  # memory costs more at its first use
         yield Working("probe", n_done, n_total, "warm-up")
         events, ending = workers.run(twin.number, DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
@@ -239,21 +239,21 @@ def _timing(
 
 
 BATCH_ROUNDS = 3
-"""Rounds in which a batch is timed too: the spread of two says little."""
+"""Rounds that also time a batch: the spread of two would say little."""
 _FEWEST_TOKENS = 4
 _TIMED_S = 1.0
-"""A timing of slow steps takes no longer, unless the fewest tokens do."""
+"""Maximum duration of a timing of slow steps, unless the minimum of tokens takes longer."""
 _UNKNOWN_BYTES_PER_S = 20e9
 _WEIGHTS_SHARE, _KV_SHARE = 0.5, 0.1
-"""Shares of the memory's bandwidth that reading weights and a KV cache reach."""
+"""Shares of the memory bandwidth reached by reading weights and a KV cache."""
 _MADE_BYTES_PER_S = 0.3e9
-"""Bytes/s of a twin that is written, loaded, repacked for the CPU's kernels, and removed."""
+"""Rate in bytes/s at which a twin is written, loaded, repacked for the CPU's kernels, and removed."""
 _STARTED_S = 2.0
-"""For each worker."""
+"""Startup time of each worker."""
 _BATCH_TOKENS_PER_STEP = 25
 """Tokens of a batch that take as long as a step."""
 _FILL_TOKENS = 32
-"""Tokens that are read before the cells after them are copies."""
+"""Tokens that are read; the cells after them are copies."""
 
 
 def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
@@ -268,7 +268,7 @@ def forecast_cost(
     bandwidth: Bandwidth | None,
     n_placements: int = 1,
 ) -> ForecastCost:
-    """Return what making and timing twins takes; a step reads `outside_bytes` besides the layers."""
+    """Return the cost of writing and timing twins; a step reads `outside_bytes` besides the layers."""
     rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
     near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
@@ -282,16 +282,16 @@ def forecast_cost(
 
 
 _STEADY = 0.25
-"""Half the interval of B, as a share of B, above which a forecast was disturbed, so it is measured again."""
+"""Half-width of the interval of B, relative to B, above which a forecast counts as disturbed and is not reused."""
 
 
 def earlier_timings(
     session: Session, twins: Sequence[ForecastTwin], placements: Sequence[ForecastPlacement]
 ) -> tuple[StoredRun, tuple[TwinTiming, ...], DecodeLimit | None] | None:
-    """Return the newest run that has timed such twins in each of these placements on this machine, and its timings.
+    """Return the newest run that timed such twins in each of these placements on this machine, and its timings.
 
-    They may be those of another model of the same shape, which gives no limit, or of another number of layers. Timings
-    of several runs are not joined: twins are timed alternately, so a machine that slows down slows all of them.
+    They may be of another model of the same shape, or of another number of layers. Timings of several runs are not
+    combined: twins are timed alternately, so that a slowdown of the machine affects all of them.
     """
     store, own = session.context.store, session.recorder.recording.head
     if store is None:
@@ -320,7 +320,7 @@ def earlier_timings(
 def _timings(
     found: Recording, here: ThisMachine, placements: Sequence[ForecastPlacement]
 ) -> tuple[TwinTiming, ...] | None:
-    """Return those of each placement, by its number here; None if one is missing."""
+    """Return the timings of each placement, by its number here; None if one is missing."""
     timings: list[TwinTiming] = []
     known = {each.number: here.decisive(each.setup, None) for each in found.of(ForecastPlacement)}
     for placement in placements:

@@ -1,4 +1,4 @@
-"""`ggbench maxctx`: the largest n_ctx that really works, with its certificate."""
+"""`ggbench maxctx`: the largest n_ctx that actually works, with the probes that prove it."""
 
 from __future__ import annotations
 

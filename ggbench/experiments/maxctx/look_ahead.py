@@ -1,4 +1,4 @@
-"""Where the largest context should lie, before anything is allocated: theory's bound, narrowed by the dry allocator."""
+"""Predict the largest context before allocating anything: the theory's bound, narrowed by the dry allocator."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
-"""Where the search ends for a model whose state is the same at any length."""
+"""End of the search for a model whose state has the same size at any length."""
 
 _NEAR, _FAR = 16 * KV_CELLS, 32 * KV_CELLS
-"""Where the growth is looked at first; a context shorter than n_ubatch has smaller compute buffers."""
+"""First length at which growth is measured; a context shorter than n_ubatch has smaller compute buffers."""
 
 
 class SearchCancelled(Exception):
-    """The person stopped the search while it asked the dry allocator."""
+    """The user stopped the search while it was using the dry allocator."""
 
 
 class LookAhead(msgspec.Struct, frozen=True):
-    """Expectations for one quant in one budget. None is unknown."""
+    """Expectations for one quant in one budget. None means unknown."""
 
     plan: SearchPlan
-    """`planned_n_ctx` is None if llama.cpp would not load dry."""
+    """`planned_n_ctx` is None if llama.cpp did not load dry."""
     budget: SearchBudget
     ceiling_n_ctx: int
     weight_bytes: int | None
@@ -48,20 +48,20 @@ class LookAhead(msgspec.Struct, frozen=True):
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
     bytes_per_token: float | None
-    """Bytes of one more token near the planned length, cache and compute buffers together."""
+    """Bytes per additional token near the planned length, for cache and compute buffers together."""
     known_at: tuple[int, int] | None
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]
     versions: Mapping[str, str] | None = None
-    """Versions of the engine that ran dry; None if it was never ready."""
+    """Versions of the dry engine; None if it was never ready."""
 
     @property
     def is_by_theory(self) -> bool:
-        """Whether the engine sizes no context without making it."""
+        """Whether the engine can size a context only by creating it."""
         return self.known_at is None and self.bytes_per_token is not None
 
     def n_ctx_within(self, left_bytes: int) -> int | None:
-        """The largest n_ctx whose buffers those bytes hold, by a straight line; None if no line is known."""
+        """Return the largest n_ctx whose buffers fit in these bytes, by a straight line; None if no line is known."""
         if self.known_at is None or not self.bytes_per_token:
             return None
         n_ctx, n_bytes = self.known_at
@@ -69,14 +69,14 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 
 def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, settings: MaxctxSettings) -> LookAhead:
-    """Ask theory, then llama.cpp's allocator run dry, which takes milliseconds; ends the engine.
+    """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds; stops the engine.
 
-    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError if a GPU
-    would be searched for a cache that lies in main memory.
+    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError for a GPU search if
+    the cache is in main memory.
     """
     probes: list[Probe] = []
-    devices = device_memories(setup)  # a server that the dry worker uses answers nobody else
-    gpus = list_gpus()  # the dry worker will hold some of their memory itself
+    devices = device_memories(setup)  # a server used by the dry worker does not answer others
+    gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DryAllocator(engine, setup, devices) as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
@@ -151,7 +151,7 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
 
 
 def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> LookAhead:
-    """Ask theory alone, for an engine that cannot size a context without making it. Raises DoesNotFit."""
+    """Predict by theory alone, for an engine that cannot size a context without creating it. Raises DoesNotFit."""
     budget = budget_by_theory(setup, settings.reserve_bytes)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
@@ -201,7 +201,7 @@ def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train:
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH
         warnings.append(
-            f"the model's state takes the same memory at any length, so the search ends at {format_count(ceiling)}"
+            f"the model's state needs the same memory at any length, so the search ends at {format_count(ceiling)}"
         )
     if setup.n_ctx is not None:
         ceiling = min(ceiling, setup.n_ctx)

@@ -1,7 +1,7 @@
-"""The largest n_ctx that really works: expected in milliseconds, closed in on with real contexts, proven by a decode.
+"""Find the largest n_ctx that works: predicted in milliseconds, narrowed with real contexts, proven by a decode.
 
-However a worker ends, its end answers whether the n_ctx works. Only a model that does not load, or whose smallest
-context does not work, is an error.
+Any ending of a worker shows whether the n_ctx works. Only a model that does not load, or whose smallest context
+does not work, is an error.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 SEARCH_TIMEOUT_S = 3600.0
-"""Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""
+"""Longest time without a message from a worker that decodes at the end of a context, which is slow on a CPU."""
 
 
 class MaxctxExperiment(Experiment):
-    """Look ahead with a dry allocator, make real contexts, prove the largest."""
+    """Predict with a dry allocator, create real contexts, prove the largest."""
 
     kind: ClassVar[str] = "maxctx"
     settings_type = MaxctxSettings
@@ -41,10 +41,10 @@ class MaxctxExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
         if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
-            raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
+            raise UsageError("only llama.cpp loads a projector", "omit --mmproj")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
+        """Raises DoesNotFit, EngineFailed, Unsupported, and like `materialize`."""
         from ggbench.experiments.maxctx.search import search_context
 
         return (yield from search_context(session))
@@ -54,7 +54,9 @@ class MaxctxExperiment(Experiment):
         real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
         first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
         passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
-        if any(probe.is_proof and not probe.passed for probe in real):  # contexts that were only made count no longer
+        if any(
+            probe.is_proof and not probe.passed for probe in real
+        ):  # contexts that were only created no longer count
             passed = [probe for probe in passed if probe.is_proof]
         largest = max((probe.n_ctx for probe in passed), default=None)
         about = _about_training(largest, plan, recording.head.subject.n_ctx_train)
@@ -79,7 +81,7 @@ class MaxctxExperiment(Experiment):
 
 
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None) -> str:
-    """Return how the answer compares with the training context; empty if it is below it."""
+    """Return how the answer compares with the training context; empty if it is lower."""
     if largest is None or not n_train:
         return ""
     trained = f"the {format_count(n_train)} tokens that the model was trained on"

@@ -1,4 +1,4 @@
-"""A search for the largest context: its settings, every probe, and the certificate that it ends in."""
+"""A search for the largest context: settings, probes, and the result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
 
 ProbeKind = Literal["dry", "alloc", "decode"]
-"""llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
+"""llama.cpp's allocator run dry, a real context, or a decode at the end of one."""
 
 
 class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
-    """How to search; the setup's `n_ctx` is a ceiling."""
+    """Settings of the search; the setup's `n_ctx` is a ceiling."""
 
     reserve_bytes: Annotated[
         int | None,
@@ -27,19 +27,19 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
             SIZE_OR_NONE,
         ),
     ] = None
-    """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
+    """Memory to leave free; None: a quarter, at most 1 GiB, of main memory without a limit."""
     beyond_train: Annotated[bool, Option("--beyond-train", "Search beyond the training context.", FLAG)] = False
-    """Search beyond the training context, which else ends the search."""
+    """Search beyond the training context, which is otherwise the ceiling."""
     prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the end of the largest context.", FLAG)] = True
     """Decode at the end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
     mmproj_bytes: int = 0
-    """Bytes of its tensors, which are kept free."""
+    """Bytes of its tensors, to leave free."""
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One n_ctx that was tried, and whether it works."""
+    """A tried n_ctx, and whether it works."""
 
     n_ctx: int
     kind: ProbeKind
@@ -50,20 +50,20 @@ class Probe(msgspec.Struct, frozen=True):
     """None if the probe ended before the engine reported it."""
     compute_bytes: int | None = None
     reason: str = ""
-    """Reason that it did not pass, in one line."""
+    """Why it did not pass, in one line."""
     missing_bytes: int | None = None
     """Bytes that the first failed allocation lacked; None if unknown."""
     device: str = ""
-    """Device that ran out, if several machines have one; empty if there is one memory."""
+    """Device that ran out of memory, if there are several; empty for a single memory."""
 
     @property
     def passed(self) -> bool:
-        """Whether this n_ctx works as far as this probe shows."""
+        """Whether this n_ctx works, as far as this probe shows."""
         return self.outcome is Outcome.COMPLETED
 
     @property
     def is_answer(self) -> bool:
-        """Whether it shows if its n_ctx works; one that was cancelled or took too long does not."""
+        """Whether it shows if the n_ctx works; a cancelled or timed-out probe does not."""
         return self.outcome not in (Outcome.CANCELLED, Outcome.TIMED_OUT)
 
     @property
@@ -72,12 +72,12 @@ class Probe(msgspec.Struct, frozen=True):
 
     @property
     def is_proof(self) -> bool:
-        """Whether tokens were decoded at the far end."""
+        """Whether tokens were decoded at the end."""
         return self.kind == "decode"
 
 
 class ProofForeseen(msgspec.Struct, frozen=True):
-    """Expected time of the proof of one n_ctx, by the times at its beginning."""
+    """Expected time of the proof of one n_ctx, extrapolated from its start."""
 
     n_ctx: int
     seconds: float
@@ -89,17 +89,17 @@ class BracketEnds(msgspec.Struct, frozen=True):
     passed: int | None
     """The largest n_ctx known to work."""
     failed: int | None
-    """The smallest known not to."""
+    """The smallest n_ctx known not to work."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """An n_ctx that is being tried; one of a real context takes seconds."""
+    """An n_ctx being tried; a real context takes seconds."""
 
     n_ctx: int
     kind: ProbeKind
     ends: BracketEnds
     budget_bytes: int | None = None
-    """Memory that the search may take; the first question and a decode come near to it."""
+    """Memory that the search may use; the first context and a decode come close to it."""
 
     @property
     def is_proof(self) -> bool:
@@ -110,30 +110,30 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Expectations of a search before anything is allocated."""
 
     planned_n_ctx: int | None = None
-    """The max n_ctx of `plan`: what weights, cache and compute buffers leave room for, by the dry allocator."""
+    """The max n_ctx of `plan`: the longest context that fits with the weights, by the dry allocator."""
     is_planned_higher: bool = False
-    """Whether longer ones than `planned_n_ctx` were not looked at."""
+    """Whether contexts longer than `planned_n_ctx` were not tried."""
     theory_n_ctx: int | None = None
-    """Context that fits after the weights alone, by the KV of one token; None if the header does not give it."""
+    """Context that fits with only weights and KV cache; None if the header does not determine it."""
     ceiling_n_ctx: int | None = None
-    """The search does not go above it."""
+    """Upper end of the search."""
     budget_bytes: int | None = None
-    """Memory for weights and context, as `plan` counts it."""
+    """Memory for weights and context, counted like in `plan`."""
     memory_bytes: int | None = None
-    """The limit or the free memory that the budget is a part of; None in runs that did not keep it."""
+    """The limit or free memory that contains the budget; None in runs that did not store it."""
     memory_source: str = ""
     reserve_bytes: int = 0
-    """Memory that the budget leaves out."""
+    """Memory excluded from the budget."""
     reserve_source: str = ""
-    """Reason that it is left out, for display."""
+    """Why it is excluded, for display."""
     mmproj_bytes: int = 0
-    """Kept free for a projector, besides the reserve."""
+    """Left free for a projector, besides the reserve."""
     free_bytes: int | None = None
     """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()
-    """Programs that held GPU memory before the search began; empty if none did, or main memory was searched."""
+    """Programs that used GPU memory before the search; empty if none did, or for a search in main memory."""
     warnings: tuple[str, ...] = ()
-    """For people, one line each: a context beyond the training's, a state that does not grow."""
+    """Notes for the user, one line each, e.g. that the context exceeds the training context."""
 
 
 class MaxctxResult(LargestContext, frozen=True, kw_only=True):
@@ -143,9 +143,9 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
 
     plan: SearchPlan = SearchPlan()
     probes: tuple[Probe, ...] = ()
-    """In the order in which they were asked."""
+    """In the order of trial."""
     warnings: tuple[str, ...] = ()
-    """Those of the plan, and what follows from the answer."""
+    """Notes of the plan and of the result."""
 
     @property
     def budget_bytes(self) -> int | None:
@@ -154,22 +154,22 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
 
     @property
     def n_allocations(self) -> int:
-        """Contexts that were really allocated."""
+        """Number of contexts actually allocated."""
         return sum(not probe.is_dry and not probe.is_proof for probe in self.probes)
 
     @property
     def seconds(self) -> float:
-        """Spent on all probes; loading is not counted."""
+        """Time of all probes, without loading."""
         return sum(probe.seconds for probe in self.probes)
 
 
 def question_text(question: Question) -> str:
     """Return `n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`.
 
-    A context that loads counts for nothing once a decode has failed.
+    Contexts that merely load no longer count once a decode has failed.
     """
     ends = question.ends
-    what = "decoding at its far end" if question.is_proof else "allocating"
+    what = "decoding at its end" if question.is_proof else "allocating"
     verb, none = ("works", "none proven yet") if question.is_proof else ("loads", "none known to load")
     known = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
     if ends.failed is not None:
@@ -185,9 +185,9 @@ def answer_text(probe: Probe, program: str) -> str:
 
 
 def outcome_text(probe: Probe, program: str) -> str:
-    """`loads`, `decodes at its far end`, `does not load: llama.cpp refused`, by the `program` that runs the model."""
+    """`loads`, `decodes at its end`, `does not load: llama.cpp refused`; `program` runs the model."""
     if probe.passed:
-        return "decodes at its far end" if probe.is_proof else "loads"
+        return "decodes at its end" if probe.is_proof else "loads"
     if not probe.is_answer:
         return f"is not known to {'work' if probe.is_proof else 'load'}: {probe.outcome.text}"
     fails = "loads but fails when decoding" if probe.is_proof else "does not load"
@@ -204,7 +204,7 @@ def context_of(run: Run) -> MaxctxResult:
 
 
 def context_bytes(run: Run) -> tuple[int | None, int | None]:
-    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
+    """KV cache and compute buffers of the largest context; for an interrupted search, from its probe."""
     memory, found = run.memory, context_of(run)
     if memory.n_ctx is not None:
         return memory.kv_bytes, memory.compute_bytes

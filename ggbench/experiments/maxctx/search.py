@@ -1,6 +1,6 @@
-"""The search behind `ggbench.experiments.maxctx.measure`: real contexts of one target, closed in on and proven.
+"""The search of `ggbench.experiments.maxctx.measure`: real contexts of one target, narrowed and proven.
 
-In a separate module, since its imports take longer than reading a stored search.
+It is a separate module because its imports take longer than reading a stored search.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Look ahead, then make and prove contexts. Raises as `MaxctxExperiment.measure`."""
+    """Predict, then create and prove contexts. Raises like `MaxctxExperiment.measure`."""
     try:
         seen = yield from _look_ahead(session)
     except SearchCancelled:
-        return Concluded(Outcome.CANCELLED, "stopped before its end")
+        return Concluded(Outcome.CANCELLED, "stopped before the end")
     with contextlib.closing(_Search(session, seen)) as search:
         return (yield from search.run())
 
 
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts, before the file is made or downloaded if its header in a sparse file is enough for the engine.
+    """Size contexts, before the file is made or downloaded if a sparse file with its header is enough for the engine.
 
-    Raises Unsupported if the engine cannot decode at the far end of a context.
+    Raises Unsupported if the engine cannot decode at the end of a context.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
         if reason := session.engine.unsupported(ProveContext):
-            raise Unsupported(reason, "name a GGUF file instead")
+            raise Unsupported(reason, "use a GGUF file instead")
         return look_ahead_by_theory((yield from session.prepare_file()), setup, settings)
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
@@ -79,7 +79,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
 
 
 class _Search:
-    """The search for one target; its results are recorded as they come."""
+    """The search for one target; results are recorded immediately."""
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
@@ -132,7 +132,7 @@ class _Search:
             self._prober.close()
 
     def _allocate(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Make contexts until the last that passes and the first that fails are neighbours."""
+        """Create contexts until the largest that passes and the smallest that fails are adjacent."""
         file, seen = self._session.file, self._seen
         yield from prober.load()
         expected = seen.plan.planned_n_ctx
@@ -158,7 +158,7 @@ class _Search:
         return Concluded()
 
     def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
-        """Return where a decode should work, below a context that left so much and in which one failed."""
+        """Return an n_ctx at which a decode should work, below one that left this much memory but failed to decode."""
         if self._seen.is_by_theory:
             return self._bracket.middle
         if not self._seen.bytes_per_token:
@@ -168,9 +168,9 @@ class _Search:
         return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
-        """Return the expected edge by the memory that a context left free, or that it lacked."""
+        """Return the expected maximum, given the memory that a context left free or lacked."""
         if self._seen.is_by_theory:
-            return self._bracket.middle  # what a cache that grows lacked in its last step says little
+            return self._bracket.middle  # a growing cache's shortage in its last step says little
         if not self._seen.bytes_per_token:
             return expected
         if probe.passed and prober.left_bytes is not None:
@@ -180,7 +180,7 @@ class _Search:
         return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Decode at the far end of the winner; if that fails, of contexts below it until the edge is found again."""
+        """Decode at the end of the largest context; if that fails, of smaller ones until the maximum is found again."""
         winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
@@ -193,7 +193,7 @@ class _Search:
                 yield self._answered(probe)
                 return self._stopped(probe)
             if probe.passed and not prober.was_full:
-                reason = "after the decode at the far end the context still had free cells, so it proves nothing"
+                reason = "after the decode at its end the context still had free cells, so it proves nothing"
                 yield self._answered(replace(probe, reason=reason))
                 return Concluded(reason=reason)
             if probe.passed:
@@ -213,7 +213,7 @@ class _Search:
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
-        """Mark a failure as cancelled if the worker was being ended: it shows nothing about memory."""
+        """Mark a failure as cancelled if the worker was being stopped: it says nothing about memory."""
         if probe.passed or not self._session.cancel.is_set():
             return probe
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
@@ -230,16 +230,16 @@ class _Search:
         return PointMeasured("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
 
     def _stopped(self, probe: Probe) -> Conclusion:
-        """Return the end after a probe that shows nothing about memory: it was cancelled, or the worker too slow."""
+        """Return the outcome after a probe that says nothing about memory: cancelled, or a worker that was too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
-        doing = "decoding at the far end of" if probe.is_proof else "making"
-        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout lets it finish"
+        doing = "decoding at the end of" if probe.is_proof else "making"
+        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout would let it finish"
         is_found = probe.is_proof and self._bracket.passed is not None
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
     def _with_peak(self, prober: ContextProber) -> Memory:
-        """Return the memory of the context that was proven, with its peak."""
+        """Return the memory of the proven context, with its peak."""
         budget, memory = self._seen.budget, prober.memory
         peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
@@ -281,7 +281,7 @@ class _Search:
         elif reason:
             what += f"; {program} needs additional memory ({reason})"
         if seen.plan.gpu_processes:
-            what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
+            what += f"; other programs use GPU memory: {name_processes(seen.plan.gpu_processes)}"
         room_bytes = budget.planned.usable_bytes - least_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
@@ -301,12 +301,12 @@ class _Search:
 
 
 _LONG_S = 10.0
-"""A proof that takes less is not announced."""
-_PROVING = {"fill": "filling the context before a decode at its far end", "batch": "decoding a batch at the far end"}
+"""A shorter proof is not announced."""
+_PROVING = {"fill": "filling the context before a decode at its end", "batch": "decoding a batch at the end"}
 
 
 class ContextProber:
-    """Makes contexts of one file. `close` ends the worker."""
+    """Creates contexts of one file. `close` stops the worker."""
 
     def __init__(
         self,
@@ -317,9 +317,9 @@ class ContextProber:
         reserve_bytes: int = 0,
         begin: Callable[[Mapping[str, str] | None], None] = lambda _: None,
     ) -> None:
-        """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take.
+        """`reserve_bytes` of each GPU stay free; the setup's memory limit is for model and context.
 
-        `begin` is told the versions of an engine that is ready, and None after an answer.
+        `begin` is called with the versions of an engine once it is ready, and with None after an answer.
         """
         self._engine, self._source, self._setup, self._begin = engine, Source(file.paths[0]), setup, begin
         self._reserve_bytes = reserve_bytes
@@ -332,11 +332,11 @@ class ContextProber:
         self.memory = Memory()
         """Memory of the last context."""
         self.left_bytes: int | None = None
-        """Free bytes after the last load or context; None if llama.cpp has no limit, or no worker reported it."""
+        """Free bytes after the last load or context; None without a limit, or if no worker reported it."""
 
     @property
     def was_full(self) -> bool:
-        """Whether the last proof left llama.cpp no free cell, that is, reached the end."""
+        """Whether the last proof reached the end, leaving no free cell."""
         return self._proof is not None and self._proof.full
 
     @property
@@ -353,7 +353,7 @@ class ContextProber:
             raise EngineEnded(ending)
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Make a context in place of the last one. Raises EngineEnded if a new worker does not load."""
+        """Create a context in place of the last one. Raises EngineEnded if a new worker does not load."""
         if self._pid is None:
             yield from self.load()
         self._live_n_ctx = None
@@ -366,7 +366,7 @@ class ContextProber:
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Decode at the far end of a context, made first if it is not the last one. Raises as `allocate`."""
+        """Decode at the end of a context, creating it unless it is the last one. Raises like `allocate`."""
         started = time.perf_counter()
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)
@@ -382,7 +382,7 @@ class ContextProber:
         return _with_blame(Probe(n_ctx, "decode", ending.outcome, seconds, *sizes), ending)
 
     def close(self) -> None:
-        """End the worker; the next question starts another."""
+        """Stop the worker; the next call starts another."""
         self._engine.close()
         self._pid = self.left_bytes = self._live_n_ctx = None
 
@@ -402,7 +402,7 @@ class ContextProber:
                     if left_s is not None and not self._is_foreseen:
                         self._is_foreseen = True
                         n_ctx = self.memory.n_ctx or 0
-                        left = f"{format_duration(left_s)} left at this speed to decode at its far end"
+                        left = f"{format_duration(left_s)} left at this speed to decode at its end"
                         text = f"n_ctx {format_count(n_ctx)}: {left}" if left_s >= _LONG_S else ""
                         yield PointMeasured(text, ProofForeseen(n_ctx, left_s))
                     yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)

@@ -1,4 +1,4 @@
-"""A search for the largest context: the n_ctx that works, and the probes that led to it."""
+"""Show a search for the largest context: the n_ctx that works, and the probes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _plan(names: str) -> tuple[Field, ...]:
     return of(SearchPlan, names, lambda run: context_of(run).plan)
 
 
-_PROBE = Shape("Probe", "One n_ctx that was tried.", of(Probe), of(Probe, "reason? device?"))
+_PROBE = Shape("Probe", "A tried n_ctx.", of(Probe), of(Probe, "reason? device?"))
 
 _SEARCH = Shape(
     "Search",
@@ -104,7 +104,7 @@ class MaxctxPresenter(Presenter):
         return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
-        """`n_ctx 8,192, proven by a decode, after 3 contexts and 1 decode`; of a search that was cut short, so far."""
+        """`n_ctx 8,192, proven by a decode, after 3 contexts and 1 decode`; so far, for an interrupted search."""
         found = context_of(run)
         if found.max_n_ctx is None:
             return run.reason or "no n_ctx works" if run.is_complete else "no working n_ctx found yet"
@@ -185,12 +185,12 @@ class MaxctxPresenter(Presenter):
 def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch or setup.n_ubatch
-    works = "no n_ctx that was tried" if found.max_n_ctx is None else f"n_ctx {format_count(found.max_n_ctx)}"
+    works = "no tried n_ctx" if found.max_n_ctx is None else f"n_ctx {format_count(found.max_n_ctx)}"
     if found.verified_by_decode:
         batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
-        works += f"; a batch of {batch} and one more were decoded at its far end"
+        works += f"; a batch of {batch} and one more were decoded at its end"
     elif found.max_n_ctx is not None:
-        works += " loads; not proven by a decode at its far end"
+        works += " loads; not proven by a decode at its end"
     limit = peak = budget = ""
     if plan.memory_bytes is not None:
         free = "" if plan.memory_bytes == plan.free_bytes else f"; {format_bytes(plan.free_bytes)} were free before"
@@ -223,7 +223,7 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
 
 
 def _planned(plan: SearchPlan, n_dry: int) -> str:
-    theory = f"{format_count(plan.theory_n_ctx)} if there were only weights and KV cache"
+    theory = f"{format_count(plan.theory_n_ctx)} counting only weights and KV cache"
     if plan.planned_n_ctx is None:
         return "" if plan.theory_n_ctx is None else f"n_ctx {theory}"
     least = "at least " if plan.is_planned_higher else ""
@@ -257,7 +257,7 @@ def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
 
 
 def _failure(found: MaxctxResult, program: str) -> str:
-    """Failure of the smallest n_ctx that failed, from its last probe."""
+    """The last probe of the smallest failing n_ctx."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
         did = f" {outcome_text(tried[-1], program)}" if tried else ""
@@ -270,8 +270,8 @@ def _failure(found: MaxctxResult, program: str) -> str:
 def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
-        f"Note: at n_ctx {format_count(n_ctx)} {program} crashed ({reason}), and the search went on below it. "
-        f"Another kind of attention or quant may get further; if it crashes again, report it to {program}."
+        f"Note: at n_ctx {format_count(n_ctx)} {program} crashed ({reason}), and the search continued below. "
+        f"Another --flash-attn setting or quant may reach further; if it crashes again, report it to {program}."
         for reason, n_ctx in crashed.items()
     ]
 

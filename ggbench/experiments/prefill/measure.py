@@ -1,4 +1,4 @@
-"""A prefill: prompts of several lengths, each from an empty cache, after one that does not count."""
+"""A prefill: prompts of several lengths, each from an empty cache, after one uncounted pass."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class PrefillExperiment(Experiment):
-    """Load, then time each length as often as asked."""
+    """Load, then time each length as often as requested."""
 
     kind: ClassVar[str] = "prefill"
     settings_type = PrefillSettings
     result_type = PrefillResult
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """The lengths in the order in which they were given."""
+        """Time the lengths in the given order."""
         settings = session.settings(PrefillSettings)
         yield from session.prepare()
         ending = yield from session.open()

@@ -1,4 +1,4 @@
-"""A prefill: prompts of several lengths, and how long each took to read."""
+"""A prefill: prompts of several lengths, and the time to read each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ggbench.runs.run import PromptTimings, Settings, require_positive
 
 
 class PrefillSettings(Settings, msgspec.Struct, frozen=True):
-    """Which prompts to read. Raises UsageError for lengths that make no prompt."""
+    """The prompts to read. Raises UsageError for impossible lengths."""
 
     lengths: Annotated[
         tuple[int, ...],

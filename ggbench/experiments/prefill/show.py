@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
-    """The prompts of a measured quant; None of a decode."""
+    """The prompts of a measured quant; None for a decode."""
     if found.n_gen:
         return None
     speeds = found.prefills or ()
@@ -33,7 +33,7 @@ class PrefillPresenter(QuantPresenter):
     has_samples: ClassVar[bool] = False
 
     def answer(self, run: Run) -> str:
-        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty if none was timed."""
+        """Return `prompt of 512: 2204.00 ms, 232 tok/s` for the longest prompt; empty if none was timed."""
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
             return ""
         longest = max(run.result.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt))

@@ -1,8 +1,8 @@
-"""Where the log-probabilities of a base come from, or where a model's own are written.
+"""Sources of a base's log-probabilities, and destinations of a model's own.
 
-Side by side with the model, a base's rows are float32 and pass through a memory file of one request: neither memory nor
-disk holds more. Where two models do not fit, the base is scored first, into a file in the cache with llama-perplexity's
-16 bits for each, as in the files that the user names.
+If base and model run side by side, the base's rows are float32 and pass through an in-memory file of one request's
+size. If both do not fit, the base is scored first, into a cache file with llama-perplexity's 16 bits per value, the
+format of files given by the user.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
-"""Float32 rows of the vocabulary that are in memory at once: 512, a whole ubatch, of 49,152 tokens, or 96 of the
-largest vocabularies."""
+"""Bytes of float32 rows in memory at once: 512 rows (a whole ubatch) of a 49,152-token vocabulary, or 96 of the
+largest."""
 
 _LARGEST_VOCABULARY = 1 << 18
-"""Taken where the header does not say."""
+"""Used if the header does not say."""
 
 _E = TypeVar("_E", bound=Event)
 
 
 def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | None) -> LlamaConfig:
-    """Return the setup with room for all chunks that are decoded at once, and for the rows of one request.
+    """Return the setup with room for all chunks decoded at once, and for the rows of one request.
 
-    A request scores at most a ubatch of positions: more would make a second, small one.
+    A request scores at most a ubatch of positions: more would need a second, small ubatch.
     """
     n_rows = min(_ROWS_BYTES // (4 * (n_vocab or _LARGEST_VOCABULARY)), setup.n_ubatch)
     at_once = max(1, min(n_rows // settings.n_seqs, settings.n_ctx))
@@ -59,7 +59,7 @@ def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | 
 
 
 class Scoring(msgspec.Struct, frozen=True):
-    """The chunks of a text that one model scores."""
+    """The chunks of a text scored by one model."""
 
     session: Session
     setup: LlamaConfig
@@ -78,20 +78,20 @@ class Scoring(msgspec.Struct, frozen=True):
 
     @property
     def rows_bytes(self) -> int:
-        """Bytes of the float32 rows that one request scores."""
+        """Bytes of the float32 rows scored by one request."""
         assert self.setup.n_outputs_max is not None
         return 4 * self.tokenized.n_vocab * self.setup.n_outputs_max
 
     def firsts(self, start: int = 0) -> range:
-        """Return the number of the first chunk of each group that is decoded at once."""
+        """Return the first chunk number of each group decoded at once."""
         return range(start, self.n_chunks, self.settings.n_seqs)
 
     def count(self, first_chunk: int) -> int:
-        """Return how many chunks the group from this one on has."""
+        """Return the number of chunks in the group starting here."""
         return min(self.settings.n_seqs, self.n_chunks - first_chunk)
 
     def requests(self, first_chunk: int) -> Iterator[Score]:
-        """Cut the chunks that are decoded at once into requests: first what is only read, then what is scored."""
+        """Split chunks decoded at once into requests: first the positions that are only read, then those scored."""
         n_ctx, bos, count = self.settings.n_ctx, self.tokenized.bos, self.count(first_chunk)
         n_skip = n_ctx // 2
         begins = range(first_chunk * n_ctx, (first_chunk + count) * n_ctx, n_ctx)
@@ -119,21 +119,23 @@ def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
 
 
 class Rows:
-    """Where the base's rows are, or where the model's own are written; nowhere for a model that is scored alone."""
+    """Reads a base's rows, or writes the model's own; does neither for a model scored alone."""
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
+        """Return the location from which a request reads rows, or to which it writes them; None for a model scored
+        alone. Raises EngineEnded.
+        """
         return None
 
     def finish(self) -> None:
-        """Keep what was written, once every chunk is scored."""
+        """Keep the written rows, once every chunk is scored."""
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
-    """Open the base that the settings name: a file, a second engine, or nothing. The stack closes it.
+    """Open the base given by the settings: a file, a second engine, or nothing.
 
-    `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
-    for a base that cannot be used, and EngineEnded.
+    The stack closes it. `available_bytes` of main memory were free before the model was opened. Raises BadFile,
+    UsageError or DoesNotFit for an unusable base, and EngineEnded.
     """
     session, settings = scoring.session, scoring.settings
     if settings.base_logits:
@@ -141,7 +143,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
     if settings.save_base_logits:
         path = Path(settings.save_base_logits)
         if path.exists():
-            raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
+            raise UsageError(f"{path.name} exists already", "use another file for --save-base-logits")
         return _NewFileRows(path, scoring, stack)
     if session.base is None:
         return Rows()
@@ -169,22 +171,21 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
 def require_trained(file: ModelFile) -> None:
     """Raise Unsupported for a twin, and for a model that cannot read a text."""
     if file.is_twin:
-        raise Unsupported(
-            f"{file.name} is a twin: weights without training have no quality", "name a published file instead"
-        )
+        raise Unsupported(f"{file.name} is a twin: untrained weights have no quality", "use a published file instead")
     if file.metadata.get("tokenizer.ggml.model", "none") == "none":
         raise Unsupported(
             f"{file.name} has no tokenizer, so it cannot read a text",
-            "name a published file of the model, which has one",
+            "use a published file of the model, which has a tokenizer",
         )
 
 
 def _kept_logits(
     scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
-    """Return the cached file of the base's logits, written now unless an earlier run did, and locked.
+    """Return the locked cache file of the base's logits, writing it unless an earlier run did.
 
-    `setup` is the base's; it replaces the model while it is scored. The stack unlocks the file. Raises as `open_rows`.
+    `setup` is the base's; the base replaces the model while it is scored. The stack unlocks the file. Raises like
+    `open_rows`.
     """
     session, n_chunks = scoring.session, scoring.n_chunks
     path = _cache_path(scoring, setup, file)
@@ -192,10 +193,10 @@ def _kept_logits(
         return path
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
-            "the model and its base do not fit into memory together, so the base has to be scored first",
+            "the model and its base do not fit into memory together, so the base must be scored first",
             "use --chunks N instead of --within",
         )
-    with contextlib.suppress(OSError):  # a folder that cannot be made cannot be written either, and that has a message
+    with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written either, which has a message
         path.parent.mkdir(parents=True, exist_ok=True)
     _remove_unused(path.parent)
     new = _NewFileRows(path, scoring, stack)
@@ -212,7 +213,7 @@ def _kept_logits(
         for request in scoring.requests(first):
             asked = replace(request, rows=new.of(request, first))
             require_completed((yield from session.ask(asked))[1])
-    with contextlib.suppress(FileExistsError):  # another process has scored the same base meanwhile
+    with contextlib.suppress(FileExistsError):  # another process has meanwhile scored the same base
         take_free_name(new.aside, path)
     if not _lock(path, stack):
         raise BadFile(f"{path.name} was removed from the cache while it was in use", "run the command again")
@@ -221,7 +222,9 @@ def _kept_logits(
 
 
 def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
-    """Return a name made of what decides the logits: the file, how it is loaded, llama.cpp's version and the tokens."""
+    """Return a name derived from everything that affects the logits: file, load settings, llama.cpp version and
+    tokens.
+    """
     state, environment = file.paths[0].stat(), scoring.session.environment
     decisive = (
         str(file.paths[0].absolute()),
@@ -237,9 +240,9 @@ def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
 
 
 def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> bool:
-    """Keep every process from removing the file until the stack is closed; return whether it exists.
+    """Prevent all processes from removing the file until the stack is closed; return whether it exists.
 
-    With `create`, an empty one is made if missing; False then means that the folder cannot be written.
+    With `create`, a missing file is created empty; False then means that the folder is not writable.
     """
     while True:
         try:
@@ -247,9 +250,11 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
         except OSError:
             return False
         stack.callback(os.close, descriptor)
-        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+        with contextlib.suppress(
+            OSError
+        ):  # some network file systems cannot lock; then nothing removes the file either
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if _is_at(descriptor, path):  # else it was removed before it was locked
+        if _is_at(descriptor, path):  # otherwise it was removed before it was locked
             return True
 
 
@@ -261,7 +266,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the logits of other bases that no process has locked: each file has gigabytes."""
+    """Remove unlocked logits of other bases: each file takes gigabytes."""
     for path in (*folder.glob("*.logits"), *folder.glob(".*.part")):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
@@ -273,7 +278,7 @@ def _remove_unused(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch_file(n_bytes: int) -> Iterator[str]:
-    """Yield the path of a file that this user's processes can open, gone at the end; in memory on Linux."""
+    """Yield the path of a temporary file that this user's processes can open; in memory on Linux."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("ggbench-rows")
         try:
@@ -290,7 +295,7 @@ def _scratch_file(n_bytes: int) -> Iterator[str]:
 
 
 class _FileRows(Rows):
-    """Rows of a file of logits."""
+    """Rows of a logits file."""
 
     def __init__(self, file: LogitsFile, *, writes: bool) -> None:
         self.file, self._writes = file, writes
@@ -304,10 +309,10 @@ class _FileRows(Rows):
 
 
 class _NewFileRows(_FileRows):
-    """Rows of a file that is written under another name until every chunk is in it."""
+    """Rows of a file that has a temporary name until it is complete."""
 
     def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
-        """Begin the file; when the stack closes, it is unlocked, and removed unless it was given its name."""
+        """Start the file; when the stack closes, it is unlocked, and removed if it is incomplete."""
         self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
         n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
         _lock(self.aside, stack, create=True)
@@ -315,7 +320,7 @@ class _NewFileRows(_FileRows):
         super().__init__(begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True)
 
     def finish(self) -> None:
-        """Give the whole file its name. Raises UsageError if another program has taken it; then both are kept."""
+        """Rename the complete file. Raises UsageError if another program used the name; then both files are kept."""
         try:
             take_free_name(self.aside, self._path)
         except FileExistsError:
@@ -327,7 +332,7 @@ class _NewFileRows(_FileRows):
 
 
 class _Lockstep(Rows):
-    """A second engine, which computes the base's rows right before the model needs them."""
+    """A second engine that computes the base's rows right before the model needs them."""
 
     def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
         self._engine = engine
@@ -341,7 +346,7 @@ class _Lockstep(Rows):
 
 
 def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
-    """Return the file if it is of this text and this vocabulary. Raises BadFile."""
+    """Return the file if it is for this text and vocabulary. Raises BadFile."""
     file, tokenized, tokens, n_ctx = read_logits_file(path), scoring.tokenized, scoring.tokens, scoring.settings.n_ctx
     n_known = min(len(file.tokens), len(tokens))
     reason = ""
@@ -350,14 +355,14 @@ def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
             f"its vocabulary has {format_count(file.n_vocab)} tokens, the model's {format_count(tokenized.n_vocab)}"
         )
     elif file.n_ctx != n_ctx:
-        reason = f"its chunks have {format_count(file.n_ctx)} tokens; --n-ctx {file.n_ctx} does the same"
+        reason = f"its chunks have {format_count(file.n_ctx)} tokens; use --n-ctx {file.n_ctx}"
     elif list(file.tokens[:n_known]) != tokens[:n_known]:
-        reason = "it is of another text or tokenizer"
+        reason = "it is for another text or tokenizer"
     elif len(file.tokens) < len(tokens):
         n_chunks = len(file.tokens) // file.n_ctx
         reason = f"it has {format_count(n_chunks)} chunks; --chunks {n_chunks} scores those"
     if reason:
-        raise BadFile(f"{path.name} cannot be the base: {reason}", "save one with --save-base-logits")
+        raise BadFile(f"{path.name} cannot be the base: {reason}", "create one with --save-base-logits")
     return file
 
 
@@ -366,15 +371,15 @@ def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> 
     if only(Tokenized, *follow(engine.run(Tokenize(scoring.text)))) != scoring.tokenized:
         name = f"{base.subject.model} {base.subject.quant}"
         raise UsageError(
-            f"{name} reads the text as other tokens, so it is no base for this model",
-            "--base takes a quant of the same model",
+            f"{name} tokenizes the text differently, so it cannot be the base of this model",
+            "--base needs a quant of the same model",
         )
 
 
 def _fits_beside(scoring: Scoring, base: ModelFile, available_bytes: int) -> bool:
-    """Return whether main memory holds the base and the open model; on a GPU, loading the base shows it.
+    """Return whether the base and the open model fit in main memory; on a GPU, loading the base shows it.
 
-    Linux grants more memory than there is, so loading alone would not show it in main memory.
+    Linux overcommits, so in main memory loading would not show it.
     """
     session = scoring.session
     memory = Memory(buffers=() if session.allocated is None else session.allocated.buffers)

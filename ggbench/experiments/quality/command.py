@@ -1,4 +1,4 @@
-"""`ggbench quality`: what a quant, and a quantized KV cache, cost in quality."""
+"""`ggbench quality`: the loss of quality due to a quant or a quantized KV cache."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def command(
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
 
     if base_logits and (base_quant or save_base_logits):
-        raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
+        raise UsageError("--base-logits is already the base", "omit --base and --save-base-logits")
     if save_base_logits and save_base_logits.exists():
-        raise UsageError(f"{save_base_logits.name} exists already", "name another file for --save-base-logits")
+        raise UsageError(f"{save_base_logits.name} exists already", "use another file for --save-base-logits")
     if base_logits and not base_logits.is_file():
-        why, hint = "not a regular file" if base_logits.exists() else "No such file", "name a file of logits"
+        why, hint = "not a regular file" if base_logits.exists() else "No such file", "give a logits file"
         raise UsageError(f"{base_logits.name} cannot be read: {why}", hint)
     given_setup(EXPERIMENT, asked)
     if text == WIKITEXT_2:
@@ -108,7 +108,7 @@ def command(
     asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
-        raise UsageError("--save-base-logits takes exactly one quant", "name one QUANT")
+        raise UsageError("--save-base-logits takes exactly one quant", "give one QUANT")
     is_alone, is_named = base_logits or save_base_logits or base_quant == _NO_BASE, base_quant is not None
     targets = [job.target for job in jobs]
     base = None if is_alone else _base(asked, base_quant, targets)
@@ -143,7 +143,7 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
 
 
 def _base(asked: MeasureRequest, quant: str | None, targets: Sequence[Target]) -> Base | None:
-    """Return the quant or the file that was named, else the model's largest file on this disk; None without any."""
+    """Return the named quant or file, else the model's largest file on this disk; None if there is none."""
     from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve, resolve_one

@@ -1,8 +1,8 @@
-"""How quality runs compare: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
+"""Compare quality runs: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
 
 Perplexities of different texts, chunk lengths or tokenizers are not comparable, nor are divergences from different
-bases. The loss relative to the 16-bit model, ln PPL ratio and KL divergence, is more comparable, which is why published
-rows of other models are shown at all.
+bases. The loss relative to the 16-bit model, ln PPL ratio and KL divergence, is more comparable, so published rows of
+other models are shown.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ DIFFERENCES = tuple(
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return notes on results that cannot be compared, or not to the last digit; empty if all can."""
+    """Return notes on results that are not comparable, or not to the last digit; empty if all are."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
-        return (f"different {in_words(other)}: perplexities and all that follows from them are not comparable",)
+        return (f"different {in_words(other)}: perplexities and derived values are not comparable",)
     lines = ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
     return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
-    """Return what has to be the same for perplexities to compare, by name; empty if nothing was scored."""
+    """Return the conditions, by name, that must be equal to compare perplexities; empty if nothing was scored."""
     found = quality_of(summary)
     if found is None or found.ppl is None:
         return {}
     imported = summary.environment and summary.environment.imported
-    unknown = imported.content_sha256 if imported else ""  # no other run has it
+    unknown = imported.content_sha256 if imported else ""  # different from every other run
     return {
         "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
@@ -101,7 +101,7 @@ def scored_text(summary: QuantSummary) -> dict[str, object]:
 
 
 def scored_base(summary: QuantSummary) -> object:
-    """Return what identifies the base of a run; None without a base."""
+    """Return a key of a run's base; None without a base."""
     found = quality_of(summary)
     if found is None or found.base is None:
         return None
@@ -110,7 +110,9 @@ def scored_base(summary: QuantSummary) -> object:
 
 
 def _processors(summary: QuantSummary) -> object:
-    """Return what computed the scores, with its instruction sets; None if unknown, or if nothing was scored."""
+    """Return the device that computed the scores, with its instruction sets; None if unknown or if nothing was
+    scored.
+    """
     about = summary.environment
     if about is None or not about.cpu or not scored_text(summary):
         return None
@@ -135,7 +137,7 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
 
 
 def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return a metric of a scored text, whose interval is 1.96 standard errors to either side."""
+    """Return a metric of a scored text; its interval is ±1.96 standard errors."""
     estimate = reader(path, quality_of)
 
     def ends(summary: QuantSummary) -> Interval | None:
@@ -163,11 +165,10 @@ METRICS = (
 
 
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
-    """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
+    """Return a chart of each quant's loss over its decode speed, best at the lower right.
 
-    Loss is the KLD if all have one base, else PPL; empty if the texts differ. A base that was decoded is a point too,
-    with KLD 0. A quality run and a decode belong together if model, quant and KV types are the same; the last decode
-    counts.
+    Loss is the KLD if all have the same base, else PPL; empty if the texts differ. A decoded base is also a point, with
+    KLD 0. A quality run and a decode are paired if model, quant and KV types are equal; the last decode counts.
     """
     speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
     for index, summary in enumerate(summaries):
@@ -224,7 +225,7 @@ def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
 
 
 def row_name(run: Run) -> str:
-    """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
+    """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` if the cache is quantized."""
     return kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
 
 
@@ -270,7 +271,7 @@ def _own_score(run: Run) -> OwnScore | None:
 
 
 def _text_name(found: QualityResult) -> str:
-    """Return the name of the text; WikiText-2 is known by its hash, whatever its file is called."""
+    """Return the name of the text; WikiText-2 is recognized by its hash."""
     if found.text.sha256 == SHA256:
         return WIKITEXT_2
     return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
@@ -327,9 +328,9 @@ def _number(value: float, error: float | None) -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return for each two neighbours by perplexity how much they differ, or that they cannot be distinguished.
+    """Return the difference of each pair adjacent in perplexity, or that they cannot be distinguished.
 
-    Bases without a row of their own are included. Only what was scored over the same tokens is compared.
+    Bases without a row of their own are included. Only scores over the same tokens are compared.
     """
     rows = {(run.subject.model, row_name(run)) for run in runs}
     scored = []

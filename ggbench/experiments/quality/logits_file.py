@@ -1,4 +1,4 @@
-"""A base's logits in llama-perplexity's format, so either tool can use the other's file.
+"""A base's logits in llama-perplexity's format, so that either tool can use the other's files.
 
 Format, from llama.cpp's tools/perplexity/perplexity.cpp: `_logits_`, then n_ctx, n_vocab and n_chunk as int32, the
 tokens of all chunks as int32, and a row of 16-bit words for each scored position (`ggbench.stats.logits.pack`).
@@ -28,18 +28,18 @@ _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
 class LogitsFile(msgspec.Struct, frozen=True):
-    """Contents of a file's header."""
+    """The header of a file."""
 
     path: Path
     n_ctx: int
     n_vocab: int
     n_chunks: int
     tokens: tuple[int, ...]
-    """n_chunks x n_ctx tokens of all chunks, BOS not yet in place."""
+    """n_chunks x n_ctx tokens of all chunks, without BOS."""
 
     @property
     def rows_per_chunk(self) -> int:
-        """Positions scored of each chunk."""
+        """Scored positions per chunk."""
         return self.n_ctx - 1 - self.n_ctx // 2
 
     @property
@@ -68,14 +68,14 @@ def read_logits_file(path: Path) -> LogitsFile:
                 raise BadFile(f"{name} is damaged: {what}", "save it again")
             tokens = np.frombuffer(stream.read(4 * n_ctx * n_chunks), "<i4")
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits takes a file of logits") from None
+        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits needs a logits file") from None
     return LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens.tolist()))
 
 
 def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-    """Write the header and the tokens, and reserve the whole file, so a full disk is noticed before any scoring.
+    """Write header and tokens and reserve the whole file, so that a full disk is noticed before scoring.
 
-    Raises DoesNotFit if the disk has no room, and UsageError if the folder cannot be written.
+    Raises DoesNotFit if the disk has no room, and UsageError if the folder is not writable.
     """
     begun = LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens))
     try:
@@ -88,19 +88,19 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
             path.unlink(missing_ok=True)
         folder = sanitize(str(path.parent))
         if error.errno not in _NO_ROOM:
-            raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a file in another folder") from None
+            raise UsageError(f"{folder} cannot be written: {error.strerror}", "use a file in another folder") from None
         raise DoesNotFit(
             f"{folder} has no room for {format_bytes(begun.n_bytes)} of logits: {error.strerror}",
-            "name a file on a disk with more room, or score fewer --chunks",
+            "use a disk with more room, or score fewer --chunks",
         ) from None
     return begun
 
 
 def _reserve_room(descriptor: int, n_bytes: int, folder: Path) -> None:
-    """Set the length of an open file, with disk space reserved. Raises OSError, ENOSPC if there is too little."""
+    """Set the length of an open file and reserve its disk space. Raises OSError, with ENOSPC if there is too little."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, n_bytes)
-    else:  # macOS cannot reserve: others may still fill the disk
+    else:  # macOS cannot reserve space: others may still fill the disk
         if shutil.disk_usage(folder).free < n_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.ftruncate(descriptor, n_bytes)

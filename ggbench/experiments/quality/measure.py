@@ -1,4 +1,4 @@
-"""Quality: perplexity of a text and, given a base, the KL divergence that a quant or a KV cache type costs."""
+"""Quality: perplexity of a text and, given a base, the KL divergence of a quant or a KV cache type."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class QualityExperiment(Experiment):
-    """Tokenize the text once, then score it some chunks at a time."""
+    """Tokenize the text once, then score a few chunks at a time."""
 
     kind: ClassVar[str] = "quality"
     settings_type = QualitySettings
     result_type = QualityResult
     needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
-    needs_gguf: ClassVar[str] = "llama.cpp scores the texts"
+    needs_gguf: ClassVar[str] = "only llama.cpp scores texts"
     observed = (ScoredText, ScoredBase, ChunkScores)
     measures_speed: ClassVar[bool] = False
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for a twin, BadFile and UsageError for a text or a logits file that cannot be used."""
+        """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""
         from ggbench.experiments.quality.scoring import score_text
 
         return (yield from score_text(session))
@@ -115,8 +115,8 @@ def quality_jobs(
 ) -> list[Job]:
     """Return a job for each quant and pair of KV cache types.
 
-    The base is a job only if nothing else is, as the others have its figures. Unless a base was named, a quantized
-    cache is compared with the f16 cache of its own quant, so its cost is not mixed with the quant's.
+    The base is a job only if there is no other, as the others include its results. Unless a base was given, a quantized
+    cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
     """
     rows = []
     for target in targets:

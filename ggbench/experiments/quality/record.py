@@ -1,4 +1,4 @@
-"""Quality of a quant: perplexity, and the divergence from a base, of one text."""
+"""The quality of a quant: perplexity of a text, and divergence from a base."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class TextSource(msgspec.Struct, frozen=True):
     sha256: str
     """Hash of its UTF-8 bytes."""
     n_bytes: int | None
-    """None in an imported run, whose file does not name its text; the name is then `unknown text`, the hash empty."""
+    """None in an imported run, whose text is unknown; the name is then `unknown text`, the hash empty."""
     path: str = ""
-    """Absolute; empty for a text that is found by its name."""
+    """Absolute path; empty for a text identified by name."""
     source: str = ""
-    """Where a text without a path comes from: `Python 3.11.7`, or the repo `datasets/org/name`."""
+    """Source of a text without a path: `Python 3.11.7`, or the repo `datasets/org/name`."""
 
 
 class QualitySettings(Settings, msgspec.Struct, frozen=True):
-    """Which text to score, and how much of it. Raises UsageError for numbers that make no run."""
+    """Settings of scoring a text. Raises UsageError for impossible numbers."""
 
     text: TextSource
     n_ctx: int = N_CTX
@@ -40,17 +40,17 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
     n_chunks: Annotated[int | None, Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)] = (
         None
     )
-    """Chunks to score at most; None scores all that the text has."""
+    """Maximum number of chunks to score; None for the whole text."""
     within_s: Annotated[
         float | None, Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION)
     ] = None
-    """Stop before the chunks that would take longer than this in all; None sets no limit."""
+    """Stop before exceeding this total time; None for no limit."""
     n_seqs: int = 4
-    """Chunks that are decoded at once."""
+    """Chunks to decode at once."""
     base_logits: str = ""
-    """A file of llama-perplexity with the base's logits, to compare with; empty for none."""
+    """llama-perplexity's file with the base's logits to compare with; empty for none."""
     save_base_logits: str = ""
-    """Where to write such a file; empty for nowhere."""
+    """Path of such a file to write; empty for none."""
 
     def __post_init__(self) -> None:
         if self.n_ctx < 4:
@@ -60,40 +60,40 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
 
     @property
     def n_ctx_needed(self) -> int:
-        """Tokens of all the chunks that are decoded at once."""
+        """Tokens of all chunks decoded at once."""
         return self.n_ctx * self.n_seqs
 
     @property
     def n_scored_per_chunk(self) -> int:
-        """Positions scored of each chunk: from the middle to the last but one."""
+        """Scored positions per chunk: from the middle to the last but one."""
         return self.n_ctx - 1 - self.n_ctx // 2
 
 
 class ScoredText(msgspec.Struct, frozen=True):
-    """The text as the model's tokenizer reads it."""
+    """The text, tokenized by the model."""
 
     n_tokens: int
     n_chunks: int
-    """Whole chunks that it has."""
+    """Number of complete chunks."""
     n_vocab: int
     tokens_sha256: str
-    """Hash of the tokens as 32-bit integers: runs compare only if it agrees."""
+    """Hash of the tokens as 32-bit integers; runs are comparable only if it agrees."""
 
 
 class ScoredBase(msgspec.Struct, frozen=True):
-    """Base that the model is compared with."""
+    """The base of comparison."""
 
     subject: Subject
     type_k: str = "f16"
     type_v: str = "f16"
     through_file: bool = False
-    """Whether its log-probabilities came from a file with 16 bits for each, since memory did not hold both models."""
+    """Whether its log-probabilities came from a file with 16 bits each, as both models did not fit in memory."""
 
 
 class ChunkScores(msgspec.Struct, frozen=True):
-    """Some consecutive chunks of the text, scored; float32 values of every position, as bytes in this machine's order.
+    """Scores of consecutive chunks of the text: float32 values of every position, as bytes in this machine's order.
 
-    What compares with a base is empty without one.
+    Comparisons with a base are empty without one.
     """
 
     first_chunk: int
@@ -107,36 +107,36 @@ class ChunkScores(msgspec.Struct, frozen=True):
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """How far the model is from its base."""
+    """The divergence of the model from its base."""
 
     kld: Estimate
     """In nats, over all positions."""
     kld_percentiles: tuple[tuple[float, float], ...]
-    """Percent and value, from 100 (the largest) to 0 (the least)."""
+    """Percentile and value, from 100 (the largest) to 0 (the least)."""
     same_top: Estimate
-    """Share of positions where both give the same token the highest probability."""
+    """Share of positions with the same most likely token."""
     p_diff: Estimate
-    """p of the true token less the base's."""
+    """p of the true token minus the base's."""
     rms_p_diff: Estimate
     ln_ppl_ratio: Estimate
-    """ln(PPL / PPL of the base); its error is that of the paired differences."""
+    """ln(PPL / PPL of the base), with the error of the paired differences."""
     base_ppl: Estimate
 
 
 class QualityResult(Result, msgspec.Struct, frozen=True):
-    """Perplexity of a text, and the divergence from a base if one was given."""
+    """Perplexity of a text, and divergence from the base, if given."""
 
     text: TextSource
     n_ctx: int
     scored: ScoredText | None = None
     """None if the text was not tokenized."""
     n_chunks: int = 0
-    """Chunks that were scored."""
+    """Number of scored chunks."""
     n_scored: int = 0
-    """Positions scored in them."""
+    """Number of scored positions."""
     ppl: Estimate | None = None
     chunk_nll: tuple[float, ...] = ()
-    """Mean nll of each chunk, so two runs over the same chunks can be paired."""
+    """Mean nll of each chunk, to pair runs over the same chunks."""
     base: ScoredBase | None = None
     base_chunk_nll: tuple[float, ...] = ()
     """The same for the base; empty without one."""

@@ -1,6 +1,6 @@
 """Perplexity and divergence with their errors, as llama-perplexity computes them (llama.cpp, tools/perplexity).
 
-Its errors take the positions for independent. Positions of one chunk are not quite, so a comparison of two runs pairs
+Its errors assume independent positions. Those of one chunk are not quite independent, so comparisons of two runs pair
 the means of whole chunks instead.
 """
 
@@ -19,13 +19,13 @@ from ggbench.stats.intervals import Z_95, Estimate
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
-"""The percentiles that llama-perplexity prints."""
+"""The percentiles printed by llama-perplexity."""
 
 _MIN_PAIRS = 4
 
 
 class PairedDifference(msgspec.Struct, frozen=True):
-    """How far the mean nll of one run is above another's, over the chunks that both scored."""
+    """The difference of the mean nll of two runs, over the chunks that both scored."""
 
     mean: float
     """ln of the ratio of their perplexities."""
@@ -34,7 +34,7 @@ class PairedDifference(msgspec.Struct, frozen=True):
     """95 % interval."""
     n_chunks: int
     n_chunks_needed: int | None
-    """Chunks that would tell them apart if the difference stayed as it is; None if they do not differ."""
+    """Number of chunks to distinguish them if the difference stays the same; None if they do not differ."""
 
     @property
     def is_distinguishable(self) -> bool:
@@ -42,21 +42,21 @@ class PairedDifference(msgspec.Struct, frozen=True):
 
 
 def perplexity(nll: Floats) -> Estimate:
-    """Return exp of the mean nll, and its standard error; one position has no error that is known, and gets 0."""
+    """Return exp of the mean nll, and its standard error; 0 for a single position, whose error is unknown."""
     mean = mean_and_error(nll)
     ppl = math.exp(mean.mean)
     return Estimate(ppl, ppl * mean.error)
 
 
 def mean_and_error(values: Floats) -> Estimate:
-    """Return the mean and its standard error, sqrt((E[v²] - E[v]²) / (n - 1)); 0 below two values."""
+    """Return the mean and its standard error, sqrt((E[v²] - E[v]²) / (n - 1)); 0 for fewer than two values."""
     values = np.asarray(values, np.float64)
     mean = float(values.mean())
     return Estimate(mean, float(values.std()) / math.sqrt(len(values) - 1) if len(values) > 1 else 0.0)
 
 
 def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_same_top: int) -> Divergence:
-    """Reduce the results of each position; all arrays have one length, above zero."""
+    """Reduce the results of all positions; all arrays have the same length, at least 1."""
     count = len(kld)
     squares = mean_and_error(np.square(p_diff, dtype=np.float64))
     rms = math.sqrt(squares.mean)
@@ -75,7 +75,7 @@ def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_sam
 def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
     """Compare two runs by the mean nll of each chunk; None if they share too few chunks.
 
-    The interval is the normal one of the mean of the chunks' differences.
+    The interval is normal, for the mean of the chunks' differences.
     """
     count = min(len(one), len(other))
     if count < _MIN_PAIRS:
@@ -90,7 +90,7 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
 
 
 def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean of all values up to the end of each chunk, and its standard error, as `mean_and_error`."""
+    """Return the mean of all values up to the end of each chunk, and its standard error, like `mean_and_error`."""
     chunks = np.asarray(values, np.float64).reshape(-1, n_per_chunk)
     count = n_per_chunk * np.arange(1, len(chunks) + 1)
     mean = np.cumsum(chunks.sum(axis=1)) / count

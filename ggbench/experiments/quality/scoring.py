@@ -1,4 +1,4 @@
-"""The scoring behind `quality.measure`: one model alone, or compared with the log-probabilities of a base."""
+"""The scoring of `quality.measure`: one model alone, or compared with the log-probabilities of a base."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ggbench.units import counted, format_count
 
 
 def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Score the text. Raises as `QualityExperiment.measure`."""
+    """Score the text. Raises like `QualityExperiment.measure`."""
     settings = session.settings(QualitySettings)
     given = LlamaConfig.of(session.setup)
     text = read_text(settings.text)
@@ -56,7 +56,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion]:
-    """Score some chunks at a time until the text or the time is used up."""
+    """Score a few chunks at a time until the text or the time is used up."""
     session, settings, n_chunks, started = scoring.session, scoring.settings, scoring.n_chunks, time.monotonic()
     run_id, earlier = earlier_scores(session, n_chunks)
     for each in earlier:
@@ -71,7 +71,9 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         n_done = first - n_before
         expected_s = (began - started) * (1 + n_now / n_done) if n_done else 0.0
         if settings.within_s is not None and expected_s > settings.within_s:
-            return Concluded(reason=f"{format_count(first)} of {format_count(n_chunks)} chunks fitted into the time")
+            return Concluded(
+                reason=f"{format_count(first)} of {format_count(n_chunks)} chunks were scored in the given time"
+            )
         parts = []
         for request in scoring.requests(first):
             asked = replace(request, rows=rows.of(request, first))
@@ -88,7 +90,7 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
 
 def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:
     def joined(name: str) -> bytes:
-        """Return the values of all parts, one chunk after the other."""
+        """Return the values of all parts, chunk by chunk."""
         columns = [np.asarray(getattr(part, name), np.float32).reshape(n_chunks, -1) for part in parts]
         return np.hstack(columns).tobytes()
 
@@ -101,8 +103,8 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
     n_chunks = len(tokenized.tokens) // settings.n_ctx
     if n_chunks < 2:
         raise UsageError(
-            f"{settings.text.name} has {counted(len(tokenized.tokens), 'token')}, and two chunks of "
-            f"{format_count(settings.n_ctx)} are needed",
+            f"{settings.text.name} has {counted(len(tokenized.tokens), 'token')}, but two chunks of"
+            f" {format_count(settings.n_ctx)} are needed",
             "use a longer text, or lower --n-ctx",
         )
     sha256 = hashlib.sha256(np.asarray(tokenized.tokens, "<i4").tobytes()).hexdigest()
@@ -110,9 +112,9 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
 
 
 def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkScores, ...]]:
-    """Return the number and the scores of the newest run of the same file, setup, text, base and llama.cpp.
+    """Return the number and the scores of the newest run with the same file, setup, text, base and llama.cpp.
 
-    0 and nothing without one, and if it has all `n_chunks`: asking again means scoring again.
+    0 and nothing if there is none, or if it scored all `n_chunks`: a repeated command then scores again.
     """
     store, own = session.context.store, session.recorder.recording
     if store is None or session.settings(QualitySettings).save_base_logits:

@@ -1,4 +1,4 @@
-"""Quality: perplexity of a text, and the divergence from a base."""
+"""Show quality: perplexity of a text, and divergence from a base."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
 
 class _Scores(msgspec.Struct, frozen=True):
-    """Every position that was scored, in the order of the text."""
+    """All scored positions, in the order of the text."""
 
     n_chunks: int
     n_same_top: int
@@ -78,7 +78,7 @@ class _Scores(msgspec.Struct, frozen=True):
 
 _BASE = Shape(
     "Base",
-    "What was compared with.",
+    "The base of comparison.",
     of(Subject, "model quant file header_sha256?", lambda base: base.subject),
     of(ScoredBase, "type_k type_v"),
 )
@@ -95,19 +95,19 @@ def _estimate(name: str, about: str, member: str, error: str = "") -> tuple[Fiel
 
 _QUALITY = Shape(
     "Quality",
-    "What a quant costs in quality.",
+    "The quality of a quant.",
     MEASURED_FILE,
     CACHE_TYPES,
     within(
         result_of,
         of(QualityResult, "n_ctx n_chunks n_scored", maybe=True),
         _estimate("ppl", "Perplexity.", "ppl", "ppl_error"),
-        field("base", _BASE | None, "Null without a base, and where it is a file of logits."),
+        field("base", _BASE | None, "Null without a base, or if it is a logits file."),
     ),
     within(
         lambda run: (found := result_of(run)) and found.divergence,
         _estimate("base_ppl", "Perplexity of the base.", "base_ppl", "base_ppl_error"),
-        _estimate("kld_mean", "Mean KL divergence from the base, in nats for each token.", "kld", "kld_error"),
+        _estimate("kld_mean", "Mean KL divergence from the base, in nats per token.", "kld", "kld_error"),
         field(
             "kld_percentiles",
             dict[str, float] | None,
@@ -116,15 +116,13 @@ _QUALITY = Shape(
         ),
         _estimate(
             "same_top",
-            "Share of the positions where both have the same most likely token, 0 to 1.",
+            "Share of positions with the same most likely token, 0 to 1.",
             "same_top",
             "same_top_error",
         ),
         _estimate("dp_mean", "Mean difference of the probability of the right token.", "p_diff"),
         _estimate("rms_dp", "Root mean square of that difference.", "rms_p_diff", "rms_dp_error"),
-        _estimate(
-            "ln_ppl_ratio", "Natural logarithm of its perplexity over the base's.", "ln_ppl_ratio", "ln_ppl_ratio_error"
-        ),
+        _estimate("ln_ppl_ratio", "ln(perplexity / perplexity of the base).", "ln_ppl_ratio", "ln_ppl_ratio_error"),
     ),
     within(
         result_of,
@@ -132,7 +130,7 @@ _QUALITY = Shape(
         field(
             "text_source",
             str | None,
-            "Its path, or where a text without one comes from.",
+            "Its path or, without one, its source.",
             lambda found: found.text.path or found.text.source or None,
         ),
         field("text_sha256", str | None, get=lambda found: found.text.sha256),
@@ -178,7 +176,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
         base=base,
         divergence=divergence,
     )
-    return ReadRun(settings, result, ("the scores of single positions are not in the document",))
+    return ReadRun(settings, result, ("the document has no scores of single positions",))
 
 
 DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True, read=_read)
@@ -284,9 +282,7 @@ class QualityPresenter(Presenter):
             base, apart = found.base, found.divergence
             if apart is not None:
                 percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
-                through = (
-                    "a file of 16-bit logits, since memory did not hold both" if base and base.through_file else ""
-                )
+                through = "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else ""
                 change = f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"
                 facts = [
                     ("base", _base_name(run, base)),
@@ -349,7 +345,7 @@ def _running_kld(scores: _Scores) -> tuple[Floats, Floats]:
 
 
 def _running_distance(scores: _Scores) -> tuple[Floats, Floats]:
-    """In percent; the error is that of the paired differences."""
+    """In percent, with the error of the paired differences."""
     mean, error = running_means(scores.nll - scores.base_nll, scores.per_chunk)
     return np.expm1(mean) * 100, np.exp(mean) * error * 100
 
@@ -369,7 +365,7 @@ def _base_logits(run: Run) -> str:
 
 
 def _base_name(run: Run, base: ScoredBase | None) -> str:
-    """Return `qwen1.5-7b f16`, or the file of the base's logits."""
+    """Return `qwen1.5-7b f16`, or the name of the base's logits file."""
     if base is None:
         return f"the logits in {sanitize(_base_logits(run))}"
     return f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"

@@ -1,8 +1,8 @@
-"""Texts to score: a file, one that every desktop has, or the one that published figures are of.
+"""Texts to score: a file, Python's manual (on every desktop), or WikiText-2, which published tables use.
 
-WikiText-2's test text comes from the archive that llama.cpp's scripts/get-wikitext-2.sh downloads. The archive lies in
-Hugging Face's cache, and the text is read from it into memory. Nothing in the archive is trusted: not the sizes that it
-states, and not that it has the text.
+WikiText-2's test text comes from the archive that llama.cpp's scripts/get-wikitext-2.sh downloads. The archive is in
+Hugging Face's cache, and the text is read from it into memory. The archive is untrusted: its sizes and contents are
+checked.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 TOPICS = "pydoc_data.topics"
-"""The reference manual that comes with Python: some 460 kB of English prose, which differ by Python version."""
+"""The reference manual that comes with Python: about 460 kB of English prose that differs between Python versions."""
 
 _LARGEST_BYTES = 1 << 28
 
 
 def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tuple[TextSource, str]:
-    """Return a text and where it comes from: `wikitext-2`, a file, or by default the manual that comes with Python.
+    """Return a text and its source: `wikitext-2`, a file, or by default the manual that comes with Python.
 
     A Path is always a file. One newline at its end is removed, as llama-perplexity does. `wikitext-2` is downloaded
-    unless it is on this disk, or `access` is offline or None. Raises UsageError for a file that is missing or empty,
-    BadFile for one that is not UTF-8, and as `fetch_archive`.
+    unless it is on this disk, or `access` is offline or None. Raises UsageError for a missing or empty file, BadFile
+    for one that is not UTF-8, and like `fetch_archive`.
     """
     if asked is None:
         from pydoc_data.topics import topics
@@ -50,7 +50,7 @@ def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tupl
 
 
 def read_text(source: TextSource) -> str:
-    """Return the text of a run. Raises as `find_text`, and UsageError if it has changed meanwhile."""
+    """Return the text of a run. Raises like `find_text`, and UsageError if it has changed since."""
     found, text = find_text(Path(source.path) if source.path else text_argument(source))
     if found.sha256 != source.sha256:
         raise UsageError(
@@ -72,7 +72,7 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
         if status.st_size > _LARGEST_BYTES:
-            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use a part of it; 1 MB is plenty")
+            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use part of it; 1 MB is plenty")
         return path.read_bytes()
     except OSError as error:
         raise UsageError(
@@ -100,7 +100,7 @@ REPO = "datasets/ggml-org/ci"
 ARCHIVE = "wikitext-2-raw-v1.zip"
 MEMBER = "wikitext-2-raw/wiki.test.raw"
 SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
-"""The text of published figures, 1,290,590 bytes: a file with this hash is it, whatever its name."""
+"""Hash of the text used by published tables, 1,290,590 bytes."""
 
 _LARGEST_MEMBER_BYTES = 1 << 26
 _OTHER_TEXT = "score another text with --text FILE"
@@ -117,14 +117,14 @@ def fetch_archive(
     on_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Path:
-    """Return the archive, downloaded and verified unless it is on this disk. Raises as `hub.download.download`."""
+    """Return the archive, downloaded and verified unless it is on this disk. Raises like `hub.download.download`."""
     found = find_archive(access)
     if found is not None:
         return found
     if access.offline:
         raise NetworkError(
-            f"{WIKITEXT_2} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
-            f"run it once with a network, or {_OTHER_TEXT}",
+            f"{WIKITEXT_2} is not on this disk, and --offline or HF_HUB_OFFLINE forbids the network",
+            f"run it once online, or {_OTHER_TEXT}",
         )
     listing = find_file(access, REPO, ARCHIVE)
     (path,) = download(access, listing, listing.variants[0], on_progress=on_progress, cancel=cancel)
@@ -134,14 +134,14 @@ def fetch_archive(
 def read_text_bytes(archive: Path) -> bytes:
     name = sanitize(str(archive))
     if verify_blob(archive).matches is False:
-        raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it, to download it again")
+        raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it to download it again")
     try:
         with zipfile.ZipFile(archive) as opened:
             member = opened.getinfo(MEMBER)
             if member.file_size > _LARGEST_MEMBER_BYTES:
                 raise BadFile(f"{MEMBER} in {name} would take {format_bytes(member.file_size)}", _OTHER_TEXT)
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile(f"{MEMBER} is compressed in another way")
+                raise zipfile.BadZipFile(f"{MEMBER} has an unknown compression")
             with opened.open(member) as stream:
                 return stream.read(_LARGEST_MEMBER_BYTES)
     except KeyError:

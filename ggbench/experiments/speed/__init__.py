@@ -1,1 +1,1 @@
-"""Measure speed and memory by input length and batch size, as the published tables count."""
+"""Measure speed and memory by input length and batch size, as defined by the published tables."""

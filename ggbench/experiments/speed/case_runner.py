@@ -1,7 +1,7 @@
-"""The measurement behind `speed.measure`: calibrate, then one case after the other until time is up.
+"""The measurement of `speed.measure`: calibrate, then run one case after another until time is up.
 
-Each case has its own context, so its memory is what a person would need for it alone, and its cost does not depend on
-the room of others; on a server, all run in the contexts that it made when it started. The model is loaded once.
+Each case has its own context, so that its memory and its cost are those of the case alone; on a server, all run in the
+contexts created at its start. The model is loaded once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ggbench.units import format_bytes, format_count, format_duration, format_nu
 _SHORT_INPUT, _FEW_STEPS = 16, 8
 """Tokens read and decoded before any case, to forecast the first ones."""
 _FIRST_RUNG, _SURE_FROM = 128, 512
-"""Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input; and the one
-after which the cases can be known well enough."""
+"""First of the prompts, each twice as long as the one before, that show how prefill and decode scale with the input;
+and the length after which forecasts can be good enough."""
 _RUNG_SHARE = 0.05
-"""Largest share of the time for all cases that one of these prompts may take."""
+"""Largest share of the time for all cases that one such prompt may take."""
 _SURE_SHARE = 0.5
-"""Where all cases together take less than this share of the time, no more has to be known about them."""
+"""If all cases together take less than this share of the time, better forecasts are not needed."""
 _SERVER_BATCH = 512
-"""Tokens of a physical batch if unknown: llama-server's default."""
+"""Tokens of a physical batch, if unknown: llama-server's default."""
 
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -77,7 +77,7 @@ class _Runner:
         return (yield from session.open())
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
+        """Measure every case; a failure does not stop the others, only cancelling does."""
         session, cases = self._session, self._settings.cases
         limit = session.limit(1)
         w_tokens_per_ms = limit and limit.w_tokens_per_ms
@@ -88,7 +88,7 @@ class _Runner:
             if limit is not None:
                 session.recorder.observe(BatchLimit(n_seqs, limit))
         if self._settings.within_s is not None:
-            with contextlib.suppress(EngineEnded):  # the cases will meet the same end, each as its own row
+            with contextlib.suppress(EngineEnded):  # the cases will fail the same way, each with its own row
                 yield from self._calibrate(self._settings.within_s)
         for number, case in enumerate(cases, 1):
             if session.cancel.is_set():
@@ -105,7 +105,7 @@ class _Runner:
         return Completed()
 
     def _obstacle(self, case: Case) -> str:
-        """Return why the case does not fit; empty if it does as far as is known."""
+        """Return why the case does not fit; empty if it does, as far as is known."""
         if self._makes_contexts:
             return self._sizes[case].obstacle
         server = self._session.recorder.recording.last(ServerFound)
@@ -118,7 +118,7 @@ class _Runner:
         return self._sizes[case].memory if self._makes_contexts else None
 
     def _refused(self, case: Case) -> CaseEnded | None:
-        """Return how a case ends that does not fit or would take longer than the time left; None for one to run."""
+        """Return the outcome of a case that does not fit or would exceed the time left; None for one to run."""
         memory, expected_s = self._planned_memory(case), self._forecast.expected_s(case)
         if obstacle := self._obstacle(case):
             outcome = Outcome.OUT_OF_MEMORY if self._makes_contexts else Outcome.SKIPPED
@@ -130,11 +130,11 @@ class _Runner:
         if expected_s <= left_s:
             return None
         left = f"{format_duration(left_s)} of {format_duration(within_s)}"
-        reason = f"would take about {format_duration(expected_s)}, and {left} are left"
+        reason = f"would take about {format_duration(expected_s)}, but only {left} are left"
         return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=memory)
 
     def _calibrate(self, within_s: float) -> Generator[Progress, None, None]:
-        """Run a few steps of every batch size that the time allows, then longer prompts. Raises EngineEnded."""
+        """Run a few steps of every batch size, as time allows, then longer prompts. Raises EngineEnded."""
         cases = [case for case in self._settings.cases if not self._obstacle(case)]
         yield Working("prompt", text="short prompts, to forecast the cases")
         for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
@@ -152,7 +152,7 @@ class _Runner:
             n_input *= 2
 
     def _try(self, case: Case) -> Generator[Progress, None, None]:
-        """Run a case that only the forecast knows. Raises EngineEnded."""
+        """Run a case only for the forecast. Raises EngineEnded."""
         series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
         yield from self._open_context(case)
         yield from self._warm_up(case, f"{series}/first")
@@ -181,27 +181,27 @@ class _Runner:
             reason,
             expected_s,
             None if timing is None else timing.elapsed_ns,
-            None if timing is None else timing.sample_ns,
+            None if timing is None else timing.sampler_ns,
             memory,
             None if peak is None else peak.peak_bytes,
             None if gpu_use is None or is_limited else gpu_use.worker_bytes,
         )
 
     def _open_context(self, case: Case) -> Generator[Progress, None, None]:
-        """Replace the context by one of the case's length. Raises EngineEnded."""
+        """Replace the context with one of the case's length. Raises EngineEnded."""
         if self._makes_contexts:
             setup = self._session.setup.with_context(case.n_tokens // case.n_seqs, case.n_seqs)
             require_completed((yield from self._session.open(setup)))
 
     def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
-        """Compute a physical batch, since memory costs more at its first use. Raises EngineEnded."""
+        """Compute a physical batch, since the first use of memory is slower. Raises EngineEnded."""
         n_prompt = min(case.n_input, -(-(self._session.setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))
         require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
 
     def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
         """Raises EngineEnded."""
         recording = self._session.recorder.recording
-        # A server's requests are timed each by itself; elsewhere all sequences step together.
+        # a server's requests are timed individually; elsewhere all sequences step together
         n_total = sum(each.n_gen * (1 if self._makes_contexts else each.n_seqs) for each in self._settings.cases)
         n_before = len(recording.of(PromptTiming))
         request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
@@ -231,21 +231,23 @@ def _memory_of(memory: Memory | None) -> CaseMemory | None:
 
 
 _TRUSTED_SHARE = 0.5
-"""A batch seen over less than this share of one sequence's positions has the slope of one sequence, times its size."""
+"""A batch observed over less than this share of one sequence's positions gets the slope of one sequence times its
+size.
+"""
 
 
 @dataclass(slots=True)
 class CaseForecast:
-    """Results so far, and their consequences for other cases.
+    """Results so far, and forecasts of the other cases.
 
-    A prefill of B prompts of n tokens takes a + b B n + c B n², c for attention, with no coefficient below zero. A step
-    of a decode follows W and B of its batch size; W is inversely proportional to the batch size if that was not seen
-    far enough. A batch size without any step takes longer than a smaller one in proportion to its size, the upper
+    A prefill of B prompts of n tokens takes a + b B n + c B n², with c for attention and no coefficient below zero. A
+    step of a decode follows W and B of its batch size; W is inversely proportional to the batch size if that was not
+    observed far enough. Without any step of a batch size, its time is proportional to that of a smaller one, an upper
     bound.
     """
 
     least_slope_s: float = 0.0
-    """Minimum time that a position adds to a step of one sequence, by the memory's bandwidth."""
+    """Minimum time added by a position to a step of one sequence, by memory bandwidth."""
     _prompts: list[tuple[int, int, float]] = field(default_factory=list)
     """Tokens of a sequence, sequences, seconds."""
     _steps: dict[int, tuple[list[float], list[float]]] = field(default_factory=dict)
@@ -260,17 +262,17 @@ class CaseForecast:
         known[1].extend(each * 1e-9 for each in step_ns)
 
     def expected_s(self, case: Case) -> float | None:
-        """Return how long prefill and decode of a case should take; None before anything of its kind has run."""
+        """Return the expected time of a case's prefill and decode; None before anything similar has run."""
         prefill_s, decode_s = self.prefill_s(case.n_input, case.n_seqs), self._decode_s(case)
         return None if prefill_s is None or decode_s is None else prefill_s + decode_s
 
     def prefill_s(self, n_input: int, n_seqs: int = 1) -> float | None:
-        """Return how long prompts of that length should take; None before any was read."""
+        """Return the expected time of prompts of that length; None before any was read."""
         if not self._prompts:
             return None
         rows = np.array([_terms(n, seqs) for n, seqs, _ in self._prompts])
         seconds = np.array([each for *_, each in self._prompts])
-        # Relative errors, so short prompts decide the coefficient of what they cost and long ones the square's.
+        # relative errors, so that short prompts determine the linear coefficient and long ones the quadratic
         coefficients = least_squares_above_zero(rows / seconds[:, None], np.ones_like(seconds))
         return float(_terms(n_input, n_seqs) @ coefficients)
 
@@ -297,7 +299,7 @@ def _terms(n_input: int, n_seqs: int) -> Floats:
 
 
 def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:
-    """Return the line through the medians of steps of 256 positions, which an interrupted step does not bend."""
+    """Return the line through medians over 256 positions, which an interrupted step does not distort."""
     x = np.asarray(positions, np.float64)
     stairs = stair(x)
     return Moments.of(group_medians(stairs, x).medians, group_medians(stairs, np.asarray(seconds)).medians)
@@ -307,13 +309,13 @@ class CaseSize(msgspec.Struct, frozen=True):
     """One case before it runs."""
 
     memory: CaseMemory | None = None
-    """None if llama.cpp would not size it."""
+    """None if llama.cpp did not size it."""
     obstacle: str = ""
-    """Reason that it does not fit, in one line; empty if it does as far as is known."""
+    """Why it does not fit, in one line; empty if it does, as far as is known."""
 
 
 def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
-    """Return the size of every case in milliseconds; ends the engine. Raises DoesNotFit if no memory is free."""
+    """Return the size of every case, within milliseconds; stops the engine. Raises DoesNotFit if no memory is free."""
     largest = f"llama.cpp's maximum n_ctx is {format_count(LARGEST_N_CTX)}"
     sized = [case for case in cases if case.n_ctx <= LARGEST_N_CTX]
     setups = [replace(setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs) for case in sized]
@@ -322,9 +324,9 @@ def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Seque
     for case in cases:
         size = found.get(case)
         if size is None:
-            sizes[case] = CaseSize(obstacle=f"needs an n_ctx of {format_count(case.n_ctx)}, and {largest}")
+            sizes[case] = CaseSize(obstacle=f"needs an n_ctx of {format_count(case.n_ctx)}, but {largest}")
         elif size.context is None or file.weight_bytes is None:
-            sizes[case] = CaseSize()  # the real load will say why
+            sizes[case] = CaseSize()  # the real load will report why
         else:
             context = size.context
             compute = context.device_compute_bytes + context.host_compute_bytes + context.output_bytes
@@ -343,5 +345,5 @@ def size_cases_by_theory(file: ModelFile, setup: EngineConfig, cases: Sequence[C
         memory = CaseMemory(file.weight_bytes, per_token * case.n_tokens, 0)
         free, needed = format_bytes(free_bytes), format_bytes(memory.total_bytes)
         is_fitting = memory.total_bytes <= free_bytes
-        sizes[case] = CaseSize(memory, "" if is_fitting else f"weights and KV cache need {needed}, and {free} are free")
+        sizes[case] = CaseSize(memory, "" if is_fitting else f"weights and KV cache need {needed}, but {free} are free")
     return sizes

@@ -1,4 +1,4 @@
-"""The figures of cases by input length and batch size, and the line of each batch size, from the steps of each case."""
+"""Results of cases by input length and batch size, and the line of each batch size, from the steps of each case."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class CaseSteps(msgspec.Struct, frozen=True):
     """The decode of one case."""
 
     position: Sequence[float] = ()
-    """Tokens in the KV cache of a sequence, the one being decoded included."""
+    """Tokens in the KV cache of a sequence, including the one being decoded."""
     step_ns: Sequence[float] = ()
     requests: Sequence[ServedRequest] = ()
-    """A server's; empty if an engine on this machine decoded all sequences together."""
+    """Requests of a server; empty if an engine on this machine decoded all sequences together."""
 
 
 def case_figures(
     ended: Sequence[CaseEnded], steps: Mapping[Case, CaseSteps], n_ctx_train: int | None
 ) -> tuple[SpeedCase, ...]:
-    """Return the cases that ended, by batch size and input length, with the figures of those that completed."""
+    """Return the finished cases, by batch size and input length, with the results of completed ones."""
     found = []
     for each in ended:
         own, n_last = steps.get(each.case, CaseSteps()), each.case.n_input + each.case.n_gen
@@ -41,10 +41,10 @@ def case_figures(
 
 
 def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimit]) -> tuple[BatchLine, ...]:
-    """Return the line of each batch size through the steps of all its cases, with the limit for as many sequences."""
+    """Return the line of each batch size through the steps of all its cases, with the limit for that many sequences."""
     lines = []
     for n_seqs in sorted({case.n_seqs for case in steps}):
-        # By rising position, so cases are one repetition with gaps and few steps of each define a line together.
+        # in order of position, so that cases are one repetition with gaps, and few steps of each define a line together
         of_batch = [steps[case] for case in sorted(steps) if case.n_seqs == n_seqs]
         position = [n for each in of_batch for n in each.position]
         step_ns = [ns for each in of_batch for ns in each.step_ns]
@@ -64,7 +64,7 @@ def _with_gains(found: Sequence[SpeedCase]) -> tuple[SpeedCase, ...]:
 
 
 def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
-    """Return the case with what follows from the time of its prompts and of its steps, if both are known."""
+    """Return the case with the results derived from the times of its prompts and steps, if both are known."""
     case, prefill_ns, decode_ns, n_steps = found.case, found.ended.prefill_ns, sum(steps.step_ns), len(steps.step_ns)
     if prefill_ns is None or not n_steps:
         return found
@@ -73,7 +73,7 @@ def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
     return replace(
         found,
         prefill_ms=prefill_ns / 1e6,
-        ttft_ms=(prefill_ns + (found.ended.sample_ns or 0)) / 1e6,
+        ttft_ms=(prefill_ns + (found.ended.sampler_ns or 0)) / 1e6,
         decode_ms=decode_ns / 1e6,
         latency=summarize(steps.position, steps.step_ns),
         token_ms=decode_ns / 1e6 / n_steps,
@@ -92,7 +92,7 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
     @property
     def arrivals(self) -> list[tuple[int, int, int]]:
-        """When tokens came, in ns after the first request was sent, how many, and at which position."""
+        """Arrivals of tokens: ns after the first request was sent, number of tokens, and position."""
         first_ns = self.timing.first_token_ns or 0
         timed = in_order(self.steps)
         ends = accumulate(ns for _, _, ns in timed)
@@ -100,9 +100,8 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
 
 def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
-    """Return the steps of the time in which all requests generate.
-
-    All steps of a single request, and where tokens came several at once: a block of them has no moment.
+    """Return the steps while all requests generate; all steps for a single request, or if tokens arrived in blocks,
+    which have no exact time.
     """
     every = TokenTimes.of([each.steps for each in requests])
     window = _window(requests)
@@ -118,7 +117,7 @@ def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
 
 
 def served_case(found: SpeedCase, requests: Sequence[ServedRequest]) -> SpeedCase:
-    """Return the figures of a case by the client's clock; its latencies by the clock of its steps."""
+    """Return the results of a case by the client's clock; latencies by the clock of its steps."""
     n_seqs = found.case.n_seqs
     timings = [each.timing for each in requests]
     firsts = [each.first_token_ns for each in timings if each.first_token_ns is not None]
@@ -153,7 +152,7 @@ def served_case(found: SpeedCase, requests: Sequence[ServedRequest]) -> SpeedCas
 
 
 def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:
-    """From the last first token to the first last one, in ns; None if these do not overlap."""
+    """From the latest first token to the earliest last token, in ns; None if they do not overlap."""
     begins = [each.timing.first_token_ns for each in requests if each.timing.first_token_ns is not None]
     ends = [each.timing.last_token_ns for each in requests if each.timing.last_token_ns is not None]
     if len(begins) < len(requests) or len(ends) < len(requests) or max(begins) >= min(ends):
@@ -162,7 +161,7 @@ def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:
 
 
 def _throughput(requests: Sequence[ServedRequest]) -> float | None:
-    """Tokens of all requests per second while all of them generate."""
+    """Tokens/s over all requests, while all of them generate."""
     if (window := _window(requests)) is None:
         return None
     begin_ns, end_ns = window

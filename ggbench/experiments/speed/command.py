@@ -1,4 +1,4 @@
-"""`ggbench speed`: tokens/s and memory by input length and batch size, as the published tables count."""
+"""`ggbench speed`: tokens/s and memory by input length and batch size, as defined by the published tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
 
 
 def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest) -> None:
-    """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
+    """Ask before a run that may take this long, if the user is at a terminal. "No" ends the command with 130."""
     from ggbench.commands.downloads import can_ask
     from ggbench.experiments.speed.record import WITHIN_S
     from ggbench.units import counted
@@ -75,7 +75,7 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest
     if asked.hub.yes or not can_ask():
         return
     cases = counted(len(jobs) * len(settings.cases), "case")
-    question = f"Measure {cases} within {WITHIN_S / 60:.0f} min in all? --within sets the time"
+    question = f"Measure {cases} within {WITHIN_S / 60:.0f} min in total? --within sets the time"
     if not click.confirm(question, default=True, err=True):
         asked.output.notice("nothing was measured")
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Output of a run by input length and batch size: its JSON, its names and its one line."""
+"""Output of a run by input length and batch size: JSON, names and the summary line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from ggbench.units import format_count, format_gb, format_interval, format_numbe
 
 
 def joined_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-    """Join the cases and the lines of several runs in one list each, next to the runs without them."""
+    """Return three lists: the runs without cases and lines, all cases, and all lines."""
     joined = {name: [row for each in documents for row in each[name]] for name in ("cases", "lines")}
     rest = [{name: value for name, value in each.items() if name not in joined} for each in documents]
     return {**joined, "runs": rest}
@@ -76,7 +76,7 @@ CASE = Shape(
     of(SpeedCase, "exceeds_training requests"),
     AGAINST,
 )
-"""Made of a `SpeedCase`, given its quant."""
+"""Made from a `SpeedCase`, given its quant."""
 _LINE = Shape(
     "Line",
     "Latency against position of one batch size.",
@@ -103,7 +103,7 @@ _SPEED = Shape(
 _JOINED = Document(
     "speed",
     "speed MODEL [QUANT...]",
-    "Speed by input length and batch size, of all runs together.",
+    "Speed by input length and batch size, over all runs.",
     field("model", str),
     _CASES,
     _LINES,
@@ -132,7 +132,7 @@ def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shap
 
 
 def _rows(whole: Mapping[str, Any]) -> object:
-    """The runs of the command's document, each with its own of the cases and lines that it has together."""
+    """Return the runs of the command's document, each with its own cases and lines."""
     runs, parts = whole.get("runs"), {name: whole.get(name) for name in ("cases", "lines")}
     if not isinstance(runs, list) or not all(isinstance(each, list) for each in parts.values()):
         return [whole]
@@ -147,7 +147,7 @@ DOCUMENTS = RunDocuments(shape=_SPEED, one=_JOINED, stored=stored_document("spee
 
 
 def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return the speed of the cases that several have, and W and B of their batch sizes."""
+    """Return the speed of cases that several runs have, and W and B of their batch sizes."""
     found = [each for summary in summaries if (result := summary.result(SpeedResult)) for each in result.cases]
     cases = [each.case for each in found if each.tok_s_qwen2_5 is not None]
     return (
@@ -158,7 +158,9 @@ def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def _case_metrics(case: Case) -> tuple[Metric, Metric]:
-    """Return tokens/s of one case, without an interval as its prefill is timed once, and of its decode alone."""
+    """Return tokens/s of one case, without an interval as its prefill is timed once, and tokens/s of its decode
+    alone.
+    """
 
     def found(summary: QuantSummary) -> SpeedCase | None:
         result = summary.result(SpeedResult)
@@ -197,7 +199,7 @@ def _case_metrics(case: Case) -> tuple[Metric, Metric]:
 
 
 def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
-    """W and B of one batch size; those of one sequence are a decode's."""
+    """Return W and B of one batch size; for one sequence they equal a decode's."""
 
     def line(summary: QuantSummary) -> BatchLine | None:
         found = summary.result(SpeedResult)
@@ -227,10 +229,10 @@ _NEAREST = 3
 
 
 def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
-    """Return published rows of the model that count as the case does, every difference named; empty without any.
+    """Return comparable published rows of the model, naming every difference; empty if there are none.
 
-    For one sequence those are speeds by input length, for several the throughputs of batches if there are any. Rows of
-    the case's own input length or batch come first.
+    For one sequence these are speeds by input length, for several the throughputs of batches, if any. Rows with the
+    case's own input length or batch come first.
     """
     own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
     if own is None:
@@ -255,7 +257,7 @@ def case_against_tables(runs: Sequence[Run], *, width: int | None = None) -> Ren
             parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
             parts += [_table(run, each, near, width) for each, near in found]
         else:
-            parts.append(Text(f"{quant_name(run.subject)}: no published row of speed measures this model"))
+            parts.append(Text(f"{quant_name(run.subject)}: no published speeds of this model"))
     return spaced(parts)
 
 
@@ -269,6 +271,6 @@ def _table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | Non
         FigureColumn("input", "tokens", format_count(case.n_input), lambda row: format_count(row.n_prompt), 2),
         FigureColumn("batch", "", format_count(case.n_seqs), lambda row: format_count(row.batch_size), 3),
     )
-    device = device_of(QuantSummary.of([run])) or "device not known"
+    device = device_of(QuantSummary.of([run])) or "unknown device"
     note = "; ".join(filter(None, (f"llama.cpp, {device}", case_note(found))))
     return against_table(case.name, sanitize(run.subject.quant), columns, near, note, width=width)

@@ -1,4 +1,4 @@
-"""Speed by input length and batch size, as the published tables count it."""
+"""Speed by input length and batch size, as defined by the published tables."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class SpeedExperiment(Experiment):
-    """Load once, then measure one case after the other, each in its own context."""
+    """Load once, then measure the cases in turn, each in its own context."""
 
     kind: ClassVar[str] = "speed"
     settings_type = SpeedSettings
     result_type = SpeedResult
     observed = (BatchLimit, CaseEnded)
     timeout_s: ClassVar[float | None] = 3600.0
-    """A batch of tokens far into a long prompt reports nothing for minutes on a CPU."""
+    """Far into a long prompt, a batch may take minutes on a CPU without a message."""
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
@@ -51,7 +51,7 @@ class SpeedExperiment(Experiment):
                 )
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine that makes no contexts, and DoesNotFit if no memory is free at all."""
+        """Raises Unsupported for an engine that cannot create contexts, and DoesNotFit if no memory is free."""
         from ggbench.experiments.speed.case_runner import run_cases
 
         return (yield from run_cases(session))
@@ -107,9 +107,9 @@ def _steps(recording: Recording) -> dict[Case, CaseSteps]:
 
 
 def run_within(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Do one job after the other, and share the time of their settings out among those that are left.
+    """Run the jobs in turn, dividing the time in their settings among those left.
 
-    What a job does before its model is loaded, such as a download, takes none of it.
+    Anything before the load of a model, such as a download, does not count.
     """
     spent_s = 0.0
     for index, job in enumerate(jobs):

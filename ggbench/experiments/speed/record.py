@@ -1,4 +1,6 @@
-"""Speed by input length and batch size, as the published tables count it: what to measure, and what each case gave."""
+"""Speed by input length and batch size, as defined by the published tables: the settings, and the result of each
+case.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, Se
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
 N_GEN = 2048
-"""Tokens that those tables generate."""
+"""Tokens generated in those tables."""
 WITHIN_S = 600.0
 
 MOST_SEQS = 256
@@ -28,7 +30,7 @@ class Case(msgspec.Struct, frozen=True, order=True):
     """Several sequences decoded at once, each after its own prompt."""
 
     n_seqs: int
-    """Sequences that are generated at once."""
+    """Sequences generated at once."""
     n_input: int
     """Tokens of each sequence's prompt."""
     n_gen: int
@@ -46,17 +48,17 @@ class Case(msgspec.Struct, frozen=True, order=True):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that it puts into the KV cache, of all sequences."""
+        """Tokens in the KV cache, over all sequences."""
         return self.n_seqs * (self.n_input + self.n_gen)
 
     @property
     def n_ctx(self) -> int:
-        """Tokens of a context just large enough: each sequence has whole steps of llama.cpp's padding."""
+        """The smallest sufficient context: each sequence is padded to llama.cpp's steps."""
         return self.n_seqs * whole_steps(self.n_input + self.n_gen)
 
 
 class SpeedSettings(Settings, msgspec.Struct, frozen=True):
-    """Which cases to measure: every input length with every batch size. Raises UsageError for numbers of no case."""
+    """The cases to measure: every input length with every batch size. Raises UsageError for impossible numbers."""
 
     inputs: Annotated[tuple[int, ...], Option("--inputs", "Input lengths in tokens, e.g. 1,512,6k.", TOKEN_LIST)] = (
         INPUTS
@@ -78,7 +80,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
             BATCH_SIZES,
         ),
     ] = (1,)
-    """Numbers of sequences."""
+    """Batch sizes, in sequences."""
     within_s: Annotated[
         float | None,
         Option(
@@ -88,7 +90,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
             shown="",
         ),
     ] = WITHIN_S
-    """Time for all cases together: one that would take longer than the rest is skipped; None sets no limit."""
+    """Time for all cases together: a case that would take longer than the time left is skipped; None for no limit."""
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.batches:
@@ -101,27 +103,27 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         largest = max(self.batches)
         if largest > MOST_SEQS:
             raise UsageError(
-                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"use at most {MOST_SEQS}"
+                f"a batch of {largest:,} sequences is more than llama.cpp supports", f"use at most {MOST_SEQS}"
             )
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Cases with fewer tokens first, which take less memory and mostly less time; each once."""
+        """The distinct cases; fewer tokens first, which usually take less memory and time."""
         pairs = {Case(n_seqs, n_input, self.n_gen) for n_input in self.inputs for n_seqs in self.batches}
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 
 
 class CaseMemory(msgspec.Struct, frozen=True):
-    """Bytes of weights, KV cache and compute buffers of one case over all devices, logits included.
+    """Bytes of weights, KV cache and compute buffers of one case over all devices, including logits.
 
-    For a case that did not run, what llama.cpp's allocator run dry says.
+    For a case that did not run, as sized by llama.cpp's allocator run dry.
     """
 
     weight_bytes: int
-    """Each tensor once."""
+    """Each tensor is counted once."""
     kv_bytes: int
     compute_bytes: int
-    """With the output buffer."""
+    """Including the output buffer."""
 
     @property
     def total_bytes(self) -> int:
@@ -130,83 +132,84 @@ class CaseMemory(msgspec.Struct, frozen=True):
 
 
 class CaseEnded(msgspec.Struct, frozen=True):
-    """How one case ended, as it is recorded; the steps of its decode are the samples of its series."""
+    """The recorded outcome of one case; the steps of its decode are the samples of its series."""
 
     case: Case
     outcome: Outcome = Outcome.COMPLETED
-    """`OUT_OF_MEMORY` also for a case not tried as it would not fit, `SKIPPED` for one that would take too long."""
+    """`OUT_OF_MEMORY` also for a case not tried because it would not fit, `SKIPPED` for one that would take too long.
+    """
     reason: str = ""
-    """Reason that it did not finish, in one line; empty if it did."""
+    """Why it did not finish, in one line; empty if it did."""
     expected_s: float | None = None
-    """Forecast of prefill and decode before it ran, from what had run until then; None if nothing had run."""
+    """Forecast of prefill and decode made before the run; None if nothing had run until then."""
     prefill_ns: int | None = None
     """Time to read the prompts of all sequences; None if they were not read."""
-    sample_ns: int | None = None
+    sampler_ns: int | None = None
     """Time to sample the first token."""
     memory: CaseMemory | None = None
     """None if unknown."""
     peak_bytes: int | None = None
-    """Most resident memory of the engine's process until its end; None if it did not run."""
+    """Peak resident memory of the engine's process so far; None if the case did not run."""
     gpu_bytes: int | None = None
-    """Most memory that the engine's process held on its GPUs meanwhile, NVML's; None without a GPU."""
+    """Peak GPU memory of the engine's process during the case, by NVML; None without a GPU."""
 
 
 class BatchLimit(msgspec.Struct, frozen=True):
-    """Bandwidth bound of a decode of several sequences: each step reads the weights once and every cache."""
+    """Return the bandwidth bound of decoding several sequences: each step reads the weights once and every cache."""
 
     n_seqs: int
     limit: DecodeLimit
 
 
 class RequestRates(msgspec.Struct, frozen=True):
-    """The requests of a case on a server, each by itself; all by the client's clock."""
+    """Per-request results of a case on a server, by the client's clock."""
 
     n_requests: int
     tok_s: float
-    """Median over the requests: tokens after the first, over the time from the first to the last."""
+    """Median over the requests of tokens after the first / time from the first to the last."""
     tok_s_low: float
-    """The slowest request's."""
+    """Rate of the slowest request."""
     tok_s_high: float
-    """The fastest request's."""
+    """Rate of the fastest request."""
     ttft_ms: float
-    """Median time from sending a request to its first token."""
+    """Median time from sending a request to receiving its first token."""
     ttft_max_ms: float
 
 
 class SpeedCase(msgspec.Struct, frozen=True):
-    """One case with its figures; None if it did not run, rates over all its sequences together.
+    """One case with its results; None if it did not run.
 
-    Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts. On a server it is
-    the client's, from sending the first request to the last token of all, and the prefill ends when every request has
-    its first token.
+    Rates are over all sequences. The whole time is that of prefill and decode, both without sampling, as in
+    llama-batched-bench. On a server it is the client's, from sending the first request to receiving the last token, and
+    the prefill ends when every request has its first token.
     """
 
     ended: CaseEnded
     prefill_ms: float | None = None
-    """To read the prompts of all sequences."""
+    """Time to read the prompts of all sequences."""
     ttft_ms: float | None = None
-    """Time to first token: the prefill and the sampling of one token from its logits, which is the first one."""
+    """Time to first token: the prefill, plus sampling the first token from its logits."""
     decode_ms: float | None = None
     """All steps."""
     latency: LatencySummary | None = None
-    """Latency of a step, in which each sequence gets one token; its `tok_s` is that of one sequence."""
+    """Latency of a step, which gives each sequence one token; its `tok_s` is per sequence."""
     token_ms: float | None = None
-    """Mean time between two tokens of one sequence, which is the mean of the steps, as bitsandbytes' tables count."""
+    """Mean time between two tokens of one sequence, i.e. the mean step, as in bitsandbytes' tables."""
     prefill_tok_s: float | None = None
     """S_PP of llama-batched-bench."""
     decode_tok_s: float | None = None
-    """Throughput: tokens generated over the time of the decode alone, S_TG of llama-batched-bench; on a server, while
-    all requests generate. None if they never do so together."""
+    """Throughput: generated tokens / time of the decode, S_TG of llama-batched-bench; on a server, while all requests
+    generate, None if they never all do."""
     tok_s_qwen2_5: float | None = None
-    """Tokens generated over the whole time, as the tables of Qwen1.5, Qwen2 and Qwen2.5 count."""
+    """Generated tokens / whole time, as in the tables of Qwen1.5, Qwen2 and Qwen2.5."""
     tok_s_qwen3: float | None = None
-    """Tokens read and generated over the whole time, as the tables of Qwen3 count."""
+    """Tokens read and generated / whole time, as in the tables of Qwen3."""
     gain: float | None = None
-    """Throughput over that of batch 1 at the same input length; None if that did not run."""
+    """Throughput / that of batch 1 at the same input length; None if that did not run."""
     requests: RequestRates | None = None
     """None if an engine on this machine ran it."""
     exceeds_training: bool = False
-    """Whether its positions go beyond the context that the model was trained for."""
+    """Whether its positions exceed the training context."""
 
     @property
     def case(self) -> Case:
@@ -215,7 +218,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """The whole time; None if it did not run to its end."""
+        """The whole time; None if the case did not complete."""
         return None if self.prefill_ms is None or self.decode_ms is None else (self.prefill_ms + self.decode_ms) / 1e3
 
 
@@ -225,21 +228,21 @@ class BatchLine(msgspec.Struct, frozen=True):
     n_seqs: int
     fit: LineFit | None
     limit: DecodeLimit | None
-    """The limit for that many sequences; None if unknown."""
+    """The limit for this batch size; None if unknown."""
 
     @property
     def w_ratio(self) -> float | None:
-        """Measured W over the limit's; 1.0 is the physical limit."""
+        """Measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
         return w_ratio(self.fit, self.limit)
 
     @property
     def b_ratio(self) -> float | None:
-        """The limit's B over the measured; 1.0 is the physical limit."""
+        """Limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
         return b_ratio(self.fit, self.limit)
 
 
 class SpeedResult(Result, msgspec.Struct, frozen=True):
-    """Every case that ended, and latency against position for each batch size."""
+    """All finished cases, and latency against position for each batch size."""
 
     no_one_memory: ClassVar[str] = "measured in several contexts"
 
@@ -259,7 +262,7 @@ def result_of(run: Run) -> SpeedResult:
 
 
 def case_note(found: SpeedCase) -> str:
-    """Return why a case has no figures, and what to know of those that it has; empty without either."""
+    """Return why a case has no results, and caveats on those it has; empty without either."""
     ended = found.ended
     why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
     if ended.outcome is Outcome.SKIPPED and ended.memory is not None:

@@ -1,4 +1,4 @@
-"""Speed by input length and batch size."""
+"""Show speed by input length and batch size."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ from ggbench.units import (
 )
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
-"""Make a grid of 28 characters; more batch sizes follow below."""
+"""Batch sizes in a grid of 28 characters; further ones follow below."""
 
 _SLOW = 0.1
-"""Tokens/s below which a forecast has one digit, so its cell holds it."""
+"""Tokens/s below which a forecast has one digit, to fit its cell."""
 
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
-_FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
+_FEW_STEPS = "A dash: too few timed steps for W and B; use a larger -n."
 
 DEFINITIONS = (
-    "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
-    "(prefill + decode). Of a batch, the tokens of all its sequences."
+    "tok/s as in Qwen2.5's tables: generated tokens / (prefill + decode); as in Qwen3's: (input + generated)"
+    " tokens / (prefill + decode); tokens of all sequences of a batch."
 )
 
 
@@ -76,7 +76,7 @@ class SpeedPresenter(Presenter):
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Plot tokens/s (Qwen2.5's definition) against input length, then step latency, one figure per batch size.
 
-        The series of a live run are unknown, so its steps share one figure.
+        A live run has no known series, so its steps share one figure.
         """
         measured = [
             {found.case: found.tok_s_qwen2_5 for found in _ended(run) if found.tok_s_qwen2_5 is not None}
@@ -91,8 +91,8 @@ class SpeedPresenter(Presenter):
         return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *steps)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """The case at work, and a grid of tokens/s: a skipped case has its forecast, a failed one `✗`, a waiting one
-        `·`.
+        """Return the case in progress, and a grid of tokens/s: a forecast for a skipped case, `✗` for a failed one, `·`
+        for a waiting one.
         """
         settings, ended = run.settings, {found.case: found for found in _ended(run)}
         if not isinstance(settings, SpeedSettings):
@@ -113,7 +113,7 @@ class SpeedPresenter(Presenter):
         return (*lines, "tok/s as Qwen2.5 counts")
 
     def short_answer(self, run: Run) -> str:
-        """`12.3 tok/s at 2kx8`, of the case with most tokens that ran."""
+        """Return `12.3 tok/s at 2kx8`, for the completed case with most tokens."""
         ran = _ran(run)
         if not ran:
             return ""
@@ -121,7 +121,9 @@ class SpeedPresenter(Presenter):
         return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_length(case.n_input)}x{case.n_seqs}"
 
     def answer(self, run: Run) -> str:
-        """`8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`: the largest that ran."""
+        """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, for the largest completed
+        case.
+        """
         ran, settings = _ran(run), run.head.settings
         if not ran:
             return ""
@@ -159,7 +161,7 @@ class SpeedPresenter(Presenter):
 
 
 class _AsWide:
-    """The tables of a run, no wider than where they are shown."""
+    """The tables of a run, as wide as their container."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -169,7 +171,7 @@ class _AsWide:
 
 
 def _with_line(run: PlottedRun, n_seqs: int) -> PlottedRun:
-    """Return a run with the line of its steps of one batch size; a run of another kind has its own for batch 1."""
+    """Return a run with the line of one batch size; a run of another kind keeps its own for batch 1."""
     if n_seqs == 1 and not isinstance(run.settings, SpeedSettings):
         return run
     lines = run.result.lines if isinstance(run.result, SpeedResult) else ()
@@ -205,7 +207,7 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun], measured: Sequence[Mapping[
 
 
 def _ended(run: PlottedRun) -> Sequence[SpeedCase]:
-    """Return the cases that ended; for a run in progress, as they were reported."""
+    """Return the finished cases; for a run in progress, those reported so far."""
     if isinstance(run.result, SpeedResult):
         return run.result.cases
     return [each for each in run.observations if isinstance(each, SpeedCase)]
@@ -266,10 +268,10 @@ def _lines_table(rows: Sequence[tuple[str, BatchLine]], width: int | None, *, ha
             *([names("quant", (quant for quant, _ in rows))] if has_quants else []),
             right("batch", (format_count(each.n_seqs) for each in lines), stays=True),
             right("W", (w_text(each.fit) for each in lines), "tokens/ms", stays=True),
-            right("W%", (format_percent(each.w_ratio) for each in lines), "of limit", 1),
+            right("W MBU", (format_percent(each.w_ratio) for each in lines), "of limit", 1),
             right("limit of W", (format_number(w) for w, _ in limits), "tokens/ms", 2),
             right("B", (b_text(each.fit) for each in lines), "ms", stays=True),
-            right("B%", (format_percent(each.b_ratio) for each in lines), "of limit", 1),
+            right("B MBU", (format_percent(each.b_ratio) for each in lines), "of limit", 1),
             right("limit of B", (format_ms(b_ms) for _, b_ms in limits), "ms", 2),
         ],
         title="Latency of a step: (n - 1) / W + B, n tokens in each sequence's cache",
@@ -283,7 +285,7 @@ def _gib(n_bytes: int | None) -> str:
 
 
 def _ran(run: Run) -> list[SpeedCase]:
-    """Return the cases that ran to their end, those with fewer tokens first."""
+    """Return the completed cases, those with fewer tokens first."""
     ran = [each for each in result_of(run).cases if each.tok_s_qwen2_5 is not None]
     return sorted(ran, key=lambda each: each.case.n_tokens)
 

@@ -22,7 +22,7 @@ from ggbench.experiments.tune.record import TuneSettings
 @plot_option
 @measuring_options()
 def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
-    """Find the settings with which QUANT runs fastest here, and measure the gain.
+    """Find the fastest settings for QUANT on this machine, and measure the gain.
 
     Settings equal at a short context can differ 3x at a long one, so the mean over --depth decides. Candidates vary
     threads, flash attention, n_ubatch, mmap, the GPU split and, for a model that does not fit, which experts, layers or

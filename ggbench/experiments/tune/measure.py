@@ -1,4 +1,4 @@
-"""Tune: the settings that beat the defaults on this machine, with the gain and its interval."""
+"""The tune experiment: settings that beat the defaults on this machine, with the gain and its interval."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.decisions.known import ThisMachine
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
@@ -29,7 +30,7 @@ from ggbench.experiments.tune.record import (
     changes_text,
     ratio_text,
 )
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.condition import gpus_of
 from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
@@ -46,17 +47,17 @@ if TYPE_CHECKING:
 
 
 class TuneExperiment(Experiment):
-    """Race settings against the defaults, then measure the gain of the best again."""
+    """Race settings against the defaults, then remeasure the gain of the best."""
 
     kind: ClassVar[str] = "tune"
     settings_type = TuneSettings
     result_type = TuneResult
-    needs_file: ClassVar[str] = "a server took its settings when it started"
+    needs_file: ClassVar[str] = "a server's settings are fixed when it starts"
     needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
     observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine without such settings, and DoesNotFit."""
+        """Raises Unsupported for an engine without these settings, and DoesNotFit."""
         from ggbench.experiments.tune.search import search
 
         return (yield from search(session))
@@ -71,13 +72,13 @@ class TuneExperiment(Experiment):
 
 EXPERIMENT = TuneExperiment()
 _MEASUREMENTS = 60
-"""Time of a search of about five candidates and a proof of five blocks."""
+"""Measurements in a search with about five candidates and a proof of five blocks."""
 
 
 def tune_result(
     recording: Recording, candidates: Sequence[TuneCandidate], segments: Sequence[TuneSegment]
 ) -> TuneResult:
-    """Return the result as far as the search came."""
+    """Return the result of the search so far."""
     dropped, failed, noise = recording.of(TuneDropped), recording.of(TuneFailed), recording.last(TuneNoise)
     race = Race()
     race.enter(each.number for each in candidates if each.number != BASELINE and not each.obstacle)
@@ -123,7 +124,7 @@ def _cut_short(time_up: TuneTimeUp | None) -> str:
         return ""
     enough_s = _MEASUREMENTS * time_up.measurement_s
     took = f"a measurement takes {format_duration(time_up.measurement_s)}"
-    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s)}s or more"
+    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s / 60)}m or more"
 
 
 def _fates(
@@ -157,7 +158,7 @@ def _row(
 
 
 def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
-    """Return gains by depth from measurements, and from ratios in the order of one measurement's times, or none."""
+    """Return gains by depth from measurements and, if given, ratios in the order of one measurement's times."""
     left, gains = iter(parts), []
     for index, at in enumerate(timings[0].at if timings else ()):
         steps = [each.at[index].step_ns for each in timings]
@@ -174,19 +175,19 @@ def _median_ms(times_ns: Sequence[float | None]) -> float | None:
 
 
 def _measured_in(segment: TuneSegment) -> int:
-    """Return the one candidate of a proof; the baseline if that failed."""
+    """Return the candidate of a proof, or the baseline if the proof failed."""
     return max(timing.candidate for timing in segment.timings)
 
 
 def find_tuned(store: Store, target: Target) -> FoundSetup | None:
-    """Return the newest search for this file that decided something, one that still holds before a stale one.
+    """Return the newest conclusive search for this file, preferring one that is still valid.
 
-    A search counts if it has the same header, or was requested by the same name. Raises StoreError.
+    A search counts if the header is the same, or if it was requested by the same name. Raises StoreError.
     """
     header, path = "", str(target.path.absolute()) if target.path is not None else ""
     with contextlib.suppress(GgbenchError):
         header = target.header().header_sha256
-    here, gpus = ThisMachine.describe(), list_gpus()
+    here, gpus = ThisMachine.describe(), gpus_of(gpu_backends())
     stale: FoundSetup | None = None
     for stored in store.list_runs(kind="tune"):
         subject = stored.subject

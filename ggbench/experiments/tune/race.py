@@ -1,15 +1,14 @@
-"""Settings that a search may change, and the race of the candidates against a baseline.
+"""Settings that a search may change, and the race of candidates against a baseline.
 
-All are measured a little; one is dropped when its interval lies wholly below the leader's; the rest are measured again.
-The intervals of the race hold for all candidates and all looks together. The best of several is better by chance, so
-its gain is estimated afterwards from measurements that had no part in choosing it, a number fixed before the first.
-
-The logarithm of every time is compared with that of the baseline, interpolated between the measurements of it before
-and after, so a machine that slows down slows all of them.
+All are measured briefly; a candidate is dropped once its interval is entirely below the leader's; the rest are measured
+again. The race's intervals are simultaneous over all candidates and looks. The best of several is partly lucky, so its
+gain is estimated afterwards from separate measurements, whose number is fixed in advance. The logarithm of every time
+is compared with the baseline's, interpolated between its measurements before and after, so that a slowdown of the
+machine affects both.
 
 Source: O. Maron and A. Moore, Hoeffding Races, NIPS 6 (1994), with Student's intervals in place of Hoeffding's, which
-need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain;
-scripts/compare_optuna shows what the first finds in the same time.
+need a bound on the noise. Optuna and irace search without a baseline and give no interval of the gain;
+scripts/compare_optuna compares with Optuna in the same time.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from ggbench.stats.intervals import Expected
 from ggbench.stats.samples import t_point
 
 Vector = tuple[float, ...]
-"""Logarithms of a speed over the baseline's, one for each depth and phase."""
+"""Logarithms of speed / baseline speed, one for each depth and phase."""
 
 BASELINE = 0
 LARGEST_DRIFT = 1.1
-"""Ratio between two timings of the baseline up to which it has not drifted; as in llama.cpp's tools/tuning."""
+"""Largest ratio of two timings of the baseline without drift, as in llama.cpp's tools/tuning."""
 BETWEEN_BASELINES = 3
-"""Candidates that are measured from one baseline to the next."""
+"""Candidates measured between two baselines."""
 LEAST_GAIN = 1.001
-"""Less is not worth a setting."""
+"""A smaller gain is not worth a setting."""
 _EQUAL = math.log(1.01)
-"""A race is over once nothing can be faster than the leader by more."""
+"""A race is over once nothing can be faster than the leader by more than this."""
 _AS_FAST = math.log(1.005)
-"""A simpler setup may be slower by this ratio."""
+"""Allowed slowdown of a simpler setup, as a ratio."""
 _ERROR = 0.05
-"""Probability with which a race drops any candidate that is better than its leader."""
+"""Probability that a race drops any candidate better than its leader."""
 _OF_SCORE = 0.8
-"""Variance of a score over that of the difference of two neighbouring baselines. A score is one measurement against the
+"""Variance of a score / variance of the difference of two adjacent baselines. A score is one measurement against the
 mean of two: 1 + 1/2 to 1 + 1 variances of a measurement; the difference has 2."""
 
 
@@ -55,13 +54,13 @@ def is_steady(drift: float) -> bool:
 
 
 def drift_of(timings: Sequence[TuneTiming]) -> float:
-    """Return how many times as long the last measurement took as the first, the mean over depths and phases."""
+    """Return the time of the last measurement / that of the first, averaged over depths and phases."""
     first, last = _logs(timings[0]), _logs(timings[-1])
     return math.exp(_mean(b - a for a, b in zip(first, last, strict=True)))
 
 
 def scores_of(timings: Sequence[TuneTiming]) -> Iterator[tuple[int, Vector]]:
-    """Yield each candidate between two baselines with the logarithms of its speeds over the baseline's."""
+    """Yield each candidate between two baselines with its log speed ratios to the baseline."""
     first, last = _logs(timings[0]), _logs(timings[-1])
     for place, timing in enumerate(timings[1:-1], 1):
         share = place / (len(timings) - 1)
@@ -70,7 +69,9 @@ def scores_of(timings: Sequence[TuneTiming]) -> Iterator[tuple[int, Vector]]:
 
 
 def in_order(candidates: Sequence[int], round_number: int, loads: Sequence[object]) -> list[int]:
-    """Return the candidates in the order of a round, every second backwards; those with equal `loads` stay together."""
+    """Return the candidates in the order of a round, reversed in every second; those with equal `loads` stay
+    together.
+    """
     first = {load: index for index, load in reversed(list(enumerate(loads)))}
     ordered = [each for _, each in sorted(zip((first[load] for load in loads), candidates, strict=True))]
     return ordered if round_number % 2 else ordered[::-1]
@@ -78,13 +79,13 @@ def in_order(candidates: Sequence[int], round_number: int, loads: Sequence[objec
 
 @dataclass(slots=True)
 class Race:
-    """Scores of all candidates, and those that are still in it."""
+    """Scores of all candidates, and the ones still in the race."""
 
     alive: list[int] = field(default_factory=list)
     scores: dict[int, list[Vector]] = field(default_factory=dict)
     n_looks: int = 0
     _squares: list[float] = field(default_factory=list)
-    """Squared differences between neighbouring baselines."""
+    """Squared differences between adjacent baselines."""
 
     def enter(self, candidates: Iterable[int]) -> None:
         for each in candidates:
@@ -92,7 +93,7 @@ class Race:
             self.scores.setdefault(each, [])
 
     def leave(self, candidate: int) -> None:
-        """Take one out that cannot be measured."""
+        """Remove a candidate that cannot be measured."""
         if candidate in self.alive:
             self.alive.remove(candidate)
 
@@ -108,9 +109,8 @@ class Race:
         return best if self.is_promising(best) else BASELINE
 
     def finalist(self, n_changes: Mapping[int, int]) -> int:
-        """Return the leader, or what changes less and is as fast within half a percent and a standard error.
-
-        The baseline if none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
+        """Return the leader, or a setup that changes less and is as fast within half a percent and a standard error;
+        the baseline if none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
         Regression Trees (1984), 3.4.3, bounded because on a noisy machine a standard error may be a real gain.
         """
         leader, variance = self.leader, self.noise[0]
@@ -140,7 +140,7 @@ class Race:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether each candidate still in the race is known to be faster than the baseline, or known not to be."""
+        """Whether each candidate still in the race is known to be faster than the baseline or not."""
         for each in self.alive:
             found = self._gain(each)
             if found is None or (found[0] <= t_point(2 * _ERROR, found[2]) * found[1] and self.is_open(each)):
@@ -160,14 +160,14 @@ class Race:
         return (squares / freedom if freedom else math.inf), freedom
 
     def mean(self, candidate: int) -> float:
-        """Return the logarithm of a candidate's speed over the baseline's, over all depths and phases."""
+        """Return the logarithm of a candidate's speed / the baseline's, over all depths and phases."""
         return 0.0 if candidate == BASELINE else _mean(_mean(score) for score in self.scores[candidate])
 
     def look(self) -> list[tuple[int, Expected]]:
-        """Drop the candidates that are clearly slower than the leader; return each with its speed over the leader's.
+        """Drop candidates clearly slower than the leader; return each with its speed / the leader's.
 
-        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, which sums to 1
-        over all looks, and shared among the candidates.
+        The interval is one-sided. The error is spent as 1 / (j (j + 1)) at look j, which sums to 1 over all looks, and
+        divided among the candidates.
         """
         variance, freedom = self.noise
         if not freedom:
@@ -195,11 +195,11 @@ class Race:
         return all(difference + t * error < _EQUAL for difference, error in differences)
 
     def ratio(self, candidate: int) -> Expected | None:
-        """Return a candidate's speed over the baseline's with its own 95 % interval; None if it was not measured."""
+        """Return a candidate's speed / the baseline's with its own 95 % interval; None if not measured."""
         return self._interval(candidate, _mean)
 
     def part(self, candidate: int, index: int) -> Expected | None:
-        """Return the same of one depth and phase."""
+        """Return the same for one depth and phase."""
         return self._interval(candidate, lambda score: score[index])
 
     def _interval(self, candidate: int, value: Callable[[Vector], float]) -> Expected | None:
@@ -209,7 +209,7 @@ class Race:
         return _ratio(_mean(values), t_point(_ERROR, freedom) * math.sqrt(variance / len(values)))
 
     def _difference(self, one: int, other: int, variance: float) -> tuple[float, float]:
-        """Return the difference of two means and its standard error, rather too large as scores share baselines."""
+        """Return the difference of two means and its standard error, overestimated since scores share baselines."""
         error = 1 / len(self.scores[one]) + (1 / len(self.scores[other]) if other != BASELINE else 0.0)
         return self.mean(one) - self.mean(other), math.sqrt(variance * error)
 
@@ -222,10 +222,10 @@ class Race:
 
 
 def proven(blocks: Sequence[Vector]) -> tuple[Expected, tuple[Expected, ...]] | None:
-    """Return a candidate's speed over the baseline's, and that of each depth and phase, with 95 % intervals.
+    """Return a candidate's speed / the baseline's, overall and for each depth and phase, with 95 % intervals.
 
-    A block is the mean of two scores from one segment: baseline, candidate, candidate, baseline, in which a steady
-    drift cancels. Student's interval; None for fewer than two blocks.
+    A block is the mean of two scores from one segment (baseline, candidate, candidate, baseline), in which steady drift
+    cancels. Uses Student's interval; None for fewer than two blocks.
     """
     if len(blocks) < 2:
         return None
@@ -234,15 +234,15 @@ def proven(blocks: Sequence[Vector]) -> tuple[Expected, tuple[Expected, ...]] | 
 
 
 def block_of(segment: TuneSegment) -> Vector:
-    """Return the mean of the scores of a segment that has one candidate."""
+    """Return the mean of the scores of a segment with one candidate."""
     scores = [score for _, score in scores_of(segment.timings)]
     return tuple(_mean(values) for values in zip(*scores, strict=True))
 
 
 def blocks_for(variance: float, fewest: int, most: int) -> int:
-    """Return how many blocks give a half-width of about one percent, from the variance of a score in the race.
+    """Return the number of blocks for a half-width of about one percent, from the variance of a score in the race.
 
-    The mean of two scores of one segment has about three quarters of that variance, as they share its baselines.
+    The mean of two scores of one segment has about three quarters of that variance, as they share baselines.
     """
     wanted = math.ceil(0.75 * variance * (2.2 / _EQUAL) ** 2) if math.isfinite(variance) else most
     return min(most, max(fewest, wanted))
@@ -268,34 +268,34 @@ def _mean(values: Iterable[float]) -> float:
 
 
 Choice = Mapping[str, Any]
-"""Fields of a setup with the values that they get together."""
+"""Fields of a setup and their new values, changed together."""
 
 _UBATCHES = (128, 256, 1024, 2048)
 _SPLITS: tuple[SplitMode, ...] = ("row", "none")
 _SERVER_SPLITS: tuple[SplitMode, ...] = ("none",)
-"""Rows are split over CUDA and SYCL devices alone."""
+"""Only CUDA and SYCL devices can split rows."""
 _MOST_COMBINED = 5
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Facts that decide which settings are worth a try."""
+    """Facts that determine which settings are worth trying."""
 
     n_logical: int
-    """Threads that the machine runs at once."""
+    """Hardware threads of the machine."""
     n_cores: int
     flash_attn: bool | None
-    """Value that the baseline's resolved to; None if unknown."""
+    """Resolved value of the baseline; None if unknown."""
     placements: Sequence[Choice] = ()
     """Other ways to split a model that does not fit on the GPU."""
     n_gpus: int = 0
-    """GPUs that hold layers; 0 for main memory alone."""
+    """Number of GPUs with layers; 0 for main memory alone."""
 
 
 def choices(baseline: LlamaConfig, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
-    """Return the values of each setting other than the baseline's, by falling expected effect.
+    """Return the values of each setting other than the baseline's, largest expected effect first.
 
-    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch`
-    only makes room for `n_ubatch`, which decides how much is computed at once.
+    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch` only
+    makes room for `n_ubatch`, the number of tokens computed at once.
     """
     of_decode, of_prefill = settings.objective != "prefill", settings.objective != "decode"
     threads = baseline.threads or known.n_cores
@@ -322,7 +322,7 @@ def choices(baseline: LlamaConfig, settings: TuneSettings, known: Known) -> list
 
 
 def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> list[LlamaConfig]:
-    """Return a setup for each value, which changes that one alone; none that llama.cpp refuses."""
+    """Return a setup for each value, changing only that one, without those that llama.cpp refuses."""
     found = (merged(baseline, [choice]) for dimension in dimensions for choice in dimension)
     return [each for each in found if each is not None]
 
@@ -330,11 +330,11 @@ def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> li
 def combined(
     baseline: LlamaConfig, good: Sequence[LlamaConfig], open_: Sequence[LlamaConfig], tried: Sequence[LlamaConfig]
 ) -> list[LlamaConfig]:
-    """Return untried combinations of the setups that won alone (`good`) and of those that may be better (`open_`).
+    """Return untried combinations of setups that won alone (`good`) and of those that may be better (`open_`).
 
-    The first joins all compatible setups of `good`. Then that one, and each of `good` left out of it, is joined with
-    each of `open_`; then come the other pairs. `good` and `open_` are sorted, best first, and each of their setups
-    changes at most one setting.
+    The first joins all compatible setups of `good`. Next, this one and each of `good` not in it are joined with each of
+    `open_`; then come the other pairs. `good` and `open_` are sorted, best first, and each of their setups changes at
+    most one setting.
     """
     changed, perhaps = ([changes(baseline, each) for each in setups] for setups in (good, open_))
     if not changed:

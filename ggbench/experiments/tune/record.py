@@ -1,4 +1,4 @@
-"""A search for settings that beat the defaults: the candidates, their times, and the gain of the best."""
+"""Records of a search for settings that beat the defaults: candidates, times, and the gain of the best."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ State = Literal["baseline", "best", "raced", "dropped", "failed", "left out"]
 DEPTHS = (0, 8192)
 WITHIN_S = 600.0
 N_PROMPT = 512
-"""Tokens of the batch that stands for a prompt."""
+"""Tokens of the batch that represents a prompt."""
 MOST_GEN = 64
-"""Tokens that one measurement times at most at each depth."""
+"""Maximum number of tokens timed at each depth in one measurement."""
 
 
 class TuneSettings(Settings, msgspec.Struct, frozen=True):
-    """Where and for how long to search. Raises UsageError for numbers that make no search."""
+    """Settings of a search. Raises UsageError for impossible numbers."""
 
     depths: Annotated[
         tuple[int, ...],
@@ -47,12 +47,12 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     within_s: Annotated[
         float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
     ] = WITHIN_S
-    """Seconds from loading the model on; a download takes none of them. No measurement begins that would end later."""
+    """Seconds after loading the model; no measurement is started that would end later."""
     kv_types: Annotated[
         tuple[str, ...],
         Option("--allow-kv", "Also try these KV cache types, which reduce quality, e.g. q8_0.", KV_TYPE_LIST),
     ] = ()
-    """Types of both caches that may be tried besides those of the setup; they cost quality."""
+    """Types of both caches to try besides the setup's; they reduce quality."""
     n_prompt: Annotated[
         int, Option("-p --n-prompt", "With --for prefill or both: tokens of the prompt.", fields.TOKENS)
     ] = N_PROMPT
@@ -72,13 +72,13 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
 
 
 class TuneCandidate(msgspec.Struct, frozen=True):
-    """A setup that may be tried; number 0 is the baseline."""
+    """A setup to try; number 0 is the baseline."""
 
     number: int
     setup: LlamaConfig
     """With the n_ctx of the measurements."""
     obstacle: str = ""
-    """Reason that it is not tried, in one line; empty if it is."""
+    """Why it is not tried, in one line; empty if it is."""
     kv_loss: Loss | None = None
     """Quality loss of its KV cache, if a quality run measured it."""
 
@@ -105,29 +105,29 @@ class TuneTiming(msgspec.Struct, frozen=True):
 
 
 class TuneSegment(msgspec.Struct, frozen=True):
-    """Consecutive measurements from one of the baseline to the next."""
+    """Consecutive measurements, from one of the baseline to the next."""
 
     stage: Stage
     round: int
-    """From 1, counted through."""
+    """Consecutive number, from 1."""
     timings: tuple[TuneTiming, ...]
     """The first and the last are of the baseline."""
     drift: float
-    """How many times as long the last took as the first."""
+    """Time of the last / time of the first."""
     is_kept: bool
-    """False where the drift was too large: the measurements count for nothing and are repeated."""
+    """False if the drift was too large: the measurements are discarded and repeated."""
     busy: tuple[str, ...] = ()
-    """Other programs that computed meanwhile, of a segment that is not kept: `python3 (pid 17, 93 % of a core)`."""
+    """Other programs that used the CPU during a discarded segment: `python3 (pid 17, 93 % of a core)`."""
 
 
 class TuneDropped(msgspec.Struct, frozen=True):
-    """A candidate whose interval lies wholly below the leader's."""
+    """A candidate whose interval is entirely below the leader's."""
 
     candidate: int
     round: int
     leader: int
     ratio: Expected
-    """Speed relative to the leader's, with the interval that decided."""
+    """Speed / the leader's, with the decisive interval."""
 
 
 class TuneFailed(msgspec.Struct, frozen=True):
@@ -141,24 +141,24 @@ class TuneNoise(msgspec.Struct, frozen=True):
     """The end of a search on a machine that is too noisy to decide anything."""
 
     drift: float
-    """The last, as `TuneSegment.drift`."""
+    """The last drift, as in `TuneSegment.drift`."""
     busy: tuple[str, ...] = ()
-    """The same as `TuneSegment.busy`."""
+    """Like `TuneSegment.busy`."""
 
 
 class TuneTimeUp(msgspec.Struct, frozen=True):
-    """The time was over before the search had ended."""
+    """The time was up before the end of the search."""
 
     measurement_s: float
     """Duration of one measurement of the baseline."""
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """Speed over that of the baseline at one depth: above 1 is faster."""
+    """Speed / the baseline's at one depth; above 1 is faster."""
 
     n_depth: int
     decode: Expected | None = None
-    """With the 95 % interval; None if no token was timed, and of the baseline itself."""
+    """With the 95 % interval; None if no token was timed, and for the baseline itself."""
     prefill: Expected | None = None
     """The same for the prompt."""
     step_ms: float | None = None
@@ -168,25 +168,25 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class TunedCandidate(msgspec.Struct, frozen=True):
-    """One line of the table: a candidate, and what became of it."""
+    """A row of the table: a candidate and its outcome."""
 
     number: int
     setup: LlamaConfig
     state: State
     reason: str = ""
-    """Reason that it was dropped, failed or left out; empty otherwise."""
+    """Why it was dropped, failed or was left out; empty otherwise."""
     n_timed: int = 0
-    """Measurements that count."""
+    """Number of valid measurements."""
     ratio: Expected | None = None
-    """Speed over the baseline's, the geometric mean over depths and phases, as the race saw it; None if nothing was
-    measured. The interval is that of one candidate alone: the best of several is better by chance."""
+    """Speed / the baseline's in the race, as geometric mean over depths and phases; None if nothing was measured. The
+    interval is that of a single candidate: the best of several is partly lucky."""
     at: tuple[Gain, ...] = ()
     """The same at each depth."""
     kv_loss: Loss | None = None
 
 
 class TuneResult(Result, msgspec.Struct, frozen=True):
-    """The best settings that were found."""
+    """The best settings found."""
 
     no_one_memory: ClassVar[str] = "measured in several contexts"
 
@@ -194,25 +194,24 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     candidates: tuple[TunedCandidate, ...] = ()
     """The first is the baseline."""
     finalist: int | None = None
-    """The candidate that led the race, and whose gain was measured again; None if none was faster."""
+    """The leader of the race, whose gain was remeasured; None if none was faster."""
     ratio: Expected | None = None
-    """Speed of the finalist over the baseline's from measurements that had no part in choosing it; None if there are
-    too few."""
+    """Speed of the finalist / the baseline's from separate measurements; None if there are too few."""
     gain: tuple[Gain, ...] = ()
     """The same at each depth."""
     n_measured: int = 0
-    """Measurements, those of the baseline and those that were discarded included."""
+    """Number of measurements, including the baseline's and discarded ones."""
     n_discarded: int = 0
     noise: float | None = None
-    """Standard deviation of one measurement, as a share of it; None if unknown."""
+    """Relative standard deviation of one measurement; None if unknown."""
     unsteady: str = ""
-    """Reason that the machine was too noisy to decide; empty if it was not."""
+    """Why the machine was too noisy to decide; empty if it was not."""
     cut_short: str = ""
-    """Steps that the time was too short for, and the time needed; empty if anything was proven."""
+    """Steps skipped for lack of time, and the time needed; empty if anything was proven."""
 
     @property
     def has_gain(self) -> bool:
-        """Whether the finalist beats the baseline: the interval lies wholly above 1."""
+        """Whether the finalist beats the baseline: the interval is entirely above 1."""
         return self.ratio is not None and self.ratio.low > 1
 
     @property
@@ -237,7 +236,7 @@ def changes(baseline: LlamaConfig, setup: LlamaConfig) -> dict[str, object]:
 
 
 def changes_text(changed: Mapping[str, object]) -> str:
-    """`flash_attn off, threads 1`; `defaults` of no change."""
+    """Return `flash_attn off, threads 1`; `defaults` if nothing changed."""
     return ", ".join(f"{name} {_value_text(value)}" for name, value in changed.items()) or "defaults"
 
 
@@ -252,5 +251,5 @@ def result_of(run: Run) -> TuneResult:
 
 
 def ratio_text(ratio: Expected | None) -> str:
-    """Return `2.83 ±0.04`; an em dash for unknown."""
+    """Return `2.83 ±0.04`; an em dash if unknown."""
     return "—" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)

@@ -1,4 +1,4 @@
-"""The search behind `tune.measure`: candidates, a race, combinations of the better ones, and a proof."""
+"""The search of `tune.measure`: candidates, a race, combinations of the better ones, and a proof."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ from ggbench.units import counted, format_number, format_percent, format_rough_s
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
 """Blocks of the proof; each measures the finalist twice."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 50
-"""Rounds of the race, even when time runs out, and at most."""
+"""Minimum number of rounds of the race, even when time runs out, and maximum number."""
 _TRIES, _WASTED_SHARE = 3, 0.25
-"""Attempts at a segment, and the share of the time in discarded ones, before the machine is called too noisy."""
+"""Attempts at a segment, and share of the time in discarded ones, before the machine counts as too noisy."""
 _ALONE_SHARE, _RACE_SHARE = 0.4, 0.6
 """Shares of the time after which races of single changes, and of combinations, end; the rest is for the proof."""
 _FEWEST_IN_HASTE = 2
-"""Blocks of the proof where the time is over: fewer give no interval."""
+"""Blocks of the proof even if the time is up, as fewer give no interval."""
 
 
 class _TooNoisy(Exception):
-    """The baseline changes more than a search can stand."""
+    """The baseline varies too much for a search."""
 
 
 class _TimeUp(Exception):
@@ -75,7 +75,7 @@ class _TimeUp(Exception):
 
 
 def search(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Find the best settings within the time. Raises as `TuneExperiment.measure`."""
+    """Find the best settings within the time. Raises like `TuneExperiment.measure`."""
     settings, setup = session.settings(TuneSettings), LlamaConfig.of(session.setup)
     file = yield from session.prepare_file()
     began = monotonic()
@@ -105,7 +105,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 class _Search:
-    """One search. A candidate that fails is out of it; a baseline that fails ends it."""
+    """A search. A failed candidate is removed; a failed baseline ends the search."""
 
     def __init__(
         self, session: Session, file: ModelFile, sizes: SetupSizes, baseline: TuneCandidate, known: Known, began: float
@@ -126,7 +126,7 @@ class _Search:
         self._round = 0
         self._began = began
         self._wasted_s = 0.0
-        """In measurements that were discarded for drift."""
+        """Seconds in measurements discarded for drift."""
         self._is_fresh = False
         """Whether each measurement has its own worker."""
         self._seconds: dict[int, float] = {}
@@ -153,11 +153,11 @@ class _Search:
         return Completed()
 
     def _calibrate(self) -> Generator[Progress, None, None]:
-        """Warm the baseline up, and choose how many tokens to time. Raises _TimeUp."""
+        """Warm up the baseline, and choose how many tokens to time. Raises _TimeUp."""
         yield Working("probe", text="calibrating")
         baseline = self._candidates[BASELINE]
         _completed(self._timed(BASELINE))
-        loading_s = self._seconds.pop(BASELINE)  # with what only the first takes, such as reading the file
+        loading_s = self._seconds.pop(BASELINE)  # including first-time costs, such as reading the file
         if self._left_s() < 0:
             self._seconds[BASELINE] = loading_s
             raise _TimeUp
@@ -167,13 +167,13 @@ class _Search:
         yield PointMeasured(f"{cost}; at most {format_rough_seconds(self._settings.within_s)} in all", baseline)
 
     def _enter(self, setups: Sequence[LlamaConfig]) -> Generator[Progress, None, None]:
-        """Size new candidates, and enter those that fit into the race as far as the time allows."""
+        """Size new candidates, and enter those that fit into the race, as time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
         room = max(1, int(left_s / round_s)) if round_s else len(setups)
         own = self._candidates[BASELINE].setup
         if own.rpc_servers:
-            self._session.engine.close()  # a server answers one client, which is to be the dry worker
+            self._session.engine.close()  # a server serves one client, which must be the dry worker
         for setup, size in zip(setups, self._sizes.of(setups), strict=True):
             obstacle, number = size.obstacle, len(self._candidates)
             if not obstacle and not room:
@@ -189,7 +189,7 @@ class _Search:
                 self._race.enter([number])
 
     def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
-        """Measure all in the race, round by round, until `is_done` or this share of the time is over."""
+        """Measure all candidates in the race, round by round, until `is_done` or this share of the time is used."""
         for number in range(_MOST_ROUNDS):
             is_over = self._left_s() < (1 - share) * self._settings.within_s
             if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
@@ -203,7 +203,7 @@ class _Search:
                 yield PointMeasured(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
 
     def _run_round(self) -> Generator[Progress, None, None]:
-        # Equal for candidates between which the model stays loaded.
+        # equal for candidates between which the model stays loaded
         loads = [self._candidates[each].setup.load_part for each in self._race.alive]
         order = in_order(self._race.alive, self._round, loads)
         first: TuneTiming | None = None
@@ -262,11 +262,11 @@ class _Search:
         raise _TooNoisy
 
     def _prove(self) -> Generator[Progress, None, None]:
-        """Measure the leader's gain in a number of blocks fixed beforehand; the next one's if the leader fails."""
+        """Measure the leader's gain in a fixed number of blocks; if it fails, that of the next candidate."""
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
         while True:
-            if self._failed:  # others were dropped because what failed later was faster
+            if self._failed:  # others were dropped because a candidate that failed later was faster
                 self._race.enter(self._race.scores.keys() - self._failed - set(self._race.alive))
             finalist = self._race.finalist(n_changes)
             if finalist == BASELINE:
@@ -284,10 +284,9 @@ class _Search:
                 return
 
     def _blocks(self, finalist: int) -> int:
-        """Return how many blocks to measure, each measurement in its own worker if the time allows enough of them.
+        """Return how many blocks to measure, each measurement in its own worker if there is enough time.
 
-        Where a process's memory happens to lie changes its speed by some percent, and differs between two starts of
-        llama.cpp.
+        The memory layout of a process varies between starts of llama.cpp and changes its speed by a few percent.
         """
         n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
         warm_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
@@ -300,7 +299,7 @@ class _Search:
         return max(_FEWEST_IN_HASTE, min(n_blocks, room))
 
     def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaConfig]) -> list[LlamaConfig]:
-        """Return what to try together: the best value of each setting that was faster, and of those that may be."""
+        """Return the setups to combine: the best value of each setting that was faster, and of each that may be."""
         race, baseline = self._race, self._candidates[BASELINE].setup
         numbers = {each.setup: each.number for each in self._candidates.values()}
         good, may_be = [], []
@@ -319,7 +318,7 @@ class _Search:
         return combined(baseline, faster, open_, alone)
 
     def _timed(self, number: int) -> TuneTiming | Ending:
-        """Measure a candidate. Raises _TimeUp if it would end too late, by its last one or the baseline's."""
+        """Measure a candidate. Raises _TimeUp if it would end too late, judging by its last time or the baseline's."""
         began = monotonic()
         if self._seconds and self._left_s() < self._seconds.get(number, self._seconds[BASELINE]):
             raise _TimeUp
@@ -348,29 +347,29 @@ def _completed(timing: TuneTiming | Ending) -> TuneTiming:
 
 _FEWEST_GEN = 3
 _GEN_S = 0.4
-"""Seconds of decoding at each depth that one measurement aims at."""
+"""Target duration of decoding at each depth, in seconds."""
 _WARMUP_GEN = 2
 
 
 class TuneTimer(msgspec.Struct, frozen=True):
-    """Measures candidates on one engine, which keeps the model where only the context differs."""
+    """Measures candidates on one engine, which keeps the model loaded if only the context differs."""
 
     engine: Engine
     source: Source
     settings: TuneSettings
     on_started: Callable[[int], object]
-    """Called with the number of each worker's process that is started."""
+    """Called with the process id of each started worker."""
     n_gen: tuple[int, ...] = ()
     """Tokens to time at each depth; empty before the calibration."""
 
     def calibrated(self, baseline: TuneTiming) -> TuneTimer:
-        """Return a timer that times as many tokens at each depth as take 0.4 s, from 3 to 64."""
+        """Return a timer that times the tokens that take 0.4 s at each depth, 3 to 64."""
         steps_s = [(at.step_ns or 0.0) / 1e9 for at in baseline.at]
         wanted = (round(_GEN_S / each) if each else 0 for each in steps_s)
         return replace(self, n_gen=tuple(min(MOST_GEN, max(_FEWEST_GEN, each)) for each in wanted))
 
     def time(self, candidate: TuneCandidate, *, is_fresh: bool = False) -> TuneTiming | Ending:
-        """Return its times, or its ending if it did not complete; with `is_fresh` in a new worker."""
+        """Return the candidate's times, or its ending if it did not complete; with `is_fresh`, use a new worker."""
         if is_fresh:
             self.engine.close()
         ending: object = None

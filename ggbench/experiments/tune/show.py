@@ -1,4 +1,4 @@
-"""A search for settings that beat the defaults."""
+"""Show a search for settings that beat the defaults."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ _LIVE_ROWS = 6
 
 _NAME_WIDTH = 20
 
-_CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
+_CAPTION = "times: speed / the defaults' in the race, where the best of several is partly lucky"
 
 _PROVEN = "; the gain above was measured separately"
 
 _LITTLE = 0.05
-"""If the interval reaches further above 1, a gain may exist that was not proven."""
+"""If the interval extends further above 1, there may be an unproven gain."""
 
 
 def tuned_commands(run: Run) -> tuple[str, RunCommands] | None:
-    """Return a `ggbench decode` with the settings found, and the same load for other programs; None without any.
+    """Return a `ggbench decode` command with the settings found, and the same load for other programs; None if
+    unavailable.
 
-    The settings are those of the baseline if nothing beats it, with the requested n_ctx.
+    If nothing beats the baseline, its settings are used, with the requested n_ctx.
     """
     found, subject = result_of(run), run.subject
     if not found.n_measured:
@@ -77,7 +78,7 @@ def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
 
 _GAIN = Shape(
     "GainAtDepth",
-    "Speed over that of the defaults, above 1 is faster; null if unknown.",
+    "Speed / the defaults'; above 1 is faster; null if unknown.",
     expected(
         "ratio",
         "Ratio for the decode, or for the prompt if no decode was requested.",
@@ -89,27 +90,27 @@ _GAIN = Shape(
 )
 _CANDIDATE = Shape(
     "Candidate",
-    "Settings that were tried, or not, as `state` says.",
+    "Candidate settings; `state` says whether they were tried.",
     of(TunedCandidate, "number state"),
-    field("settings", dict[str, object], "What they change of the defaults, by llama.cpp's names."),
+    field("settings", dict[str, object], "Their changes to the defaults, by llama.cpp's names."),
     of(TunedCandidate, "reason? n_timed"),
     expected(
         "ratio",
-        "Speed over the defaults', over all depths and phases, as the race saw it.",
+        "Speed / the defaults' in the race, over all depths and phases.",
         lambda candidate: candidate.ratio,
         "ci95",
     ),
     field("at", by_name(_GAIN), "By depth.", lambda candidate: _by_depth(candidate.at)),
     expected(
         "kld",
-        "What the KV cache costs in quality, in nats for each token, where it was measured.",
+        "Quality loss due to the KV cache, in nats per token, if measured.",
         lambda candidate: candidate.kv_loss and candidate.kv_loss.nats,
         "kld_ci95",
     ),
 )
 _COMMANDS = Shape(
     "TunedCommands",
-    "Each runs the model with what was found.",
+    "Commands that run the model with the settings found.",
     field("ggbench", str),
     of(RunCommands, "llama_server llama_cli"),
     field("ollama", str | None, get=lambda commands: "\n".join(modelfile_lines(commands)) or None),
@@ -135,13 +136,13 @@ _TUNE = Shape(
     field(
         "best",
         dict[str, object],
-        "What to change of the defaults, by llama.cpp's names; empty if nothing beats them.",
+        "Changes to the defaults, by llama.cpp's names; empty if nothing beats them.",
         lambda run: found.changes(found.best) if (found := result_of(run)).best else {},
     ),
     of(TuneResult, "has_gain", result_of),
     expected(
         "ratio",
-        "Speed of the finalist over the defaults', measured apart from the choice.",
+        "Speed of the finalist / the defaults', measured separately.",
         lambda run: result_of(run).ratio,
         "ci95",
     ),
@@ -165,9 +166,9 @@ class TunePresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """A curve for each candidate: speed over the defaults' after each round, with its standard error."""
+        """Return a curve for each candidate: speed / the defaults' after each round, with its standard error."""
         curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
-        title = "speed over the defaults'"
+        title = "speed / the defaults'"
         return (Figure("race", title, "times", "round", "", tuple(curves), least_range=0.01),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
@@ -186,7 +187,7 @@ class TunePresenter(Presenter):
         return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
-        """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty if nothing was compared."""
+        """Return `2.83 ±0.04 x`, `defaults`, or `too noisy`; empty if nothing was compared."""
         found = result_of(run)
         if found.has_gain:
             return f"{ratio_text(found.ratio)} x"
@@ -213,7 +214,6 @@ class TunePresenter(Presenter):
         facts += [
             ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
-            ("unsteady", sanitize(found.unsteady)),
             ("cut short", found.cut_short),
         ]
         parts: list[RenderableType] = [facts_table("Best settings", facts)]
@@ -221,8 +221,9 @@ class TunePresenter(Presenter):
             parts.append(_candidates_table(found))
         if tuned := tuned_commands(run):
             line, commands = tuned
-            lines = (Text(f"  {sanitize(each)}") for each in (line, *commands_lines(commands)))
-            parts.append(Group(Text("Commands", style="bold"), *lines))
+            lines = "\n".join(f"  {sanitize(each)}" for each in (line, *commands_lines(commands)))
+            shown = Text(lines, overflow="fold") if folded else Text(lines, no_wrap=True, overflow="ignore")
+            parts.append(Group(Text("Commands", style="bold"), shown))
             if commands.notes:
                 parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
@@ -248,7 +249,7 @@ class TunePresenter(Presenter):
 def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
     names, race, result = _names(run), _race(run), run.result
     dropped = {each.candidate for each in run.observations if isinstance(each, TuneDropped)}
-    found: dict[int, tuple[list[int], list[float]]] = {}  # rounds and scores, those of the proof too
+    found: dict[int, tuple[list[int], list[float]]] = {}  # rounds and scores, including the proof's
     for segment in run.observations:
         if isinstance(segment, TuneSegment) and segment.is_kept:
             for candidate, score in scores_of(segment.timings):
@@ -322,21 +323,26 @@ def _candidates_table(found: TuneResult) -> RenderableType:
     settings = [sanitize(changes_text(found.changes(each))) for each in rows]
     losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
     led = None if found.has_gain else found.finalist
+    ratios = [each.ratio for each in rows]
     cells = [
         names("settings", settings),
-        right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
+        right("all", map(ratio_text, ratios), "times", stays=True),
         *(_depth_cells(rows, each.n_depth, index) for index, each in enumerate(rows[0].at)),
         right("KLD", losses, "nats", 1),
         right("timed", (format_count(each.n_timed) for each in rows), "", 2),
-        left("", ("led the race" if each.number == led else each.state for each in rows)),
+        left("", ("led the race" if each.number == led else _state(each) for each in rows)),
     ]
     reasons = [f"{name}: {sanitize(each.reason)}" for name, each in zip(settings, rows, strict=True) if each.reason]
     return fitted_table(
         [each for each in cells if not each.is_empty],
         title="Candidates",
         dim=[each.state in ("dropped", "left out", "failed") for each in rows],
-        caption="\n".join([*reasons, _CAPTION + (_PROVEN if found.gain else "")]),
+        caption="\n".join([*reasons, *([_CAPTION + (_PROVEN if found.gain else "")] if any(ratios) else [])]),
     )
+
+
+def _state(candidate: TunedCandidate) -> str:
+    return "discarded" if candidate.state == "raced" and not candidate.n_timed else candidate.state
 
 
 def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Cells:
@@ -352,7 +358,7 @@ def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Ce
 
 
 def verdict(run: Run) -> str:
-    """Return the answer in one line: the gain, that no setting gains, or why that is unknown."""
+    """Return the answer in one line: the gain, that there is none, or why that is unknown."""
     found = result_of(run)
     finalist = found.candidate(found.finalist)
     if found.best is not None and found.ratio is not None:

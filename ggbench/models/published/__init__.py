@@ -1,8 +1,8 @@
-"""The figures of seven published documents as rows, for comparison with your own measurements.
+"""The results in seven published documents as rows, for comparison with your own measurements.
 
-1388 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
-bitsandbytes 133, llama.cpp-perplexity 65, llama.cpp-quantize 24. `data/` holds them as printed, and `sources.toml` the
-versions, remarks and what was left out. A word in a cell is never parsed as a number.
+1388 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes
+133, llama.cpp-perplexity 65, llama.cpp-quantize 24. `data/` has them as printed, and `sources.toml` has the versions,
+remarks and omissions. A word in a cell is never parsed as a number.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     system: str
     """Inference system: `llama.cpp`, `vllm`, `hf-transformers-fa2`, `autoawq-gemm-fused`; `theory` is not measured."""
     quant: str | None = None
-    """Lower case; None if the figure holds for any quant."""
+    """Lower case; None if the value applies to all quants."""
     variant: str | None = None
     """`Chat` or `Instruct`, as printed."""
     device: str | None = None
@@ -70,7 +70,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     n_requests: int | None = None
     """Prompts in one run of a throughput benchmark."""
     tok_s: PublishedFigure | None = None
-    """Tokens per second of one sequence, as the document counts it."""
+    """Tokens per second of one sequence, as defined in the document."""
     latency_s: PublishedFigure | None = None
     """Mean latency of one step of the whole batch."""
     throughput_tok_s: PublishedFigure | None = None
@@ -80,7 +80,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     """Relative to the older version of the system; see the source's remarks."""
     throughput_improvement: PublishedFigure | None = None
     memory_gb: PublishedFigure | None = None
-    """GPU memory in GB as the document counts them."""
+    """GPU memory in GB, as defined in the document."""
     bpw: PublishedFigure | None = None
     prefill_ms: PublishedFigure | None = None
     prefill_tok_s: PublishedFigure | None = None
@@ -95,7 +95,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     """Theoretical B at 16 bits relative to `b_w16_ms`."""
     perplexity: PublishedFigure | None = None
     ppl_ratio: PublishedFigure | None = None
-    """Perplexity over the perplexity of `base`."""
+    """Perplexity / perplexity of `base`."""
     ppl_difference: PublishedFigure | None = None
     """Perplexity minus the perplexity of `base`."""
     kld: PublishedFigure | None = None
@@ -119,13 +119,13 @@ class PublishedRow(msgspec.Struct, frozen=True):
     kv_params_m: PublishedFigure | None = None
     """Theoretical elements of KV for 1024 tokens, in 2^20."""
     text: str | None = None
-    """Text that perplexities are computed on: `wikitext-2` is its test set; `wiki test` as printed."""
+    """Text of the perplexities: `wikitext-2` is its test set; `wiki test` as printed."""
     n_ctx: int | None = None
     """Tokens of a chunk of the text."""
     imatrix: str | None = None
-    """Importance matrix that the quant was made with, as printed; None if there is none or it is not stated."""
+    """Importance matrix of the quant, as printed; None if there is none or it is not stated."""
     base: str | None = None
-    """Quant of the same model that the row is compared with."""
+    """Quant of the same model to which the row is compared."""
     setting: str | None = None
     """Options of the system, written out."""
     versions: str | None = None
@@ -137,7 +137,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
 
 
 METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "PublishedFigure | None")
-"""Names of the figures, for filtering and sorting."""
+"""Names of the metrics, for filtering and sorting."""
 WITH_ERRORS = (
     "perplexity",
     "ppl_ratio",
@@ -147,7 +147,7 @@ WITH_ERRORS = (
     "rms_dp_percent",
     "same_top_percent",
 )
-"""Figures that have a standard error."""
+"""Metrics with a standard error."""
 _COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
@@ -200,7 +200,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Figures of a document that are not among the rows."""
+    """Results in a document that are not among the rows."""
 
     what: str
     why: str
@@ -214,7 +214,7 @@ class TableSoftware(msgspec.Struct, frozen=True):
 
 
 class PublishedDocument(msgspec.Struct, frozen=True):
-    """One document, as `data/sources.toml` has it."""
+    """A document, as in `data/sources.toml`."""
 
     id: str
     title: str

@@ -1,4 +1,4 @@
-"""Selection of published rows: by name for `ggbench published`, by similarity to your own figures for `--against`."""
+"""Selection of published rows: by name for `ggbench published`, by similarity to your own results for `--against`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 LLAMA_CPP = "llama.cpp"
-"""The system of ggbench's own engine, and of the servers around it."""
+"""The published system of ggbench's own engine, and of servers based on llama.cpp."""
 _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
-"""Words in a GPU's name that distinguish products with another bandwidth."""
+"""Words in a GPU's name that distinguish products by bandwidth."""
 
 
 AnyRow: TypeAlias = PublishedRow | BenchedRow
@@ -48,7 +48,7 @@ def filter_published(
 
     A model, system, quant or source is a whole name or a prefix: `qwen2.5`, `qwen2.5-7b-instruct`, `bitsandbytes`,
     `gptq`. A whole name takes precedence, so `hf-transformers` does not match `hf-transformers-fa2`. A device is any
-    sequence of words of its name: `a100`, `rtx-4090`. A metric is one of METRICS and keeps the rows that state it.
+    sequence of words of its name: `a100`, `rtx-4090`. A metric is one of METRICS and selects the rows that state it.
     Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
     """
     kept = everything = tuple(rows)
@@ -86,7 +86,7 @@ class OwnSpeed(msgspec.Struct, frozen=True):
     batch_size: int = 1
 
     def compares(self, row: PublishedRow) -> bool:
-        """Return whether the row has a speed of this model; `oom` counts, since it says what did not run."""
+        """Return whether the row has a speed of this model; `oom` counts, since it shows what did not run."""
         figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
         is_stated = any(figure is not None and figure.printed != "N/A" for figure in figures)
         return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
@@ -147,7 +147,9 @@ class OwnScore(msgspec.Struct, frozen=True):
     """Quant and KV type of the base."""
 
     def compares(self, row: PublishedRow) -> bool:
-        """Return whether the row has a perplexity, of any model: the cost of a quant relative to its base compares."""
+        """Return whether the row has a perplexity, of any model: the loss of a quant relative to its base is
+        comparable.
+        """
         return row.perplexity is not None
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
@@ -229,7 +231,7 @@ def _same_device(row: PublishedRow, device: str | None) -> bool:
 
 
 def fold_quant(quant: str) -> str:
-    """Return a quant's name as the rows write it."""
+    """Return a quant's name in the spelling of the rows."""
     lower = quant.strip().lower()
     return _QUANT_ALIASES.get(lower, lower)
 
@@ -240,7 +242,7 @@ def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
 
 
 def _octaves(theirs: float | None, ours: float | None) -> float:
-    """Return the distance of two lengths in octaves; 32 if theirs is not stated, 0 if ours is not given."""
+    """Return the distance of two lengths in octaves; 32 if theirs is unknown, 0 if ours is."""
     if ours is None:
         return 0.0
     return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else _FAR_OCTAVES
@@ -254,6 +256,6 @@ def _bits_apart(row: PublishedRow, quant: str) -> float:
 
 
 def size_octaves(printed: str, n_params: int | None) -> float:
-    """Return the distance of a printed size, `7B`, from a number of parameters, in octaves; far where unknown."""
+    """Return the distance of a printed size, `7B`, from a number of parameters, in octaves; large if unknown."""
     size = _BILLION.match(printed)
     return _FAR_OCTAVES if size is None or not n_params else abs(math.log2(float(size[1]) * 1e9 / n_params))

@@ -1,6 +1,6 @@
-"""A connection to the results file that ends well when the file is damaged, the disk full or another ggbench busy.
+"""A connection to the results file that copes with a damaged file, a full disk or another busy ggbench.
 
-Results cost hours of a machine's time, so no path through here deletes or overwrites a file that holds some.
+Results cost hours of a machine's time, so no code here deletes or overwrites a file with results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ggbench.runs.store.runs import RUNNING
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
 
-VERSION = 5
+VERSION = 6
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -43,7 +43,7 @@ _TABLES = (
         run_id INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE, series TEXT NOT NULL,
         first_position INTEGER NOT NULL, at_ns INTEGER NOT NULL,
         step_ns BLOB NOT NULL CHECK (length(step_ns) % 8 = 0),
-        sample_ns BLOB CHECK (length(sample_ns) = length(step_ns)),
+        sampler_ns BLOB CHECK (length(sampler_ns) = length(step_ns)),
         UNIQUE (run_id, series, first_position)
     )""",
     """CREATE TABLE observations (
@@ -53,9 +53,9 @@ _TABLES = (
     )""",
 )
 """`subject` to `environment`, `memory` to `result` and `body` are JSON of records. Times of day are UTC in ISO 8601,
-`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
-are int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was
-not timed. `n_samples` counts the steps without warm-up, so a list need not read them."""
+`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sampler_ns`
+are int64 little-endian, one value per position from `first_position` on; `sampler_ns` is NULL if the sampler was not
+timed. `n_samples` counts the steps without warm-up, so that lists need not read them."""
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -63,11 +63,11 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 
 
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open or make the results file; return also notices for the user.
+    """Open or create the results file; also return notices for the user.
 
-    A damaged file is moved aside and a new one made; one that cannot be written is opened read-only. Raises StoreError,
-    with the file left as it was, if it has another version or is another program's, if the folder or the disk cannot be
-    written, and if the file system cannot lock files.
+    A damaged file is moved aside and a new one created; one that cannot be written is opened read-only. Raises
+    StoreError, leaving the file unchanged, if it has another version or is another program's, if the folder or the disk
+    cannot be written, or if the file system cannot lock files.
     """
     try:
         make_folders(path.parent)
@@ -97,8 +97,8 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
     A power cut loses nothing up to the end of a `synced` one.
     """
     with as_store_errors(path):
-        # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
-        # way, and an append of samples has no disk to wait for.
+        # FULL flushes the write-ahead log at a commit, NORMAL only before a checkpoint: a kill loses nothing either
+        # way, and appending samples does not wait for the disk.
         connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -128,44 +128,44 @@ def as_store_errors(path: Path) -> Iterator[None]:
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     match _primary_code(error):
         case sqlite3.SQLITE_FULL:
-            what, hint = f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
+            what, hint = f"the disk is full; {path} cannot grow", "free some space; stored runs are kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(path.parent):  # SQLite reports either
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(path.parent):  # SQLite reports either of them
             what = f"the file system of {path} cannot lock files, as some network file systems cannot"
             hint = "point XDG_DATA_HOME at a folder on a local disk"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
-            hint = "try again once it has ended"
+            hint = "try again when it has finished"
         case sqlite3.SQLITE_IOERR:
             what = f"reading or writing {path} failed: {error}"
             hint = "check the disk, its quota and its free space"
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             what = f"the results file {path} is damaged: {error}"
-            hint = f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one"
+            hint = f"`sqlite3 {path} .recover` may recover its contents; move it away to start a new one"
         case sqlite3.SQLITE_CONSTRAINT:
             what = f"the results file {path} refused a change: {error}"
-            hint = "this is a fault in ggbench; what was stored before is kept"
+            hint = "this is a bug in ggbench; stored runs are kept"
         case _:
             what, hint = f"the results file {path} cannot be used: {error}", "move it away to start a new one"
     return StoreError(what, hint)
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    code = getattr(error, "sqlite_errorcode", None)  # absent where the sqlite3 module itself raised
+    code = getattr(error, "sqlite_errorcode", None)  # absent if the sqlite3 module itself raised
     return code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_ERROR
 
 
 def _writable_hint(path: Path) -> str:
-    return f"make {path.parent} a folder that can be written, or point XDG_DATA_HOME at one"
+    return f"make {path.parent} a writable folder, or point XDG_DATA_HOME at one"
 
 
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
-    """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
+    """Prevent two ggbench from both finding a damaged file, and the second from moving the first one's new file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
+        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: the race then remains
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -173,13 +173,13 @@ def _opening_alone(folder: Path) -> Iterator[None]:
 
 
 _KNOWN_FILES: set[tuple[int, int]] = set()
-"""Device and inode of every file that this process has had open in SQLite."""
+"""Device and inode of every file opened in SQLite by this process."""
 
 
 def _starts_as_sqlite(path: Path) -> bool:
-    """Whether SQLite may open the file: a missing and an empty one are fresh databases to it.
+    """Return whether SQLite may open the file: it treats missing and empty files as new databases.
 
-    A file that this process has open in SQLite is not opened here again: closing any descriptor of a file drops every
+    A file that this process has open in SQLite is not opened again here: closing any descriptor of a file drops every
     POSIX lock that the process has on it, and another process would then delete the write-ahead log in use. Source:
     SQLite's "How To Corrupt An SQLite Database File", section 2.2.
     """
@@ -195,7 +195,7 @@ def _starts_as_sqlite(path: Path) -> bool:
 
 
 def _can_lock(folder: Path) -> bool:
-    """Return whether a file in this folder can be locked as SQLite locks its own; True where that cannot be tried."""
+    """Return whether a file in this folder can be locked the way SQLite does; True if that cannot be tried."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
@@ -224,7 +224,7 @@ def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     except BaseException:
         connection.close()
         raise
-    return connection, (f"{path} cannot be written: stored runs can be read, and new ones are not kept",)
+    return connection, (f"{path} cannot be written: stored runs can be read, but new ones are not kept",)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -248,24 +248,24 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _text_of(raw: bytes) -> str:
-    """Decode a column's text, even if damage has left bytes that are not UTF-8."""
+    """Decode a column's text, even if damage left bytes that are not UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file has no tables yet. Raises StoreError if they are not those of this ggbench."""
+    """Return whether the file has no tables yet. Raises StoreError if its tables are not this ggbench's."""
     version, is_foreign = identify(connection)
     if is_foreign:
-        raise StoreError(f"{path} is a database of another program", "move it away; ggbench will make its own")
+        raise StoreError(f"{path} is a database of another program", "move it away; ggbench will create its own")
     if version > VERSION:
         raise StoreError(
             f"{path} was written by a newer ggbench (store version {version}, this one knows {VERSION})",
-            "upgrade ggbench; the file was left as it is",
+            "upgrade ggbench; the file was left unchanged",
         )
     if version not in (0, VERSION):
         raise StoreError(
             f"{path} was written by a ggbench before its first release (store version {version}, not {VERSION})",
-            "move it away; ggbench will make a new one",
+            "move it away; ggbench will create a new one",
         )
     return version == 0
 
@@ -277,7 +277,7 @@ def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 def _move_aside(path: Path) -> Path:
-    """Rename the file and its siblings to a name that is free; the database last, so a kill halfway repeats it."""
+    """Rename the file and its siblings to a free name; the database last, so that a kill halfway repeats it."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
     while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):
@@ -307,20 +307,20 @@ def identify(connection: sqlite3.Connection) -> tuple[int, bool]:
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """The results file as it is; looking at it changes nothing."""
+    """The state of the results file; reading it changes nothing."""
 
     path: str
     file_bytes: int | None
-    """With its write-ahead log; None if the file does not exist yet."""
+    """Size including the write-ahead log; None if the file does not exist yet."""
     version: int | None
     """Version of its tables; None if it cannot be read."""
     newest_version: int
     """The version that this ggbench writes."""
     n_runs: int | None
     n_running: int = 0
-    """Runs that still say so."""
+    """Number of runs marked as running."""
     problem: str = ""
-    """Errors of SQLite's integrity check, or the reason that the file cannot be read; empty if it is sound."""
+    """Errors of SQLite's integrity check, or why the file cannot be read; empty if it is intact."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -330,7 +330,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 _READING_TIMEOUT_S = 2.0
 _MOST_FAULTS = 3
 _LOG = "-wal"
-"""Suffix of the write-ahead log, which may hold the newest runs."""
+"""Suffix of the write-ahead log, which may contain the newest runs."""
 
 
 def inspect_store(path: Path | None = None) -> StoreHealth:
@@ -366,7 +366,7 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file so that SQLite writes nothing, not even the files next to it."""
+    """Open the file so that SQLite writes nothing, not even files next to it."""
     mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_READING_TIMEOUT_S)
 
@@ -381,7 +381,7 @@ class NumberedRun(msgspec.Struct, frozen=True):
 
 
 def recent_runs(limit: int) -> tuple[NumberedRun, ...]:
-    """Return at most `limit` runs, the newest first; none where the file is missing, damaged or of another version."""
+    """Return at most `limit` runs, newest first; none if the file is missing, damaged or of another version."""
     with contextlib.suppress(sqlite3.Error), contextlib.closing(open_to_read(paths.results_file())) as connection:
         rows = connection.execute("SELECT id, kind, model, quant FROM runs ORDER BY id DESC LIMIT ?", (limit,))
         return tuple(NumberedRun(*row) for row in rows)

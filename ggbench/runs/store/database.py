@@ -1,8 +1,8 @@
 """The results file: every run with its raw samples and observations, in SQLite.
 
-Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run
-still says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A
-store belongs to the thread that opened it, and any number of stores may have one file open.
+Samples and observations are committed as they are appended, so a killed process leaves its data so far. Its run is
+still marked `running`; the next process that opens or lists the store sees that the owner is gone and marks it
+`interrupted`. A store belongs to the thread that opened it, and any number of stores may have one file open.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _LARGEST_ID = (1 << 63) - 1
 
 
 class Store:
-    """One open results file. Every method raises StoreError if the file cannot be read or written."""
+    """An open results file. Every method raises StoreError if the file cannot be read or written."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, notices: tuple[str, ...]) -> None:
         self.path = path
         self.notices = notices
-        """For the person, about the file: such as that a damaged one was moved aside."""
+        """Notices for the user about the file, e.g. that a damaged one was moved aside."""
         self._connection = connection
         self._unfinished: set[int] = set()
 
     @classmethod
     def open(cls, path: Path | None = None) -> Store:
-        """Open `path`, or the person's own results file, creating it if missing. Raises as `open_connection` does."""
+        """Open `path`, by default the user's results file, creating it if missing. Raises like `open_connection`."""
         path = path or paths.results_file()
         connection, notices = open_connection(path)
         store = cls(connection, path, notices)
@@ -68,9 +68,9 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file; a run that this store began and that did not finish is marked `interrupted`."""
+        """Close the file; unfinished runs started by this store are marked `interrupted`."""
         try:
-            with contextlib.suppress(StoreError):  # the next to open the file marks them
+            with contextlib.suppress(StoreError):  # the next process to open the file marks them
                 self._interrupt(self._unfinished)
         finally:
             self._unfinished.clear()
@@ -102,17 +102,17 @@ class Store:
         series: str,
         first_position: int,
         step_ns: Sequence[int] | NDArray[np.int64],
-        sample_ns: Sequence[int] | NDArray[np.int64] | None = None,
+        sampler_ns: Sequence[int] | NDArray[np.int64] | None = None,
         *,
         at_ns: int = 0,
     ) -> None:
-        """Store the steps from `first_position` on, whole or not at all; `at_ns` is when, since the epoch.
+        """Store the steps from `first_position` on, completely or not at all; `at_ns` is the time since the epoch.
 
-        `sample_ns` is None or empty if the sampler was not timed. Raises ValueError if the two differ in length,
-        UnknownName if the run was deleted, and StoreError if the series has a chunk that begins at this position.
+        `sampler_ns` is None or empty if the sampler was not timed. Raises ValueError if the two differ in length,
+        UnknownName if the run was deleted, and StoreError if the series has a chunk starting at this position.
         """
         chunk = SampleChunk(
-            series, first_position, at_ns, tuple(step_ns), () if sample_ns is None else tuple(sample_ns)
+            series, first_position, at_ns, tuple(step_ns), () if sampler_ns is None else tuple(sampler_ns)
         )
         with writing(self._connection, self.path):
             self._require(run_id)
@@ -136,7 +136,7 @@ class Store:
     def add(
         self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
     ) -> int:
-        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here."""
+        """Store a finished run made elsewhere, completely or not at all; return its id here."""
         end_if_unknown = None if run.outcome is Outcome.INTERRUPTED else _utc_now()
         columns = _head_columns(run.head) | _end_columns(run)
         columns |= {
@@ -161,7 +161,7 @@ class Store:
         state: str | None = None,
         limit: int | None = None,
     ) -> tuple[StoredRun, ...]:
-        """Runs that match every filter given, newest first, without their samples."""
+        """Return the runs that match all given filters, newest first, without their samples."""
         self._mark_interrupted()
         given = {"model": model, "quant": quant, "kind": kind, "state": state}
         filters = {name: storable_text(value) for name, value in given.items() if value is not None}
@@ -173,10 +173,10 @@ class Store:
         return tuple(stored_run_of(record) for record in records)
 
     def count_runs(self) -> tuple[int, int, int]:
-        """Return how many runs there are, how many of them go on, and the newest id.
+        """Return the number of runs, the number in progress, and the newest id.
 
-        Three look-ups in indexes, which change whenever a run is added, ends or is deleted by any process, and do not
-        while samples arrive.
+        Three index look-ups, whose results change if any process adds, ends or deletes a run, but not while samples
+        arrive.
         """
         self._mark_interrupted()
         (found,) = self._select(
@@ -204,31 +204,31 @@ class Store:
         chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
         lengths = [len(chunk.step_ns) for chunk in chunks]
         starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
-        untimed = any(not chunk.sample_ns for chunk in chunks)
+        untimed = any(not chunk.sampler_ns for chunk in chunks)
         return StoredSamples(
             series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
             position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
             step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
-            sample_ns=None
+            sampler_ns=None
             if untimed
-            else np.fromiter((step for chunk in chunks for step in chunk.sample_ns), np.int64),
+            else np.fromiter((step for chunk in chunks for step in chunk.sampler_ns), np.int64),
         )
 
     def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
-        """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
+        """Return the samples of a run as stored, series in order of their start. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
-            "SELECT series, first_position, at_ns, step_ns, coalesce(sample_ns, x'') FROM samples WHERE run_id = ?"
+            "SELECT series, first_position, at_ns, step_ns, coalesce(sampler_ns, x'') FROM samples WHERE run_id = ?"
             " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
             (run_id,),
         )
         return tuple(
-            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sample_ns))
-            for series, first_position, at_ns, step_ns, sample_ns in records
+            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sampler_ns))
+            for series, first_position, at_ns, step_ns, sampler_ns in records
         )
 
     def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
-        """Observations of a run, in the order in which they came. Raises UnknownName."""
+        """Return the observations of a run, in order. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
             "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
@@ -236,26 +236,26 @@ class Store:
         return tuple(StoredObservation(*record) for record in records)
 
     def delete_run(self, run_id: int) -> DeletedRun:
-        """Delete a run with its samples and observations, and return them all for `restore_run`.
+        """Delete a run with its samples and observations, and return them for `restore_run`.
 
-        Raises UnknownName, and StoreError while its process still runs it.
+        Raises UnknownName, and StoreError while it is still running.
         """
         with writing(self._connection, self.path):
             record = self._require(run_id)
             if record["state"] == RUNNING and _is_owned(record):
                 raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
             rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
-            for table in ("samples", "observations"):  # rowid order: it tells which series began first
+            for table in ("samples", "observations"):  # in rowid order, which shows which series started first
                 found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
                 rows[table] = [tuple(each) for each in found]
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
         return DeletedRun(run_id, rows)
 
     def restore_run(self, deleted: DeletedRun) -> None:
-        """Store a deleted run again under its own id, which no other run got meanwhile.
+        """Store a deleted run again under its own id, which is never reused.
 
-        One synced transaction: a crash leaves the run wholly deleted or wholly restored. Restoring it twice does
-        nothing.
+        One synced transaction: a crash leaves the run completely deleted or completely restored. Restoring it twice
+        does nothing.
         """
         with writing(self._connection, self.path, synced=True):
             if self._select("SELECT 1 FROM runs WHERE id = ?", (deleted.run_id,)):
@@ -266,8 +266,8 @@ class Store:
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)
-        if chunk.sample_ns and len(chunk.sample_ns) != n_steps:
-            raise ValueError(f"{n_steps} steps but {len(chunk.sample_ns)} sampler timings")
+        if chunk.sampler_ns and len(chunk.sampler_ns) != n_steps:
+            raise ValueError(f"{n_steps} steps but {len(chunk.sampler_ns)} sampler timings")
         if not n_steps:
             return
         columns = {
@@ -276,7 +276,7 @@ class Store:
             "first_position": chunk.first_position,
             "at_ns": chunk.at_ns,
             "step_ns": _int64_bytes(chunk.step_ns),
-            "sample_ns": _int64_bytes(chunk.sample_ns) if chunk.sample_ns else None,
+            "sampler_ns": _int64_bytes(chunk.sampler_ns) if chunk.sampler_ns else None,
         }
         self._insert("samples", columns)
         if not chunk.series.startswith(WARMUP):
@@ -300,7 +300,7 @@ class Store:
 
     def _mark_interrupted(self) -> None:
         running = self._select("SELECT id, owner_pid, owner_started_at FROM runs WHERE state = ?", (RUNNING,))
-        with contextlib.suppress(StoreError):  # a full disk must not keep a person from reading the results
+        with contextlib.suppress(StoreError):  # a full disk must not prevent reading the results
             self._interrupt(record["id"] for record in running if not _is_owned(record))
 
     def _interrupt(self, run_ids: Iterable[int]) -> None:
@@ -361,7 +361,7 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
 
 
 def _int64s(blob: object) -> tuple[int, ...]:
-    """Return the numbers of a blob, none where damage has left something else."""
+    """Return the numbers of a blob; none if it is damaged."""
     if not isinstance(blob, bytes):
         return ()
     blob = blob[: len(blob) // 8 * 8]
@@ -373,14 +373,14 @@ _START_TOLERANCE_S = 1.5
 
 
 def this_process() -> tuple[int, float]:
-    """Return pid and start of the process that asks."""
+    """Return pid and start time of this process."""
     import psutil
 
     return os.getpid(), _started_at(psutil.Process())
 
 
 def is_alive(pid: int, started_at: float) -> bool:
-    """Return whether the process still runs; one that was killed and not yet reaped by its parent does not."""
+    """Return whether the process is still running; false for a killed one not yet reaped by its parent."""
     import psutil
 
     try:

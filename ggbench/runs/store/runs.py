@@ -1,6 +1,6 @@
-"""Runs as stored: the records that every kind shares, and those of its kind as JSON still to be read.
+"""Runs as stored: the records common to all kinds, and those of the kind as unparsed JSON.
 
-The types of a setup, of settings and of a result belong to an engine and an experiment, which the store does not know;
+The types of setup, settings and result belong to engines and experiments, which the store does not know;
 `ggbench.runs.stored` reads them.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _Record = TypeVar("_Record")
 
 RUNNING = "running"
-"""The state of a run that has not ended; every other state is a value of `Outcome`."""
+"""The state of a run in progress; every other state is a value of `Outcome`."""
 
 WARMUP = "warmup/"
-"""Series whose names begin so are kept, and count for nothing."""
+"""Series with this prefix are stored but do not count."""
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,15 +46,15 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: str | None
     """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
     n_samples: int
-    """Timed steps stored, over all series, warm-up left out."""
+    """Number of stored timed steps over all series, without warm-up."""
     environment: Environment | None
     memory: Memory | None
-    """None for a run of this ggbench that has no end."""
+    """None for a run of this ggbench that has not ended."""
     gpu_use: GpuUse | None
     setup_json: str
     settings_json: str
     result_json: str | None
-    """None for a run without an end, or that measured nothing."""
+    """None for a run that has not ended, or that measured nothing."""
 
     @property
     def is_imported(self) -> bool:
@@ -62,24 +62,24 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run itself said how it ended."""
+        """Whether the run itself stored its outcome."""
         return self.finished_at is not None
 
 
 class StoredSamples(msgspec.Struct, frozen=True):
-    """Raw samples of one run, in the order of their series; four arrays of one length."""
+    """Raw samples of one run, in the order of their series; four arrays of equal length."""
 
     series: NDArray[np.str_]
-    """Name of each sample's series, such as `decode/p25/b1/r0`."""
+    """Series name of each sample, such as `decode/p25/b1/r0`."""
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
-    sample_ns: NDArray[np.int64] | None
-    """Time of the sampler; None if it was not timed for every step."""
+    sampler_ns: NDArray[np.int64] | None
+    """Time of the sampler; None unless it was timed for every step."""
 
     @property
     def repeat(self) -> NDArray[np.int64]:
-        """Number of each sample's series, in the order in which they began."""
+        """Series number of each sample, in order of their start."""
         import numpy as np
 
         numbers = {name: number for number, name in enumerate(dict.fromkeys(self.series.tolist()))}
@@ -87,42 +87,42 @@ class StoredSamples(msgspec.Struct, frozen=True):
 
 
 class SampleChunk(msgspec.Struct, frozen=True):
-    """Consecutive steps of one series as they were stored."""
+    """Consecutive steps of one series, as stored."""
 
     series: str
     first_position: int
     at_ns: int
-    """When they were stored, since the epoch: just after the last of them; 0 if unknown."""
+    """Time of storing since the epoch, just after the last step; 0 if unknown."""
     step_ns: tuple[int, ...]
-    sample_ns: tuple[int, ...]
-    """Empty where the sampler was not timed."""
+    sampler_ns: tuple[int, ...]
+    """Empty if the sampler was not timed."""
 
 
 class StoredObservation(msgspec.Struct, frozen=True):
-    """One observation, its body still to be read."""
+    """An observation with its unparsed body."""
 
     number: int
-    """In the order in which the run made them."""
+    """In the order of the run."""
     at_ns: int
     """Since the epoch; 0 if unknown."""
     kind: str
-    """`ggbench.runs.recording.kind_of` of the record."""
+    """The record's `ggbench.runs.recording.kind_of`."""
     body_json: str
 
 
 class DeletedRun(msgspec.Struct, frozen=True):
-    """A run that is no longer in the store, with all that was stored of it."""
+    """A run deleted from the store, with all its stored data."""
 
     run_id: int
     rows: dict[str, list[tuple[object, ...]]]
-    """Whole rows of each table, in the order in which they were inserted."""
+    """Complete rows of each table, in order of insertion."""
 
 
 _TEXT_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at")
 
 
 def stored_run_of(record: sqlite3.Row) -> StoredRun:
-    """The run in a record of the table `runs`; a column that damage has emptied is empty text, or unknown."""
+    """Return the run in a row of the table `runs`; a column emptied by damage becomes an empty text, or unknown."""
     subject, _ = decode(record["subject"], Subject)
     model, quant, source = (_text(record[name]) for name in ("model", "quant", "source"))
     n_samples, finished_at, result = record["n_samples"], record["finished_at"], record["result"]
@@ -154,7 +154,7 @@ def encode(record: object) -> str:
 
 
 def decode(text: str, record_type: type[_Record]) -> tuple[_Record | None, str]:
-    """The record and "", or None and the reason. Fields that this ggbench does not know are skipped."""
+    """Return the record and "", or None and the reason. Fields unknown to this ggbench are skipped."""
     try:
         return msgspec.json.decode(text, type=record_type), ""
     except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError, UsageError) as error:
@@ -162,7 +162,7 @@ def decode(text: str, record_type: type[_Record]) -> tuple[_Record | None, str]:
 
 
 def storable_text(text: str) -> str:
-    r"""Text that UTF-8 can hold: the odd bytes of a Linux file name come as lone surrogates and are spelt `\udc..`."""
+    r"""Return text encodable in UTF-8: invalid bytes in a Linux file name are lone surrogates, written as `\udc..`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Compute the cost of a sequence's state by length: bytes stored, bytes read, operations of attention.
+"""Compute the cost of a sequence's state by length: bytes stored, bytes read, attention operations.
 
-Layers with a sliding window stop growing at the window, and recurrent states do not grow at all. Which layers are which
-is `ModelFile.states`; an architecture that keeps more than those say raises Unsupported.
+Layers with a sliding window stop growing at the window, and recurrent states do not grow at all. `ModelFile.states` has
+the kind of each layer; an architecture with further state raises Unsupported.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Growth(msgspec.Struct, frozen=True):
     params: int = 0
     """Elements of K and V."""
     n_bytes: int = 0
-    """Bytes that it adds to the cache."""
+    """Bytes added to the cache."""
     read_bytes: int = 0
-    """Bytes that it adds to those read for each token: more than `n_bytes` where layers share a cache."""
+    """Bytes added to those read per token: more than `n_bytes` if layers share a cache."""
     flop: int = 0
     """Operations of one token's attention to this position: a multiplication and an addition for each query head and
     element of its K and V."""
 
 
 class KvCache(msgspec.Struct, frozen=True):
-    """Cache of one sequence."""
+    """The cache of one sequence."""
 
     type_k: str
     type_v: str
@@ -46,13 +46,13 @@ class KvCache(msgspec.Struct, frozen=True):
     """Layers that keep the last `window` positions."""
     window: int | None = None
     state_bytes: int = 0
-    """Recurrent states, of one size at every length."""
+    """Recurrent states, of the same size at every length."""
     remark: str = ""
     """Assumption about a window in the header; empty if there is none."""
 
     @property
     def params_per_token(self) -> int:
-        """Elements that one position within the window adds (sections 3.2 and 5.2.2)."""
+        """Elements added by one position within the window (sections 3.2 and 5.2.2)."""
         return self.full.params + self.windowed.params
 
     @property
@@ -69,8 +69,8 @@ class KvCache(msgspec.Struct, frozen=True):
     def in_cells(self, n_ubatch: int, *, swa_full: bool = False) -> KvCache:
         """Return the cache as llama.cpp allocates it for one sequence: a window and one batch more, in steps of 256.
 
-        `swa_full` keeps every position, as `--swa-full` does. Source: `llama_kv_cache_iswa`. There are never more cells
-        than the context has, which is not known here.
+        `swa_full` keeps every position, as `--swa-full` does. Source: `llama_kv_cache_iswa`. The context may have fewer
+        cells, which is not known here.
         """
         if self.window is None:
             return self
@@ -81,9 +81,9 @@ class KvCache(msgspec.Struct, frozen=True):
         return self._over(n, self.full.flop, self.windowed.flop)
 
     def prompt_bytes(self, n: float) -> float:
-        """Return the bytes of K and V of a prompt of n tokens, each position once, those outside the window included.
+        """Return the bytes of K and V of a prompt of n tokens, each position once, including those outside the window.
 
-        Every position is attended to by the tokens after it, so prefill reads at least this much.
+        Later tokens attend to every position, so prefill reads at least this much.
         """
         return self.bytes_per_token * n
 
@@ -119,7 +119,7 @@ def kv_cache(
 ) -> KvCache:
     """Return the cache of one sequence for some layers, None for all, with a KV cache of the given types.
 
-    Source: the article, sections 3.2 and 5.2.2, for each layer. Raises Unsupported if the layers keep more than that or
+    Source: the article, sections 3.2 and 5.2.2, for each layer. Raises Unsupported if the layers have further state or
     a hyperparameter is missing, and UnknownName for an unknown type.
     """
     _require(file)
@@ -145,7 +145,7 @@ def kv_cache(
 
 
 def _require(file: ModelFile) -> None:
-    """Raise Unsupported if the state is not known or the header lacks a key needed to compute its size."""
+    """Raise Unsupported if the state is unknown, or if the header lacks a key needed to compute its size."""
     is_recurrent = any(state.recurrent_elements for state in file.states)
     for key, present in (
         ("block_count", file.n_layer),
@@ -155,14 +155,15 @@ def _require(file: ModelFile) -> None:
     ):
         if not present:
             raise Unsupported(
-                f"{file.name}: the header lacks {file.architecture}.{key}, which the size of the KV cache depends on",
+                f"{file.name}: the header lacks {file.architecture}.{key}, which is needed for the size of"
+                " the KV cache",
                 "convert the model again with a converter that writes it",
             )
     file.require_kv()
 
 
 def _remark(file: ModelFile) -> str:
-    """Return what to say of a window in the header that no layer has; empty if the header has none."""
+    """Return a note on a window in the header that no layer uses; empty if the header has none."""
     if file.sliding_window is None:
         return ""
     stated = f"the header has a sliding window of {file.sliding_window} positions"

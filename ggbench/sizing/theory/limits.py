@@ -1,4 +1,4 @@
-"""Compute the limits by bandwidth, compute rate and memory of a machine: decode, prompts, context.
+"""Compute the limits set by a machine's bandwidth, compute rate and memory: decode, prompts, context.
 
 Decode reads the active weights once and the KV cache once for each token. A short prompt is bound by reading the
 weights, a longer one by compute; as in the article each token reads all KV before it, so very long prompts are
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.description import Device
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.machine.records import Gpu
@@ -24,12 +26,13 @@ from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.text import in_words
 from ggbench.units import GIB
 
 DECODE_POSITIONS = (1024, 8192, 32768)
 """1k, 8k and 32k, with K as 1024 tokens."""
 _STEP = 1.01
-"""Ratio between neighbouring lengths where a prompt's bound is computed; it changes at most once between two."""
+"""Ratio of adjacent lengths at which a prompt's bound is computed; it changes at most once between them."""
 
 
 class Bound(enum.IntEnum):
@@ -56,7 +59,7 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         read(n)    = (weight bytes + n * (n + 1) / 2 * KV bytes per token) / bandwidth
         compute(n) = 2 * (layer params * n + lm_head params + attention over n * (n + 1) / 2 pairs) / compute rate
 
-    lm_head is computed for the last token alone: the article's exact count. Sources: sections 4.3, 5.1 and 5.2.4.
+    lm_head is computed only for the last token: the article's exact count. Sources: sections 4.3, 5.1 and 5.2.4.
     """
 
     weights: Weights
@@ -70,7 +73,7 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         return self.weights.read_bytes(n * self.batch_size) / self.bandwidth_bytes_per_s * 1e3
 
     def kv_ms(self, n: float) -> float:
-        """Return the time to read the KV cache, each token all positions up to its own."""
+        """Return the time to read the KV cache, each token reading all positions up to its own."""
         return self.batch_size * self.kv.prefill_bytes(n) / self.bandwidth_bytes_per_s * 1e3
 
     def compute_ms(self, n: float) -> float:
@@ -123,24 +126,24 @@ class PrefillLimit(msgspec.Struct, frozen=True):
 
 
 class SchemeLimits(msgspec.Struct, frozen=True):
-    """Limits of one weight and KV type at one batch size; None if the hardware figure is unknown."""
+    """Limits of one weight and KV type at one batch size; None if the hardware parameter is unknown."""
 
     weights: Weights
     kv: KvCache
     batch_size: int
     max_n_ctx: int | None
-    """Tokens for each sequence; None also if the weights alone do not fit."""
+    """Tokens per sequence; also None if the weights alone do not fit."""
     fits: bool | None
     """Whether the weights and one token of each sequence fit."""
     w_tokens_per_ms: float | None
-    """None also if the bytes read for a token do not grow with the context."""
+    """Also None if the bytes read per token do not grow with the context."""
     b_ms: float | None
     decode: tuple[PlannedSpeed, ...]
     prefill: PrefillLimit | None
 
     @property
     def scheme(self) -> str:
-        """`w16kv16`, `q4_k_m kv16`; a KV type other than 16 or 32 bits is named: `w4kv-q8_0`."""
+        """Return `w16kv16`, `q4_k_m kv16`; KV types other than 16 or 32 bits are named: `w4kv-q8_0`."""
         kv = self.kv
         plain = {"f16": "kv16", "bf16": "kv16", "f32": "kv32"}
         if kv.type_k == kv.type_v or plain.get(kv.type_k, "") == plain.get(kv.type_v):
@@ -187,7 +190,7 @@ def n_ctx_that_fits(memory_bytes: float, weights: Weights, kv: KvCache, batch_si
     """Return the context length that each of `batch_size` sequences can have; None if the weights alone do not fit.
 
     Source: the article, sections 3.3, 5.1 and 5.2.3. The embedding table is not counted, since llama.cpp keeps it in
-    main memory. Compute buffers are not counted either, so the context that really fits is shorter.
+    main memory. Compute buffers are not counted either, so the context that actually fits is shorter.
     """
     left_bytes = memory_bytes - weights.resident_bytes
     return kv.n_that_fit(left_bytes / batch_size) if left_bytes >= 0 else None
@@ -198,7 +201,7 @@ def decode_limit(
 ) -> DecodeLimit:
     """Return the bandwidth bound on decode latency: B [ms] reads the active weights and one position, 1/W one more.
 
-    Of `n_seqs` sequences a step reads the weights once and the position of each. Source: the article, section 4.4, and
+    A step of `n_seqs` sequences reads the weights once and the position of each. Source: the article, section 4.4, and
     5.1 for a batch. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown, and UsageError for
     a bandwidth that is not above zero.
     """
@@ -218,7 +221,7 @@ def decode_line(
     """Return W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
 
     Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it includes one position of KV,
-    which the article's text omits but its figures include. If some layers have a window, latency is piecewise linear
+    which the article's text omits but its numbers include. If some layers have a window, latency is piecewise linear
     and W is that of the part beyond the window; None if every layer has one, so latency does not grow. Raises
     UsageError for a bandwidth that is not above zero.
     """
@@ -230,7 +233,7 @@ def decode_line(
 
 
 def decode_read_ms(weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: float, batch_size: int = 1) -> float:
-    """Return the time [ms] to read the weights once, and what each sequence keeps at position n (section 4.4)."""
+    """Return the time [ms] to read the weights once, and each sequence's state at position n (section 4.4)."""
     return (weights.read_bytes(batch_size) + batch_size * kv.read_bytes(n)) / bandwidth_bytes_per_s * 1e3
 
 
@@ -271,9 +274,9 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 def known_hardware(gpu: KnownDevice) -> Hardware:
-    """Return the figures of a known GPU.
+    """Return the data of a known GPU.
 
-    The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
+    The article's value for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
     every GPU, and the tensor rate if it is unknown; None if both are.
     """
     tflops, source = gpu.fp16_matrix_tflops, f"FP16 with tensor or matrix cores, dense; {gpu.fp16_matrix_source}"
@@ -290,8 +293,34 @@ def known_hardware(gpu: KnownDevice) -> Hardware:
     )
 
 
+def described_hardware(devices: Sequence[Device]) -> Hardware:
+    """Return the data of described GPUs, which get layers in proportion to their memory and work in turn.
+
+    Memory is summed. The bandwidth is the average over each GPU's share; the compute rate is one GPU's, and unknown if
+    they differ.
+    """
+    first, memory_bytes = devices[0], sum(device.memory_bytes for device in devices)
+    known = recognize_device(first.name, first.shared_bytes or first.memory_bytes)
+    of_first = Hardware(first.name) if known is None else known_hardware(known)
+    rates = [device.bandwidth.bytes_per_s for device in devices if device.bandwidth is not None]
+    rate = None
+    if len(rates) == len(devices):
+        rate = memory_bytes / sum(each.memory_bytes / rate for each, rate in zip(devices, rates, strict=True))
+    names = Counter(device.name for device in devices)
+    hardware = Hardware(
+        name=in_words([name if count == 1 else f"{count} x {name}" for name, count in names.items()]),
+        memory_bytes=memory_bytes,
+        memory_source=first.memory_source,
+        bandwidth_bytes_per_s=None if rate is None else rate / 1e9 * GIGA,
+        bandwidth_source=first.bandwidth.source if first.bandwidth else "",
+    )
+    if len(names) > 1:
+        return hardware
+    return replace(hardware, compute_flop_per_s=of_first.compute_flop_per_s, compute_source=of_first.compute_source)
+
+
 def driver_hardware(gpu: Gpu) -> Hardware:
-    """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
+    """Return the data of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
     known = recognize_device(gpu.name, gpu.total_bytes)
     hardware = Hardware(gpu.name)
     if known is not None:

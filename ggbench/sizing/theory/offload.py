@@ -25,7 +25,7 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd", "position_embd", "token_types")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
 _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
-"""Types for which ggml's CUDA backend implements GET_ROWS; a table of another type stays on the CPU."""
+"""Types for which ggml's CUDA backend implements GET_ROWS; tables of other types stay on the CPU."""
 
 
 HOST = -1
@@ -44,7 +44,7 @@ class Offload(msgspec.Struct, frozen=True):
 
     @property
     def is_partial(self) -> bool:
-        """Whether some layer that could be offloaded stays on the host."""
+        """Whether any layer that could be offloaded stays on the host."""
         return self.first_gpu_layer > 0 or self.overridden_host_bytes > 0
 
 
@@ -52,7 +52,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
 
     A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
-    `overrides` are regular expressions with the buffer type that the tensors go to; the first that matches decides.
+    `overrides` are regular expressions with buffer types for the tensors; the first match applies.
     """
     matchers = override_matchers(tuple(overrides))
     overridden_host_bytes = 0
@@ -91,8 +91,8 @@ def override_matchers(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
     """Return the device of each layer by its index, the output's as the last; HOST is main memory.
 
-    Shares are `tensor_split` or the free memory of each device, in 32-bit floats; layer i of those that are
-    offloaded lies on the first device whose summed share exceeds i / their number.
+    Shares are `tensor_split` or the free memory of each device, in 32-bit floats; offloaded layer i is on the first
+    device whose cumulative share exceeds i / their number.
     """
     given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
     shares = given if any(given) else [float(device.free_bytes) for device in devices]

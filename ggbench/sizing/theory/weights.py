@@ -1,9 +1,9 @@
-"""Parameters of a model, and their size at a uniform number of bits per weight or as a file stores them.
+"""Parameters of a model, and their size at uniform bits per weight or as stored in a file.
 
 Counted from the tensor table, so GQA, experts, biases and tied embeddings need no special formula. Norms are
 not counted as parameters, as in the article: they are fewer than one in ten thousand.
 
-A token reads one row of the embedding table, which is not counted, and only the experts that it is routed to.
+A token reads one row of the embedding table, which is not counted, and only its own experts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
-from ggbench.gguf_file.hyperparameters import build_metadata, build_model
+from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name, known_spelling
@@ -39,11 +39,11 @@ class Parameters(msgspec.Struct, frozen=True):
     """Parameter counts of a model by role."""
 
     layers: int
-    """In the decoder layers, used by every token: attention, dense and shared feed-forward, routers."""
+    """Parameters in the decoder layers used by every token: attention, dense and shared feed-forward, routers."""
     experts: int
-    """In the decoder layers, all routed experts; 0 in a dense model."""
+    """Parameters of all routed experts in the decoder layers; 0 in a dense model."""
     lm_head: int
-    """Output matrix; the embedding table if it is tied."""
+    """Parameters of the output matrix, or of the embedding table if tied."""
     embedding: int
     """Tables from which a token reads one row; 0 if the only one is tied to the output."""
     n_expert: int = 0
@@ -66,7 +66,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All parameters but the norms."""
+        """All parameters except norms."""
         return self.layers + self.experts + self.lm_head + self.embedding
 
 
@@ -83,7 +83,7 @@ class Weights(msgspec.Struct, frozen=True):
     """Bytes of all routed experts."""
     lm_head_bytes: float
     embedding_bytes: float = 0.0
-    """Bytes of tables from which a token reads one row, if they lie in the same memory; llama.cpp keeps them on the
+    """Bytes of tables from which a token reads one row, if they are in the same memory; llama.cpp keeps them on the
     CPU."""
 
     @property
@@ -93,8 +93,7 @@ class Weights(msgspec.Struct, frozen=True):
     def read_bytes(self, n_tokens: float = 1) -> float:
         """Return the bytes read to process `n_tokens` in one batch.
 
-        Of a mixture of experts, only the experts that at least one token is routed to are read; routing is assumed to
-        be uniform.
+        In a mixture of experts, only experts used by at least one token are read; routing is assumed uniform.
         """
         parameters = self.parameters
         if not 0 < parameters.expert_share < 1:
@@ -126,7 +125,7 @@ def is_tied(tensors: Iterable[TensorInfo]) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _sums(tensors: tuple[TensorInfo, ...], n_layer: int) -> tuple[dict[Role, int], dict[Role, int]]:
-    """Add up elements and bytes by role, of the tensors outside layers and in the first `n_layer`."""
+    """Sum up elements and bytes by role, for tensors outside layers and in the first `n_layer`."""
     elements: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
     n_bytes = elements.copy()
     tied = is_tied(tensors)
@@ -152,7 +151,7 @@ def _role(name: str, n_layer: int, *, tied: bool) -> Role | None:
 
 
 def uniform_weights(parameters: Parameters, bits: float) -> Weights:
-    """Return weights of `bits` each, as the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
+    """Return weights of `bits` each, like the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
     return Weights(
         name=f"w{bits:g}",
         bpw=bits,

@@ -1,7 +1,7 @@
 """Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
 
-A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
-app if there is none.
+A key pressed twice quickly may arrive again after the answer; Textual would then dismiss the screen below, or quit the
+app.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Dialog(ModalScreen[Answer]):
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
         self.opened = asyncio.Event()
-        """Set once its first widget has the focus."""
+        """Set once the first widget has the focus."""
 
     def on_mount(self) -> None:
         self.opened.set()
@@ -64,14 +64,14 @@ class Dialog(ModalScreen[Answer]):
 
 
 class Palette(CommandPalette):
-    """Textual's list of commands or themes, closed once."""
+    """Textual's list of commands or themes, which closes only once."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Ends with True for yes; escape means no."""
+    """Returns True for yes; escape means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
@@ -80,7 +80,7 @@ class ConfirmScreen(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes_label: str = "Yes") -> None:
-        """`question` is shown without markup; pass untrusted text in it through `sanitize`."""
+        """`question` is shown without markup; pass any untrusted text through `sanitize`."""
         super().__init__()
         self._question, self._yes_label = question, yes_label
 
@@ -97,7 +97,7 @@ class ConfirmScreen(Dialog[bool]):
 
 
 class SaveChoice(Dialog["ReportForm | None"]):
-    """Ends with the format, or with None if it was closed."""
+    """Returns the format, or None if closed."""
 
     AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -130,7 +130,7 @@ class SaveChoice(Dialog["ReportForm | None"]):
 
 
 class DeleteChoice(Dialog["Deleted | None"]):
-    """Asks what to delete: the run at the cursor, or the marked ones if there are others; enter alone means nothing."""
+    """Asks what to delete: the run at the cursor or, if others are marked, those; enter alone does nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n,q", "dismiss", "No"),
@@ -141,7 +141,7 @@ class DeleteChoice(Dialog["Deleted | None"]):
     ]
 
     def __init__(self, question: str, cursor: str, marked: str = "", *, note: str) -> None:
-        """`cursor` and `marked` name the runs; there is no second choice without `marked`."""
+        """`cursor` and `marked` name the runs; without `marked` there is one choice."""
         super().__init__()
         self._question, self._note = question, note
         self._options: dict[Deleted | None, str] = {None: "n  No, delete nothing", "cursor": f"y  Delete {cursor}"}
@@ -189,14 +189,14 @@ class HelpScreen(Dialog[None]):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def _keys(self) -> Table:
-        """List each action once, with all of its keys."""
+        """Return each action once, with all its keys."""
         keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
         for active in self._about.active_bindings.values():
             binding = active.binding
             if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
-        return _two_columns({" ".join(dict.fromkeys(names)): description for description, names in keys.items()})
+        return _two_columns({" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()})
 
 
 def _two_columns(rows: Mapping[str, str]) -> Table:

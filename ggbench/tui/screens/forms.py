@@ -1,6 +1,6 @@
-"""The dialogs that fill in a settings record: their fields, how each is typed and explained, and how they are drawn.
+"""Dialogs that fill in a settings record: their fields, with parsers and help, and how they are drawn.
 
-Fields are parsed as the command line parses them: what one accepts means the same in the other.
+Fields are parsed like on the command line, with the same meaning.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 LARGEST, NO_BASE = "largest", "none"
-"""Base of a quant if no quant is named."""
+"""The base, if no quant is named."""
 
 
 class QualityAsked(msgspec.Struct, frozen=True):
-    """Answers to the dialog of a quality run."""
+    """Answers to the dialog for a quality run."""
 
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
     text: str = ""
     """`wikitext-2`, the path of a file, or empty for the text that comes with Python."""
     n_chunks: int | None = None
-    """Chunks to score at most; None scores the whole text."""
+    """Maximum number of chunks to score; None for the whole text."""
     within_s: float | None = None
-    """Seconds after which a quant's run ends; None sets no limit."""
+    """Seconds after which a quant's run ends; None for no limit."""
     n_ctx: int = N_CTX
     """Tokens of a chunk."""
 
@@ -62,9 +62,9 @@ class FormField(msgspec.Struct, frozen=True):
     """Name of the record's field; empty for a line that only shows its choice."""
     label: str
     unset: str
-    """Effect of the default, or an example."""
+    """The effect of the default, or an example."""
     parse: Callable[[str], object] = str
-    """Read the typed text. Raises UsageError."""
+    """Parse the typed text. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: Mapping[str, object] = {}
     """All accepted texts with their values; empty if anything that parses is accepted."""
@@ -72,7 +72,7 @@ class FormField(msgspec.Struct, frozen=True):
     """Shown in place of the form's text while the field has the focus."""
 
     def text_of(self, record: object, default: object) -> str:
-        """Return the record's value as it would be typed; empty for the default of a field without choices."""
+        """Return the record's value as text; empty for the default of a field without choices."""
         value = getattr(record, self.name)
         if self.choices:
             return next((text for text, each in self.choices.items() if each == value), next(iter(self.choices)))
@@ -96,7 +96,7 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     """Raise UsageError if values conflict."""
     hint: str = "enter starts · esc closes"
     marks_changes: bool = False
-    """Whether to mark lines that are not default."""
+    """Whether to mark lines that differ from the default."""
     estimate: Callable[[Record], str] | None = None
     """Cost of the record as filled in so far, shown before `about`."""
 
@@ -144,8 +144,8 @@ OPTIONS = Form(
     "Options of plans and runs", "", (
         FormField("memory_limit_bytes", "memory limit", "all there is", parse_size, exact_size,
               about="Emulate a machine with this much memory, e.g. 12GiB."),
-        FormField("n_ctx", "n_ctx", "8,192; a run's need", parse_tokens,
-              about="Context in tokens, e.g. 16k. In the table ←→ change it for one model."),
+        FormField("n_ctx", "n_ctx", "8,192; in runs as needed", parse_tokens,
+              about="Context in tokens, e.g. 16k. In the table, ←→ change it for one model."),
         FormField("type_k", "K cache type", "f16", choices=_same(KV_TYPES),
               about="Type of the K cache; q8_0 halves its memory."),
         FormField("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
@@ -169,7 +169,7 @@ OPTIONS = Form(
 SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
-    "one that would not end in time is forecast and skipped, one that does not fit has its reason.", (
+    "one that would take too long is forecast and skipped, one that does not fit is shown with the reason.", (
         FormField("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", *_ways(TOKEN_LIST)),
         FormField("n_gen", "tokens generated", format_count(N_GEN), parse_tokens),
         FormField("batches", "batch sizes", "1; or 1,8,32", *_ways(BATCH_SIZES)),
@@ -181,7 +181,7 @@ SPEED = Form(
 TUNE = Form(
     "Tune the settings",
     "Races threads, flash attention and other settings against the options as they are now, and measures the gain "
-    "of the best. Often nothing beats the defaults. a takes over what was found.", (
+    "of the best. Often nothing beats the defaults. a applies the settings found.", (
         FormField("objective", "faster", "decode, prompts or both", choices=_same(get_args(Objective))),
         FormField("depths", "depths", f"{' and '.join(map(format_count, DEPTHS))} tokens; or 0,32k",
               *_ways(DEPTH_LIST)),
@@ -193,9 +193,10 @@ TUNE = Form(
 
 PICK = Form(
     "Pick",
-    "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out. longest: "
-    "all the context that is answered at 15 tok/s. Nothing is measured or downloaded but headers.", (
-        FormField("workload", "for", "← → changes what a turn is", choices=WORKLOADS),
+    "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
+    " longest: the longest context answered at 15 tok/s. Nothing is measured, and only headers are"
+    " downloaded.", (
+        FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
@@ -208,14 +209,14 @@ PICK = Form(
 
 
 def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSettings]:
-    """Return the form of a decode; `estimate` gives its time as it is filled in."""
+    """Return the form for a decode; `estimate` gives the time as it is filled in."""
     n_gen = format_count(DecodeSettings().n_gen)
     return Form(
         "Decode",
-        "Times every token. On the Run screen p pauses, s skips and c cancels; what was measured is kept.",
+        "Times every token. On the Run screen p pauses, s skips and c cancels; measurements are kept.",
         (
             FormField("n_gen", "tokens", f"{n_gen}; or e.g. 1k", parse_tokens),
-            FormField("depths", "at depths", "none: one decode; or 0,4k,16k", *_ways(DEPTH_LIST)),
+            FormField("depths", "at depths", "none; or e.g. 0,4k,16k", *_ways(DEPTH_LIST)),
         ),
         DecodeSettings(),
         estimate=estimate,
@@ -228,8 +229,8 @@ def search_form(budget: Budget) -> Form[LlamaConfig]:
     time = "a minute or so" if budget.on_gpu else "minutes, with a long context that fills the memory up to an hour,"
     return Form(
         "Search the maximum n_ctx",
-        f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} memory are "
-        "free, and contexts grow until one fails. Other programs may get slow or be closed meanwhile. It takes "
+        f"Without a limit it uses nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} memory are "
+        "free, and contexts grow until one fails. Other programs may become slow or be killed meanwhile. It takes "
         f"{time} for each quant.",
         (FormField("memory_limit_bytes", "memory limit", "none; or e.g. 12GiB", parse_size, exact_size),),
         LlamaConfig(),
@@ -237,13 +238,13 @@ def search_form(budget: Budget) -> Form[LlamaConfig]:
 
 
 def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked]:
-    """Return the form of a quality run; `bases` are the quants to compare with, the largest first."""
+    """Return the form for a quality run; `bases` are the quants to compare with, largest first."""
     largest = f"the largest here is {sanitize(bases[0])}" if bases else "the largest here"
     cache = "/".join(dict.fromkeys((config.type_k, config.type_v)))
     return Form(
         "Quality",
-        "Scores the second half of each chunk of a text file, of wikitext-2 or of Python's manual. What is scored is "
-        "kept when you skip (s) or cancel (c) the run; the same run started again goes on there.",
+        "Scores the second half of each chunk of a text file, of wikitext-2 or of Python's manual. Scores"
+        " are kept when you skip (s) or cancel (c) the run; starting the same run again continues it.",
         (
             FormField("base", "compared with", largest, choices=_same((LARGEST, *bases, NO_BASE))),
             FormField("text", "text", "Python's manual; wikitext-2"),
@@ -288,7 +289,7 @@ class ChoiceField(Static, can_focus=True):
 
 
 class SettingsDialog(Dialog[Record | None]):
-    """Ends with the record as it was filled in, or with None if it was closed."""
+    """Returns the filled-in record, or None if closed."""
 
     AUTO_FOCUS = "Input, ChoiceField"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -321,7 +322,7 @@ class SettingsDialog(Dialog[Record | None]):
         self._mark()
 
     def action_move(self, steps: int) -> None:
-        """Go to another field; at once, unlike Textual's own action, as letters typed right after belong to it."""
+        """Go to another field immediately, unlike Textual's own action, as letters typed right after belong to it."""
         fields = self.focus_chain
         if self.focused in fields:
             self.set_focus(fields[(fields.index(self.focused) + steps) % len(fields)])
@@ -332,7 +333,7 @@ class SettingsDialog(Dialog[Record | None]):
 
     @on(Input.Submitted)
     def action_apply(self) -> None:
-        """End with the fields' values, or show the first that cannot be read."""
+        """Return the fields' values, or show the first invalid one."""
         values: dict[str, Any] = {}
         what = ""
         try:
@@ -356,7 +357,7 @@ class SettingsDialog(Dialog[Record | None]):
     def _estimate(self) -> str:
         if self.form.estimate is None:
             return self.form.about
-        with contextlib.suppress(UsageError):  # while it is typed
+        with contextlib.suppress(UsageError):  # while the user types
             values = {field.name: field.value_of(self._editor(field).value, self.form.default) for field in self._asked}
             return f"{self.form.estimate(replace(self._record, **values))}\n{self.form.about}"
         return self.form.about
@@ -364,7 +365,7 @@ class SettingsDialog(Dialog[Record | None]):
     @on(Input.Changed)
     @on(ChoiceField.Changed)
     def _mark(self) -> None:
-        """Mark the fields that are not default, and drop an error."""
+        """Mark fields that differ from the default, and clear any error."""
         for field in self._asked if self.form.marks_changes else ():
             text = self._editor(field).value.strip()
             is_changed = text not in ("", field.text_of(self.form.default, self.form.default))

@@ -1,7 +1,7 @@
-"""The Library: models on the left, and on the right the plans of their quants, before any download.
+"""The Library: models on the left, plans of their quants on the right, before any download.
 
-Finding models and planning are slow, so both are done in threads. The latest request wins: what a thread finds for an
-earlier one is dropped.
+Finding models and planning are slow, so both run in threads. The latest request wins: results of earlier ones are
+dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
@@ -36,7 +36,7 @@ from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, found_models, list_models
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.starting import MachineToPlan, StartScreen
-from ggbench.tui.widgets.bars import FilterInput, MachineBar, MemoryBar, StatusMessage
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MachineBar, MemoryBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.units import KV_CELLS, counted
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
-    "P picks what to run of a model; twin: models need no file. ? lists all keys.",
+    "P recommends a quant of a model; twin: models need no file. ? lists all keys.",
 )
 """First steps for a new user, in lines of at most 80 columns."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
-"""If several have failed, the screen shows the error of the first."""
+"""If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
 _MAX_FOUND = 20
-"""Repos that a search of the Hub lists."""
+"""Number of repos to list from a Hub search."""
 _LARGEST_N_CTX = 1 << 20
 _LENGTHS = (300, 1_000, 3_000, 10_000)
-"""Tokens of a run that a key cycles through."""
+"""Numbers of tokens per run that a key cycles through."""
 
 
 class LibraryScreen(StartScreen):
@@ -75,8 +75,8 @@ class LibraryScreen(StartScreen):
         "server; if it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "pick", "Pick", tooltip="Say which quant of the model to run, why, and by which command"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, move to the next"),
+        Binding("P", "pick", "Pick", tooltip="Recommend a quant to run, with reasons and commands"),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, and move to the next"),
         Binding("b", "decode", "Measure", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding(
@@ -86,7 +86,9 @@ class LibraryScreen(StartScreen):
             "T", "ask('speed')", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"
         ),
         Binding("t", "ask('tune')", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
-        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to what a search (t) found"),
+        Binding(
+            "a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a search (t)"
+        ),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
@@ -106,7 +108,7 @@ class LibraryScreen(StartScreen):
         self._results = LatestResults()
         self._is_planning = self._is_draw_due = self._has_no_models = False
         self._notice = ""
-        """The outcome of the last key; cleared after a few seconds."""
+        """Outcome of the last key; cleared after a few seconds."""
         self._notice_timer: Timer | None = None
         self._offered = False, False
         """Whether there are quants, and any to download: redrawing the footer is expensive."""
@@ -123,10 +125,10 @@ class LibraryScreen(StartScreen):
         yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Read models, machine and results, and open the model that the app was started with."""
+        """Read models, machine and results, and open the model given at the start."""
         self._left.models.focus()
         self.show_status()
         self._read_machine()
@@ -231,7 +233,7 @@ class LibraryScreen(StartScreen):
             from ggbench.models.reference import engine_of_scheme, parse_model
 
             if engine_of_scheme(text.partition(":")[0].lower()):
-                parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line
+                parse_model(text).require_gguf()  # raises UsageError: these are measured on the command line
             return [search_repos(hub, text, _MAX_FOUND)]
 
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
@@ -299,7 +301,7 @@ class LibraryScreen(StartScreen):
         self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show why a task failed; a search, only while its text is there."""
+        """Show why a task failed; for a search, only while its text is present."""
         if task in ("plan", "machine"):
             self._is_planning = False
         if task == "search":
@@ -311,7 +313,7 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
-        """Plan a model once it is highlighted; one that needs the network, once it is entered."""
+        """Plan a model when it is highlighted or, if it needs the network, when it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
         if is_wanted and self.library.choose(message.entry):
             self.show_rows()
@@ -328,7 +330,7 @@ class LibraryScreen(StartScreen):
         self.query_one(MemoryBar).shown = shown
 
     def action_change_n_ctx(self, factor: float, added: int) -> None:
-        """Change the planned n_ctx within the range that is useful with the model."""
+        """Change the planned n_ctx within the useful range of the model."""
         chosen = self.chosen
         if chosen is not None and (n_ctx := self.library.setup.n_ctx or chosen.plan.n_ctx) is not None:
             largest = max(_LARGEST_N_CTX, chosen.plan.n_ctx_train or 0)
@@ -414,9 +416,9 @@ class LibraryScreen(StartScreen):
             self._replan()
 
     def take_options(self) -> None:
-        """Plan with the new options, for which other memory may be free."""
+        """Plan with the new options, which may change the free memory."""
         self.library.options, self.library.n_ctx, self.library.rows = host_of(self).setup, None, {}
-        self.drop("plan")  # else its rows come with the former options
+        self.drop("plan")  # otherwise rows with the former options would arrive
         self._is_planning = True
         self.show_rows()
         self._read_machine()
@@ -512,5 +514,5 @@ class LibraryScreen(StartScreen):
 
 
 def _is_place(text: str) -> bool:
-    """Return whether it is a path or the URL of a server, which no quant is named like."""
+    """Return whether it is a path or a server's URL, unlike any quant's name."""
     return typed_path(text) is not None or typed_server(text) is not None

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
@@ -28,7 +28,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.forms import PICK, SettingsDialog
-from ggbench.tui.widgets.bars import StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.units import format_bytes
 
@@ -75,17 +75,17 @@ class PickScreen(TaskScreen):
     CSS_PATH = "pick.tcss"
     AUTO_FOCUS = "#candidates"
     HELP = (
-        "What to run, and why. The table has the pick, what is better in something, and all else that nothing is "
-        "clearly better than; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ is typical "
-        "of the type as published, + ? that of the KV cache is unknown. ≤ is the best that the bandwidth allows."
+        "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
+        " dominates; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ published as"
+        " typical of the type, + ? plus the unknown loss of the KV cache. ≤ is the bandwidth limit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
-        Binding("y", "copy", "Copy command", tooltip="Copy the lines that download and run the row at the cursor"),
-        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the lines that use it"),
+        Binding("y", "copy", "Copy command", tooltip="Copy the commands that download and run the row at the cursor"),
+        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the commands that use it"),
         Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
-        Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as it was planned"),
-        Binding("e", "edit", "Needs", tooltip="Change what is needed, and pick again"),
+        Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as planned"),
+        Binding("e", "edit", "Needs", tooltip="Change the needs, and pick again"),
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the Library"),
         Binding("j", "app.simulate_key('down')", show=False),
         Binding("k", "app.simulate_key('up')", show=False),
@@ -108,7 +108,7 @@ class PickScreen(TaskScreen):
         yield Static(id="commands", markup=False)
         yield StatusMessage()
         yield TooSmall()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self._table.add_columns(*_COLUMNS)
@@ -216,7 +216,7 @@ class PickScreen(TaskScreen):
             style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
             table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
         self._show_commands()
-        self.call_after_refresh(self._draw_plot)  # the height of what is above it may change
+        self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", Static)

@@ -11,10 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, host_of
+from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
@@ -40,8 +41,8 @@ class PullsScreen(Screen[None]):
 
     CSS_PATH = "pulls.tcss"
     HELP = (
-        "Downloads run one after another in the background, into Hugging Face's cache. A file appears there only once "
-        "its SHA-256 is verified. A download that is stopped keeps its partial file and can be resumed."
+        "Downloads run one after another in the background, into Hugging Face's cache. A file appears there only"
+        " after its SHA-256 has been verified. A stopped download keeps its partial file and can be resumed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "stop", "Stop", tooltip="Stop the download, keep the partial file"),
@@ -50,13 +51,13 @@ class PullsScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._shown: tuple[int, WorkState, bool] | None = None
-        """The download whose detail and keys are shown: redrawing the footer is expensive."""
+        """The download whose details and keys are shown; kept, as redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
         yield Static(_NOTHING, id="nothing", markup=False)
         yield _PullsTable(id="pulls", cursor_type="row")
         yield Static(id="detail", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self.query_one(DataTable).add_columns(*_COLUMNS)
@@ -65,7 +66,7 @@ class PullsScreen(Screen[None]):
 
     @on(ScreenResume)
     def _go_to_running(self) -> None:
-        """Move the cursor from an ended download to the one in progress."""
+        """Move the cursor from a finished download to the one in progress."""
         chosen, stoppable = self._chosen, self._stoppable
         if chosen is not None and chosen.state.is_over and stoppable is not None:
             self.query_one(DataTable).move_cursor(row=stoppable.id)
@@ -119,7 +120,7 @@ class PullsScreen(Screen[None]):
 
     @property
     def _stoppable(self) -> PullItem | None:
-        """The chosen download if it has not ended, else the one in progress, else the first that waits."""
+        """The chosen download if not finished, else the one in progress, else the first waiting one."""
         chosen = self._chosen
         if chosen is not None and not chosen.state.is_over:
             return chosen

@@ -1,6 +1,6 @@
-"""The Results screen: every stored run, to sort, filter, mark, open, compare, save and delete; and those opened.
+"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete; and opened runs.
 
-The store is read in threads, each with its own connection, and another ggbench may change it at any time.
+Threads read the store, each with its own connection, and another ggbench may change it at any time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import ScreenResume
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
@@ -28,15 +28,15 @@ from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import DeleteChoice, Deleted, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
-from ggbench.tui.widgets.bars import StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
 
 _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
-The interval includes how far runs of the same settings differ from one load of the model to the next.
-Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
-In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
+The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
+interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
+the fitted line, · the memory bandwidth limit."""
 _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
@@ -47,7 +47,7 @@ class RunsScreen(TaskScreen):
     """A screen of stored runs with a status message."""
 
     def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
-        """Ask for the format and save what `load`, called in a thread, returns; the question names `what`."""
+        """Ask for the format and save the result of `load`, called in a thread; the question names `what`."""
 
         def ask(form: ReportForm | None) -> None:
             if form is not None:
@@ -78,7 +78,7 @@ class DetailsPane(VerticalScroll, can_focus=True):
 
 
 class MeasuredScreen(RunsScreen):
-    """Curves over all that is known of one run, or over a comparison of several; esc returns to the Results screen."""
+    """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
 
     AUTO_FOCUS = "DetailsPane"
     CSS_PATH = "results.tcss"
@@ -91,7 +91,7 @@ class MeasuredScreen(RunsScreen):
     ]
 
     def __init__(self, runs: Sequence[SavedRun], repeats: Repeats = ()) -> None:
-        """`repeats` of all stored runs tell how far loads differ."""
+        """`repeats` of all stored runs show the variation between loads."""
         super().__init__()
         self.runs, self._repeats = runs, repeats
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
@@ -114,7 +114,7 @@ class MeasuredScreen(RunsScreen):
                 yield Static(ComparisonReport(comparison, answer_first=True), id="table")
         yield StatusMessage()
         yield TooSmall()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
@@ -146,19 +146,25 @@ class ResultsScreen(RunsScreen):
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = """Every stored run, newest first, as soon as it is stored, also by other ggbench processes on this machine.
+    HELP = """All stored runs, newest first, including those of other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
-d deletes the run at the cursor, or the marked runs if you say so; u brings them back, until ggbench ends."""
+d deletes the run at the cursor, or the marked runs if you choose them; u restores them until ggbench exits."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words of model, quant, state or date"),
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            key_display="/",
+            tooltip="Filter by words of model, kind, outcome or date",
+        ),
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("d,delete", "delete", "Delete", tooltip="Delete the run at the cursor, or the marked ones; asks first"),
-        Binding("u", "undo", "Undo", tooltip="Bring back what was deleted last, until ggbench ends"),
+        Binding("u", "undo", "Undo", tooltip="Undo the last deletion, until ggbench exits"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave_filter", "Clear the filter", show=False),
     ]
@@ -168,12 +174,12 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
         self._deleted: list[list[DeletedRun]] = []
-        """Runs that each deletion of this session removed from the store, latest last."""
+        """Runs removed by each deletion of this session, latest last."""
 
     def compose(self) -> ComposeResult:
         yield Input(
             id="filter",
-            placeholder="filter by model, quant, source, state, date; words in any order",
+            placeholder="filter by model, quant, kind, source, outcome, date; words in any order",
             compact=True,
             classes="-off",
         )
@@ -181,13 +187,13 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         yield Static("Reading the results…", id="nothing", markup=False)
         yield RunsTable(id="runs", classes="-off")
         yield StatusMessage(id="message")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def action_filter(self) -> None:
         if self._runs:
             field = self.query_one("#filter", Input)
             field.remove_class("-off")
-            # Immediate, unlike `focus()`: letters typed right after belong to the filter.
+            # immediate, unlike `focus()`: letters typed right after belong to the filter
             self.set_focus(field)
 
     def action_leave_filter(self) -> None:
@@ -201,7 +207,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         field, table = self.query_one("#filter", Input), self._table
         if not table.runs:
             field.value = ""
-        # Immediate: a key pressed right after applies to the filtered list.
+        # immediate: a key pressed right after applies to the filtered list
         self._show()
         field.set_class(not field.value, "-off")
         self.set_focus(table)
@@ -239,7 +245,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
             self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self) -> None:
-        """Ask what to delete: the run at the cursor is meant, marked ones only if that is said in the answer."""
+        """Ask what to delete: the run at the cursor or, only if chosen, the marked ones."""
         run, marked = self._table.cursor_run, self._table.marked
         if run is None:
             return
@@ -257,7 +263,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
                         problems.append("; ".join(filter(None, (error.message, error.hint))))
             if deleted:
                 self._deleted.append(deleted)
-                problems.append(f"Deleted {_numbers(deleted)}. u undoes that, until ggbench ends.")
+                problems.append(f"Deleted {_numbers(deleted)}. u undoes that until ggbench exits.")
             yield problems
 
         def take(what: Deleted | None) -> None:
@@ -268,17 +274,17 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         question = "Delete this run?"
         if others:
             question = f"Delete the run at the cursor, or the {counted(len(others), 'marked run')}?"
-        question += _if_running([run, *others], "it cannot be deleted before it ends")
-        note = "u brings back what was deleted, until ggbench ends"
+        question += _if_running([run, *others], "it can be deleted when it has finished")
+        note = "u restores deleted runs until ggbench exits"
         named = f"the {describe_runs(others, 'marked run')}{_with_samples(others)}" if others else ""
         cursor = f"{describe_runs([run])}{_with_samples([run])}"
         self.app.push_screen(DeleteChoice(question, cursor, named, note=note), take)
 
     def action_undo(self) -> None:
-        """Bring back the runs deleted last.
+        """Restore the runs deleted last.
 
-        A run is deleted from the store as soon as it is confirmed and kept here in memory, so a crash of ggbench
-        leaves it deleted, as its user said; a crash while it is brought back leaves it whole or deleted, never in part.
+        A run is deleted from the store on confirmation and kept here in memory, so after a crash it stays deleted, as
+        requested; a crash during the restore leaves it complete or deleted, never partial.
         """
         if not self._deleted:
             return
@@ -291,9 +297,9 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
                     for each in deleted:
                         store.restore_run(each)
             except Exception:
-                self._deleted.append(deleted)  # to try again, such as once the disk has space
+                self._deleted.append(deleted)  # to try again, e.g. when the disk has space
                 raise
-            yield [f"Brought back {numbers}."]
+            yield [f"Restored {numbers}."]
 
         self.perform(f"restore {numbers}", restore, self._show_change)
 
@@ -303,7 +309,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         self.refresh_bindings()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show the error, in place of the list if that could not be read and is empty."""
+        """Show the error, in place of the list if it could not be read."""
         if task == "list":
             self._show()
         elif isinstance(error, StoreError | UnknownName):
@@ -314,7 +320,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
     @on(ScreenResume)
     @on(RunStored)
     def action_reload(self) -> None:
-        """Read the store again: another screen or another ggbench may have changed it."""
+        """Read the store again, as another screen or another ggbench may have changed it."""
         known = {run.run_id: run for run in self._runs}
 
         def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
@@ -369,7 +375,7 @@ d deletes the run at the cursor, or the marked runs if you say so; u brings them
         table.show(self._runs, words)
         shown = bool(table.runs)
         had_focus = self.focused is None or self.focused is table
-        # A class and not `display`, which would override the rule that hides everything in a small window.
+        # a class, as `display` would override the rule that hides everything in a small window
         table.set_class(not shown, "-off")
         nothing.set_class(shown, "-off")
         if shown and had_focus:

@@ -1,7 +1,7 @@
 """The Run screen: the queue and the progress of the running job.
 
-Drawing takes CPU time from the decode that it shows. So no token triggers a draw: the screen draws at its own pace,
-which is slower the more a draw costs, and only what changed.
+Drawing takes CPU time from the decode. So tokens do not trigger draws: the screen draws only changes, at its own pace,
+the slower the more a draw costs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, OptionList, Static
+from textual.widgets import ContentSwitcher, OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
@@ -25,6 +25,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
@@ -33,7 +34,7 @@ _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
 """Maximum share of the time spent drawing while the decode uses every core."""
 _SHARE_BESIDE_A_GPU = 0.2
-"""The same while the weights are on GPUs, where the decode leaves the CPU idle."""
+"""The same while the weights are on GPUs, so that the CPU is idle."""
 _READ_EVERY_S = 1.0
 _LAST = "last reading"
 _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
@@ -51,14 +52,14 @@ class RunScreen(Screen[None]):
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "order('pause')", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
+        Binding("p", "order('pause')", "Pause", tooltip="Pause the decode between two tokens; no other job starts"),
         Binding("p", "order('resume')", "Resume", tooltip="Continue after a pause"),
-        Binding("s", "order('skip')", "Skip", tooltip="End the running job, keep what it has, start the next"),
+        Binding("s", "order('skip')", "Skip", tooltip="Stop the running job, keep its measurements, start the next"),
         Binding(
             "c",
             "order('cancel')",
             "Cancel all",
-            tooltip="End the running job and those that wait; what is measured stays",
+            tooltip="Stop the running job and cancel waiting ones; measurements are kept",
         ),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
@@ -70,11 +71,11 @@ class RunScreen(Screen[None]):
         self._drawn_items: tuple[QueueItem, ...] | None = None
         self._drawn_revision = -1
         self._due_at = 0.0
-        """When more tokens of the same job may be drawn; a change of state is drawn at once."""
+        """Time at which more tokens of the same job may be drawn; a change of state is drawn at once."""
         self._is_reading = False
         self._drawn_asked_s: int | None = None
         self._shown_keys: tuple[bool, ...] | None = None
-        """The state behind the keys, as they were last shown."""
+        """State of the keys when last shown."""
         self._reason = ""
 
     def compose(self) -> ComposeResult:
@@ -90,7 +91,7 @@ class RunScreen(Screen[None]):
                     yield Lines(id="numbers")
                     yield Lines(id="gauges")
             yield DecodedText(id="text")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         self.set_interval(_READ_EVERY_S, self._read_machine)
@@ -134,7 +135,7 @@ class RunScreen(Screen[None]):
 
     @on(ScreenResume)
     def _draw(self) -> None:
-        if not self.app.is_running:  # on the way out, widgets may have lost their children
+        if not self.app.is_running:  # during exit, widgets may have lost their children
             return
         queue, started = self._queue, time.thread_time()
         live, items, plotted = queue.live, queue.items, queue.plotted  # in this order: the live job is among the items
@@ -160,14 +161,14 @@ class RunScreen(Screen[None]):
             self.call_after_refresh(self._note_cost, started)
 
     def _note_cost(self, started: float) -> None:
-        """Set when to draw next, by this thread's CPU time since a draw that is painted by now."""
+        """Set the time of the next draw, by this thread's CPU time since a draw that has been painted."""
         live = self._queue.live
         beside_gpu = live is not None and live.memory is not None and live.memory.weights_on_gpu
         share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
     def _keys(self) -> tuple[bool, bool, bool, bool]:
-        """Return whether a run is going on, is paused, has no text, and has several figures."""
+        """Return whether a run is in progress, is paused, has no text, and has several figures."""
         queue = self._queue
         live = queue.live
         is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
@@ -188,14 +189,14 @@ class RunScreen(Screen[None]):
             names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
             runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
             view.show(figures_of([item.kind], runs))
-            view.visible = bool(view.figures)  # axes of nothing have no scale
+            view.visible = bool(view.figures)  # an empty figure has no scale
         self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, paused=paused))
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Show why the run is not stored or, if it is, the chosen job's whole reason, which its line may have cut."""
+        """Show why the run is not stored or, if it is, the full reason of the chosen job."""
         reason, items = self.query_one("#reason", Static), self._queue.items
         error = self._queue.store_error
         chosen = self.query_one(QueueList).highlighted

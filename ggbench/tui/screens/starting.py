@@ -1,6 +1,6 @@
-"""The keys of the Library that start runs and downloads, and their dialogs.
+"""Keys of the Library that start runs and downloads, and their dialogs.
 
-A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline. A search that may fill the memory asks.
+Downloads above 1 GB, and searches that may fill the memory, ask first; nothing is downloaded offline.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
-"""Models, each with the targets that were found for its quants."""
+"""Models, each with the targets of its quants."""
 
 
 class ExperimentRequest(msgspec.Struct, frozen=True):
-    """One experiment on each target. `notice` says how it differs from the plan; empty if it does not."""
+    """An experiment on each target. `notice` says how it differs from the plan; empty if it does not."""
 
     kind: str
     settings: Settings
@@ -62,20 +62,20 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
 
 
 class QualityRequest(msgspec.Struct, frozen=True):
-    """A quality run of each target, compared with a base of its model."""
+    """A quality run for each target, compared with a base of its model."""
 
     asked: forms.QualityAsked
     setup: LlamaConfig
-    """Gives the types of the KV cache; a chunk has its own n_ctx."""
+    """The source of the KV cache types; chunks have their own n_ctx."""
     here: Mapping[str, tuple[str, ...]]
-    """QUANT arguments of the quants on this disk, by model, as far as they are known."""
+    """QUANT arguments of the quants on this disk, by model, as far as known."""
     notice: str = ""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
         """Read the text, find the bases, and return a job for each target that is not its own base.
 
         Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded, Unsupported
-        for a twin, and what `resolve` raises.
+        for a twin, and like `resolve`.
         """
         from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
         from ggbench.experiments.quality.record import QualitySettings
@@ -114,13 +114,13 @@ RunRequest: TypeAlias = ExperimentRequest | QualityRequest
 
 def no_quality(name: str) -> Unsupported:
     return Unsupported(
-        f"{sanitize(name)} is a twin: weights without training have no quality",
+        f"{sanitize(name)} is a twin: untrained weights have no quality",
         "press Q on the quants of a published file",
     )
 
 
 def decode_request(setup: LlamaConfig, settings: DecodeSettings) -> ExperimentRequest:
-    """Return a decode with the planned n_ctx of the setup if its tokens fit in it, else just enough."""
+    """Return a decode with the setup's planned n_ctx, or with just enough if its tokens do not fit."""
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
     if planned is None or planned >= needed:
         return ExperimentRequest("decode", settings, setup)
@@ -137,9 +137,9 @@ class MachineToPlan(msgspec.Struct, frozen=True):
 
 
 class StartScreen(TaskScreen):
-    """Each key takes the marked quants of all models, or without marks the one at the cursor.
+    """Keys apply to the marked quants of all models or, without marks, to the one at the cursor.
 
-    Started jobs continue whatever screen is shown.
+    Started jobs continue on any screen.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class StartScreen(TaskScreen):
         self.machine: MachineToPlan | None = None
         """None until it is read."""
         self._answers: dict[str, Any] = {}
-        """Each dialog's last answer, which it starts from next time."""
+        """Each dialog's last answer, its initial value next time."""
 
     @property
     @abstractmethod
@@ -163,11 +163,11 @@ class StartScreen(TaskScreen):
 
     @abstractmethod
     def take_options(self) -> None:
-        """Plan again, as the options changed."""
+        """Plan again because the options changed."""
 
     @property
     def budget(self) -> Budget | None:
-        """The memory to plan for: the chosen card's, or this machine's, which is None until it is read."""
+        """The memory to plan for: the chosen card's, or this machine's; None until read."""
         if not self.card.is_here:
             return self.card.budget(host_of(self).setup.memory_limit_bytes)
         return None if self.machine is None else self.machine.budget
@@ -192,7 +192,7 @@ class StartScreen(TaskScreen):
             return decode_request(setup, settings)
 
         def settle(settings: DecodeSettings) -> DecodeSettings:
-            """Take the 128 tokens of `decode -d` at each depth unless another number was requested."""
+            """Use `decode -d`'s 128 tokens at each depth unless another number was requested."""
             is_default = settings.n_gen == DecodeSettings().n_gen
             return replace(settings, n_gen=N_GEN_AT_DEPTH) if settings.depths and is_default else settings
 
@@ -208,7 +208,7 @@ class StartScreen(TaskScreen):
         self.app.push_screen(forms.SettingsDialog(forms.decode_form(estimate), DecodeSettings(host.n_gen), what), start)
 
     def action_search(self) -> None:
-        """Search with the options; without a memory limit ask first, offering one for this search."""
+        """Search with the options; without a memory limit, ask first and offer to set one."""
 
         def start(setup: LlamaConfig | None) -> None:
             if setup is not None:
@@ -234,7 +234,7 @@ class StartScreen(TaskScreen):
             self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
 
     def action_ask(self, kind: str) -> None:
-        """Ask, and measure with the options; each case makes its own context, whatever n_ctx is planned."""
+        """Ask, and measure with the options; each case creates its own context, whatever n_ctx is planned."""
         form: forms.Form[Any] = forms.SPEED if kind == "speed" else forms.TUNE
         setup = replace(host_of(self).setup, n_ctx=None)
         if self.selection:
@@ -289,7 +289,7 @@ class StartScreen(TaskScreen):
             self._ask_to_decode(planned, [(entry.model, names)], [row], sanitize(names[0]))
 
         def pull(candidate: Candidate) -> None:
-            if (file := candidate.to_run) is not None:  # of a twin the published file
+            if (file := candidate.to_run) is not None:  # for a twin, its published file
                 self.find_targets(None, [(file.model, (file.quant,))])
 
         task = PickTask(entry.title, budget, setup, choose, measure, pull)
@@ -302,7 +302,7 @@ class StartScreen(TaskScreen):
         self._set_options(LlamaConfig())
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
-        """Find what to run, or to download if there is no request; then ask, and queue it."""
+        """Find the targets to run, or to download if there is no request; then ask, and queue them."""
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
 
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
@@ -315,7 +315,7 @@ class StartScreen(TaskScreen):
                 elsewhere = measuring_elsewhere(store)
             jobs = request.jobs(found, services.hub, catalog)
             targets = []
-            for job in jobs:  # not all targets can be hashed
+            for job in jobs:  # some targets cannot be hashed
                 needed = (job.target, *([job.base.target] if job.base is not None else []))
                 targets += [target for target in needed if target not in targets]
             yield targets, jobs, elsewhere
@@ -353,13 +353,13 @@ class StartScreen(TaskScreen):
         *,
         is_here: bool,
     ) -> None:
-        """`targets` are all whose files are needed, including the bases; `elsewhere` is what another ggbench runs."""
+        """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
         download_bytes = sum(target.download_bytes for target in targets)
         size = format_bytes(download_bytes)
 
         def ask_to_join(confirmed: bool | None) -> None:
             if confirmed and elsewhere:
-                question = f"{elsewhere[0].upper()}{elsewhere[1:]}. Start all the same?"
+                question = f"{elsewhere[0].upper()}{elsewhere[1:]}. Start anyway?"
                 self.app.push_screen(ConfirmScreen(question, "Start"), start)
             else:
                 start(confirmed)
@@ -373,7 +373,7 @@ class StartScreen(TaskScreen):
                 host_of(self).pull_queue.add(targets)
                 self.query_one(StatusMessage).show(f"downloading {size}; press 4 for progress")
                 return
-            other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
+            other_card = "" if is_here else "this runs on this machine, not on the card you planned for"
             for notice in filter(None, (other_card, request.notice)):
                 self.notify(notice, markup=False)
             host_of(self).run_queue.add(jobs)

@@ -12,6 +12,7 @@ from textual.app import RenderResult
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -49,8 +50,8 @@ class StatusMessage(Static):
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
     def copy_commands(self, *commands: str) -> None:
-        """Copy commands to the clipboard, and show them to be selected by hand: not every terminal allows the copy."""
-        # Each on one line: a line break within would run half of it as soon as it is pasted.
+        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
+        # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
@@ -61,7 +62,7 @@ class StatusMessage(Static):
 
 
 class FilterInput(Input):
-    """Filters while typing; the footer shows how to leave it, as letters are not keys here."""
+    """Filters while typing; the footer shows how to leave, as letters are not keys here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
@@ -80,7 +81,7 @@ class ModeBar(Static):
     """`1 Library  2 Run  3 Results  4 Pulls`; a click switches to that screen."""
 
     def __init__(self, mode: str) -> None:
-        """`mode` is the screen that this bar belongs to."""
+        """`mode` is the screen of this bar."""
         super().__init__(markup=False)
         self._mode, self._shown = mode, Text()
 
@@ -99,7 +100,7 @@ class ModeBar(Static):
         line = Text(no_wrap=True, overflow="ellipsis")
         for mode, name in _MODES.items():
             line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
-        made = vars(self.app)  # the app makes a queue when it is first used; reading the attribute would make it
+        made = vars(self.app)  # reading the attribute would create the queue, which the app creates on first use
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
@@ -112,8 +113,57 @@ class ModeBar(Static):
             self.update(line, layout=False)
 
 
+class KeysFooter(Widget):
+    """The keys of the screen, drawn as one text; a click on one presses it.
+
+    Textual's Footer mounts and styles a widget for each key at every change of screen, which takes most of its time.
+    """
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"keys-footer--key"}
+    DEFAULT_CSS = """
+    KeysFooter {
+        dock: bottom; height: 1; color: $footer-foreground; background: $footer-background;
+        & > .keys-footer--key { color: $footer-key-foreground; background: $footer-background; text-style: bold; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: list[tuple[int, str]] = []
+        """The column after each key with its description, and the key."""
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._show)
+
+    def _show(self, screen: Screen[object]) -> None:
+        if screen is self.screen:
+            self.refresh()
+
+    def render(self) -> RenderResult:
+        style = self.get_component_rich_style("keys-footer--key")
+        shown: dict[str, list[Binding]] = {}
+        for binding in (each.binding for each in self.screen.active_bindings.values() if each.binding.show):
+            keys = shown.setdefault(binding.group.description if binding.group else binding.action, [])
+            if binding.action not in (each.action for each in keys):
+                keys.append(binding)
+        line = Text(no_wrap=True, overflow="crop")
+        self._ends = []
+        for keys in shown.values():
+            for binding in keys:
+                line.append(self.app.get_key_display(binding), style).append(" ")
+                self._ends.append((line.cell_len, binding.key))
+            line.append(f"{keys[0].group.description if keys[0].group else keys[0].description} ")
+            self._ends[-1] = line.cell_len, keys[-1].key
+        return line
+
+    def on_click(self, event: Click) -> None:
+        if (key := next((key for end, key in self._ends if event.x < end), None)) is not None:
+            self.app.simulate_key(key)
+
+
 class TooSmall(Static):
-    """Shown instead of a screen in a window that is too small; restores the focus once the window is large enough."""
+    """Shown instead of a screen if the window is too small; restores the focus once it is large enough."""
 
     def __init__(self) -> None:
         text = f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one"
@@ -140,19 +190,19 @@ class MachineBar(Widget):
     """Device, free and total memory, bandwidth; a click opens the choice of another card."""
 
     shown: reactive[tuple[str, str] | None] = reactive(None)
-    """The device and its figures; None until they are known."""
+    """The device and its memory; None until known."""
 
     async def on_click(self) -> None:
         await self.run_action("screen.choose_card")
 
     def show(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
-        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here` is whether it is this machine's."""
+        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here`: the device is this machine's."""
         device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
         memory = format_bytes(budget.memory_bytes)
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
             total_bytes = totals.get(budget.device) if budget.on_gpu else reading.total_bytes
-            # A limit says nothing about what is free.
+            # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
             memory += "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
         else:
@@ -177,7 +227,7 @@ class BarPart(msgspec.Struct, frozen=True):
 
 
 class MemoryBar(Widget):
-    """Three lines: the plan, the bar and its legend. Each part has its own character: it can be read without colour."""
+    """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
     shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
     """A quant with its plan; None if none is chosen."""
@@ -202,7 +252,7 @@ class MemoryBar(Widget):
 
 
 def _remedy(row: PlanRow) -> str:
-    """Return what would make it fit: a smaller KV cache or n_ctx; empty if it fits."""
+    """Return a smaller KV cache or n_ctx that would make it fit; empty if it fits."""
     if row.fits is not False:
         return ""
     cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
@@ -212,7 +262,7 @@ def _remedy(row: PlanRow) -> str:
 
 
 def _legend(parts: list[BarPart], width: int) -> Text:
-    """Return each part's size with as many names as fit; the reserve goes before a name does."""
+    """Return each part's size with as many names as fit; the reserve is dropped before any name."""
     without_reserve = [part for part in parts if part.name != "reserve"]
     attempts = [(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
     attempts += [(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1)]
@@ -244,7 +294,7 @@ def memory_parts(row: PlanRow, budget: Budget) -> list[BarPart]:
 def stack_widths(parts: list[BarPart], width: int) -> list[int]:
     """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
 
-    What is missing belongs to what is needed, so it covers the end of the bar.
+    Missing memory is part of the needed memory, so it covers the end of the bar.
     """
     sizes = [part.n_bytes for part in parts]
     if parts[-1].name == "missing":

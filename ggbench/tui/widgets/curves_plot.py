@@ -25,9 +25,9 @@ _ROOM_AT_THE_END = 0.03
 """Share of the x axis left for a curve's letter and half the last tick's number."""
 _X_TICKS = 6
 _LINES = 4
-"""Maximum number of names with a line each; more follow each other, so the legend fits the plot."""
+"""Maximum number of names on separate lines; more share lines, so that the legend fits the plot."""
 _ZOOM, _ZOOM_BY_MOUSE, _PAN = 0.85, 0.95, 0.05
-"""The share of an axis that a step leaves, and by which a key moves the view."""
+"""Share of an axis left by a zoom step, and share by which a key moves the view."""
 _NOTHING = Figure("", "", "", "", "", ())
 
 View = tuple[tuple[float, float], tuple[float, float]]
@@ -38,7 +38,7 @@ class CurvesPlot(Widget, can_focus=True):
     """One figure of several: values as braille with all steps or errors dim behind them, the fit as dashes, the limit
     as points, a letter on each curve.
 
-    Steps beyond the y axis are marked at its top. Of two curves or more, a legend names those with values.
+    Steps beyond the y axis are marked at its top. With two or more curves, a legend names those with values.
     """
 
     DEFAULT_CSS = """
@@ -125,12 +125,12 @@ class CurvesPlot(Widget, can_focus=True):
 
     @property
     def figure(self) -> Figure:
-        """The figure that is drawn; an empty one if there is none."""
+        """The drawn figure; empty if there is none."""
         chosen = (figure for figure in self.figures if figure.key == self._chosen)
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
     def _ends(self) -> View:
-        """Return the ends of the zoomed view; without zoom, round ones, which seldom move during a run."""
+        """Return the ends of the zoomed view; without zoom, round numbers, which seldom change during a run."""
         if self.view is not None:
             return self.view
         figure = self.figure
@@ -161,7 +161,7 @@ class CurvesPlot(Widget, can_focus=True):
             shown = [(index, one) for index, one in enumerate(self.figure.curves) if len(one.x)]
             between = "\n" if len(shown) <= _LINES else "   "
             names = []
-            for index, one in shown:  # with the last value if it has an error; W and B are shown next to the plot
+            for index, one in shown:  # with the last value, if it has an error; W and B are shown next to the plot
                 name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
                 names.append(Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed))))
             legend = self.query_one("#names", Static)

@@ -1,4 +1,4 @@
-"""The left side of the Library: models by section, their filter, paths to add, and searches of the Hub."""
+"""The left side of the Library: models by section, their filter, paths to add, and Hub searches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ggbench.tui.model_list import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.bars import FilterInput
 
 _SEARCH, _ADD = "search", "add"
-"""Ids of the options that search the Hub, and that add the path in the filter."""
+"""Ids of the options that search the Hub and add the path in the filter."""
 
 
 class ModelList(OptionList):
@@ -50,7 +50,7 @@ class ModelList(OptionList):
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
 
-        A path is offered to be added and never to be searched for; a word that is also a local path, either.
+        A path is offered for adding, never for a search; a word that is also a local path, for both.
         """
         shown = [entry for entry in entries if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
@@ -102,7 +102,9 @@ class ModelList(OptionList):
         return next(found, None)
 
     def _add_heading(self, text: str, room: int) -> None:
-        text = text if len(text) <= room else f"…{text[-room + 1 :]}"  # the end of a path says more than its beginning
+        text = (
+            text if len(text) <= room else f"…{text[-room + 1 :]}"
+        )  # the end of a path is more informative than its start
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
 
@@ -116,7 +118,7 @@ class ModelsPane(Vertical):
 
     @dataclass
     class ModelChosen(Message):
-        """A model was highlighted or, if `entered`, chosen with enter or a click."""
+        """A model was highlighted or, if `entered`, chosen by enter or click."""
 
         entry: ModelEntry
         entered: bool
@@ -150,7 +152,7 @@ class ModelsPane(Vertical):
         return self.query_one(Input)
 
     def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:
-        """Show the models that need no search; unless `is_complete`, more follow."""
+        """Show the models found without a search; unless `is_complete`, more will follow."""
         is_at_first = self.models.chosen_key == next(iter(self.models.entries), None)
         if is_complete and not self._is_complete and is_at_first:
             self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
@@ -160,7 +162,7 @@ class ModelsPane(Vertical):
             return
         wanted, self._wanted = self._wanted, None
         key = self.models.find(wanted)
-        if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
+        if key is None and isinstance(wanted, str):  # neither on this disk nor in the catalog: a repo, or its twins
             self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
             self._show()
             key = self.models.find(wanted)
@@ -174,7 +176,7 @@ class ModelsPane(Vertical):
         self._wanted = wanted
 
     def enter(self, text: str) -> None:
-        """Add a path or a URL by way of the filter, where it can be corrected."""
+        """Add a path or a URL via the filter, where it can be corrected."""
         self.input.value = text
         self.input.focus()
         self._add()

@@ -1,4 +1,4 @@
-"""Tables that scroll by whole columns, so no number is ever shown in part; and the one of the Library's quants."""
+"""Tables that scroll by whole columns, so that no number is cut; and the table of the Library's quants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MARKED = "●"
 
 
 class ColumnTable(DataTable[Text]):
-    """Columns that do not fit whole are left blank; a mark in the header shows that there are more on that side."""
+    """Columns that do not fit entirely are left blank; a mark in the header shows that there are more on that side."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
@@ -128,7 +128,7 @@ class QuantsTable(ColumnTable):
         self.call_after_refresh(self._scroll_cursor_into_view)
 
     def _draw_columns(self, columns: Sequence[TableColumn[QuantRow]], lines: Sequence[Sequence[str]]) -> None:
-        """Set each column's width from its content; by itself the table would first draw them narrow."""
+        """Set each column's width from its content; otherwise the table would first draw narrow columns."""
         order = self._library.order
         self.clear(columns=True)
         for index, column in enumerate(columns):

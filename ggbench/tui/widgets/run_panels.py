@@ -43,9 +43,9 @@ _NAME_WIDTH = 34
 
 
 class QueueList(OptionList):
-    """Every job; only changed lines are redrawn.
+    """All jobs; only changed lines are redrawn.
 
-    The highlight follows the running job until it is moved to another, and again once it is back on the running one.
+    The highlight follows the running job until the user moves it, and again once it is back on the running one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,7 +57,7 @@ class QueueList(OptionList):
         super().__init__(id=id, markup=False)
         self._shown: list[str] = []
         self._followed: int | None = None
-        """Index of the job that the highlight follows."""
+        """Index of the followed job."""
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are the plot's, by item id."""
@@ -78,7 +78,7 @@ class QueueList(OptionList):
 def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure.
 
-    A name has model, quant and KV types; only the model is shortened, unless two names would become the same.
+    A name has model, quant and KV types; only the model is shortened, unless two names would become equal.
     """
     subjects = [item.subject for item in items]
     pairs = [(model, sanitize(one.quant)) for model, one in zip(model_names(subjects), subjects, strict=True)]
@@ -98,7 +98,7 @@ def _state_text(item: QueueItem, *, paused: bool) -> str:
     state, presenter = item.state, presenter_of(item.kind)
     if state is WorkState.FAILED:
         words, reason = item.run.outcome.text if item.run else "", sanitize(item.reason)
-        # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
+        # "failed: ..." adds nothing to the glyph, and out-of-memory reasons start with the same words
         return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
     if state is WorkState.DONE and item.run is not None:
         return presenter.ending(item.run)
@@ -153,7 +153,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     lines += presenter.live_lines(live.plotted(""))
     if found is not None and (context := found.result(MaxctxResult)) is not None:
         lines += _context_lines(context, found.subject.n_ctx_train)
-    memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
+    memory = live.memory if item.run is None else item.run.memory  # a search continues after the first context found
     if memory is not None and memory.n_ctx is not None:
         lines.append(f"n_ctx {format_count(memory.n_ctx)}")
         for one in memory.buffers:
@@ -167,7 +167,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
 
 
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
-    """Return speed, W and B with their intervals or bounds and their shares of the bandwidth's limit, percentiles."""
+    """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
     lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
     if fit is None:
@@ -207,7 +207,7 @@ def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
 
 
 _SOME_TOKENS = 16
-"""If this many tokens gave no character, the file has no tokenizer."""
+"""If this many tokens gave no characters, the file has no tokenizer."""
 
 
 class DecodedText(Widget):
@@ -220,7 +220,7 @@ class DecodedText(Widget):
     def render(self) -> Text:
         room = max(1, self.size.width * self.size.height)
         if not self.text:
-            notice = "this file has no tokenizer, so there is no text"
+            notice = "no text: this file has no tokenizer"
             return Text(notice if self.has_no_text else "no text yet")
         return Text(sanitize(self.text)[-room:], overflow="fold")
 
@@ -251,13 +251,13 @@ _WORKS, _OPEN, _FAILS = "━", "·", "╳"
 
 
 class BracketPlot(Widget):
-    """One line for each real context that was tried, the newest last."""
+    """A line for each real context tried, the newest last."""
 
     answers: reactive[tuple[tuple[Probe, BracketEnds], ...]] = reactive(())
-    """The probes so far, each with the bracket that it leaves."""
+    """The probes so far, each with the resulting bracket."""
     question: reactive[Question | None] = reactive(None)
     asked_s: reactive[int | None] = reactive(None)
-    """Seconds that it has taken so far."""
+    """Seconds taken so far."""
 
     def render(self) -> Text:
         scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
@@ -268,10 +268,10 @@ class BracketPlot(Widget):
 def bracket_lines(
     answers: Sequence[tuple[Probe, BracketEnds]], question: Question | None, width: int, asked_s: int | None = None
 ) -> list[str]:
-    """Return the scale of n_ctx, a line for each probe of a real context, and the open question.
+    """Return the scale of n_ctx, a line for each probe of a real context, and the current trial.
 
-    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are only counted, and one that was cancelled
-    or took too long moves neither end.
+    `━` works, `╳` does not, `·` between them is unknown. Dry probes are only counted; cancelled and timed-out ones move
+    neither end.
     """
     real = [(probe, ends) for probe, ends in answers if not probe.is_dry]
     tried = [probe.n_ctx for probe, _ in real] + ([question.n_ctx] if question is not None else [])
@@ -287,7 +287,9 @@ def bracket_lines(
 
     def bar(ends: BracketEnds) -> str:
         works = 0 if ends.passed is None else column(ends.passed) + 1
-        fails = max(works, n_columns if ends.failed is None else column(ends.failed))  # neighbours leave nothing open
+        fails = max(
+            works, n_columns if ends.failed is None else column(ends.failed)
+        )  # nothing is open between adjacent ends
         return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
 
     lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {format_count(low)}{format_count(high):>{n_columns - len(format_count(low))}}"]

@@ -32,7 +32,7 @@ _MARGIN = 3
 _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
-"""Columns that stay in place while the others scroll, if they leave enough of the width."""
+"""Columns that stay in place while the others scroll, if they leave enough width."""
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -55,8 +55,8 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("end,G", "jump(-1)", "First, last", show=False),
         Binding("left,left_square_bracket,h", "scroll_columns(-1)", "More columns", show=False),
         Binding("right,right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
-        Binding("enter", "choose", "Open", tooltip="Show everything about the chosen run"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, move to the next"),
+        Binding("enter", "choose", "Open", tooltip="Show all details of the chosen run"),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, and move to the next"),
     ]
 
     @dataclass
@@ -73,9 +73,9 @@ class RunsTable(ScrollView, can_focus=True):
         self._all: Sequence[ListedRun] = ()
         self._words = ""
         self.runs: Sequence[ListedRun] = ()
-        """The runs that match the filter, in the order shown."""
+        """The runs that match the filter, in displayed order."""
         self._marks: frozenset[int] = frozenset()
-        """Ids of the marked runs, including those that the filter hides."""
+        """Ids of the marked runs, including hidden ones."""
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
@@ -87,7 +87,7 @@ class RunsTable(ScrollView, can_focus=True):
 
     @property
     def marked(self) -> list[ListedRun]:
-        """The marked runs in the order of the list, including those that the filter hides."""
+        """The marked runs in the order of the list, including hidden ones."""
         return self.order.sorted(run for run in self._all if run.run_id in self._marks)
 
     @property
@@ -106,7 +106,7 @@ class RunsTable(ScrollView, can_focus=True):
         return " · ".join(parts)
 
     def show(self, runs: Sequence[ListedRun], words: str) -> None:
-        """Show the runs that have these words; the cursor stays on its run, or on its line if the run is gone."""
+        """Show the runs that contain these words; the cursor stays on its run, or on its line if the run is gone."""
         self._all, self._words = runs, words
         self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
@@ -201,7 +201,7 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
-        """Format new runs; column widths cover all runs seen, so a filter does not move columns."""
+        """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
         for run in self.runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
@@ -219,7 +219,7 @@ class RunsTable(ScrollView, can_focus=True):
         return "▼" if self.order.is_descending else "▲"
 
     def _layout(self, width: int) -> tuple[int, range]:
-        """Return the number of columns that stay in place, and which of the others are shown: those that fit whole."""
+        """Return the number of fixed columns, and the indices of the others that fit entirely."""
         widths = [width + len(_GAP) for width in self._widths]
         n_pinned, taken = 0, _MARGIN
         for column, column_width in zip(COLUMNS_OF_RUNS, widths, strict=True):

@@ -114,7 +114,7 @@ def test_modules_that_were_left_out_are_counted_unquantized(tmp_path: Path) -> N
         (b"{", "not valid JSON"),
         (b"[]", "not a JSON object"),
         (b"\xff\xfe{}", "not valid JSON"),
-        (b'{"a":' * 100_000, "nested too deep"),
+        (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", "a number has too many digits"),
         (b"{}", "names no architecture"),
         (b'{"architectures": []}', "names no architecture"),
@@ -170,7 +170,7 @@ def test_an_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(QWEN2_TINY))
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-        assert "is no file of its folder" in _error(folder).message
+        assert "is not a file in its folder" in _error(folder).message
 
 
 def test_a_partial_file_has_missing_bytes(tiny: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_hostile_header_is_refused(tiny: Path) -> None:
         error = _error(_with_header(tiny, struct.pack("<Q", len(data)) + data + bytes(8)))
         assert what in error.message, entry
     deep = b"{" + b'"a":{' * 200_000
-    assert "nested too deep" in _error(_with_header(tiny, struct.pack("<Q", len(deep)) + deep)).message
+    assert "nested too deeply" in _error(_with_header(tiny, struct.pack("<Q", len(deep)) + deep)).message
     tensors = tensors_of(QWEN2_TINY)
     whole = safetensors_bytes(tensors) + bytes(sum(tensor.n_bytes for tensor in tensors)) + b"more"
     assert "after its last tensor" in _error(_with_header(tiny, whole)).message

@@ -63,7 +63,7 @@ def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))
     assert isinstance(ending, Crashed)
-    assert ending.reason == "Transformers was ended by SIGKILL"
+    assert ending.reason == "Transformers was killed by SIGKILL"
     assert bench.open()[-1] == Completed()
     assert len(bench.workers) == 2
 

@@ -75,7 +75,7 @@ def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
     steps = [event for event in events if isinstance(event, Steps)]
     assert events[-1] == Completed()
     assert steps[0].first_position == 9
-    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sample_ns) for each in steps) == 20
+    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sampler_ns) for each in steps) == 20
     assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
 
 
@@ -132,7 +132,7 @@ def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, e
             os.kill(pid, signal.SIGKILL)
         seen.append(event)
     assert isinstance(seen[-1], Crashed)
-    assert seen[-1].reason.startswith("Transformers was ended by SIGKILL")
+    assert seen[-1].reason.startswith("Transformers was killed by SIGKILL")
     assert sum(len(event.step_ns) for event in seen if isinstance(event, Steps)) < 4000
 
 

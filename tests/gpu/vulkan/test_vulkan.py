@@ -57,7 +57,7 @@ def test_each_device_holds_what_was_planned_for_it(
     path = request.getfixturevalue(model)
 
     planned = ggbench("plan", path, "-c", 512, "--no-measure", *placement)
-    ran = decode(ggbench, path, *placement)
+    ran = decode(ggbench, path, "--no-mmap", *placement)  # a mapped buffer spans tensors that lie elsewhere
 
     assert (planned.code, ran.code) == (0, 0), (planned.stderr, ran.stderr)
     (row,) = planned.document["rows"]
@@ -95,8 +95,8 @@ def test_a_run_stores_backends_and_build_flags(ggbench: Ggbench, small: Path, li
     note("stored with a run", **{name: environment[name] for name in ("backends", "build_flags")})
 
     assert {"Vulkan", "CPU"} <= set(environment["backends"])
-    flags = library / "build_flags.txt"
-    assert environment["build_flags"] == (" ".join(flags.read_text().split()) if flags.exists() else "")
+    if (library / "build_flags.txt").exists():
+        assert "-DGGML_VULKAN=on" in environment["build_flags"]
 
 
 def test_maxctx_keeps_within_a_limit_of_the_device(ggbench: Ggbench, small: Path, note: Note) -> None:
@@ -134,6 +134,20 @@ def test_too_little_memory_on_the_device_is_an_outcome(
     assert alive.code == 0
 
 
+def test_a_cache_beyond_the_largest_tensor_of_the_device_does_not_fit(
+    ggbench: Ggbench, small: Path, note: Note
+) -> None:
+    """llama.cpp aborts of it; a plan whose other layers lie in main memory would go on to such lengths."""
+    planned, ended = ggbench("plan", small, "--no-measure", "-ngl", 4), decode(ggbench, small, "-c", 2**20)
+    (row,) = planned.document["rows"]
+    note("a tensor too large for the device", planned_n_ctx=row["planned_n_ctx"], said=ended.stderr.splitlines()[-2:])
+
+    assert planned.code == 0, planned.stderr
+    assert 0 < row["planned_n_ctx"] < 2**20
+    assert ended.code == 3
+    assert "is larger than Vulkan0 lets one tensor be" in ended.stderr
+
+
 def answer(worker: WorkerProcess, request: Request) -> list[object]:
     return list(worker.call(request))
 
@@ -147,6 +161,7 @@ def test_a_killed_worker_leaves_the_device_as_it_was(small: Path, note: Note) ->
             assert loaded[-1] == Completed()
             left += [each.left_bytes for each in loaded if isinstance(each, Loaded)]
             assert answer(worker, MakeContext(config))[-1] == Completed()
+            rss_bytes = psutil.Process(worker.pid).memory_info().rss
             if kill:
                 os.kill(worker.pid, signal.SIGKILL)
             (ended,) = (each for each in answer(worker, Prefill(16)) if isinstance(each, Ending))
@@ -155,8 +170,8 @@ def test_a_killed_worker_leaves_the_device_as_it_was(small: Path, note: Note) ->
         if kill:
             killed = ended
     note(
-        "a killed worker, and the next", killed=killed.outcome.value, reason=killed.reason, left_bytes=left,
-        next=ended.outcome.value,
+        "a killed worker, and the next", resident_bytes=rss_bytes, left_bytes=left, killed=killed.outcome.value,
+        reason=killed.reason, next=ended.outcome.value,
     )  # fmt: skip
 
     assert killed.outcome is Outcome.CRASHED

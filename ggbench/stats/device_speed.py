@@ -1,0 +1,186 @@
+"""Predict times on devices that need not be here, from coefficients fitted to what others measured.
+
+A time is a sum of costs: bytes over a bandwidth, layers, links, operations over a rate. Each cost is its least time
+multiplied by the exponential of the sum of its terms' coefficients. The terms of a group (`read:device`) are normal
+with mean zero and one spread, so a device with rows leans on its own, and one without them on its family, with a wider
+interval. `scripts/fit_speeds` fits the coefficients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ggbench.stats.intervals import Z_95, Expected
+
+_LAYER_MS = 0.01
+"""Unit of the cost of a layer, of the size that it has on a GPU."""
+_LINK_MS = 0.1
+"""Unit of the cost of each device after the first."""
+
+
+class Cost(NamedTuple):
+    """A part of a time."""
+
+    least_ms: float
+    """Time at the full bandwidth or rate, or the unit of a cost that has none."""
+    terms: tuple[str, ...]
+    """`read`, `read:device=rtx-3090/CUDA`: names of the coefficients, each with its group before the `=`."""
+
+
+class SpeedModel(msgspec.Struct, frozen=True, dict=True):
+    """Fitted coefficients with their covariance."""
+
+    terms: tuple[str, ...]
+    values: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    """The lower triangle, in the order of the terms."""
+    spreads: dict[str, float]
+    """Standard deviation of the terms of a group; for those that are not among the terms."""
+    residual: float
+    """Standard deviation of the logarithm of a time, with what differs between two machines with the same device."""
+    n_rows: dict[str, int]
+    """Number of fitted rows that a term was in."""
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {term: index for index, term in enumerate(self.terms)}
+
+    @cached_property
+    def _matrix(self) -> np.ndarray:
+        size = len(self.terms)
+        matrix = np.zeros((size, size))
+        for index, row in enumerate(self.covariance):
+            matrix[index, : index + 1] = matrix[: index + 1, index] = row
+        return matrix
+
+    def predict(self, costs: Sequence[Cost]) -> Expected:
+        """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
+        index = self._index
+        logs = [
+            math.log(cost.least_ms) + sum(self.values[index[term]] for term in cost.terms if term in index)
+            for cost in costs
+        ]
+        times = [math.exp(each) for each in logs]
+        total = sum(times)
+        gradient, unknown = np.zeros(len(self.terms)), dict[str, float]()
+        for cost, ms in zip(costs, times, strict=True):
+            for term in cost.terms:
+                if term in index:
+                    gradient[index[term]] += ms / total
+                else:
+                    unknown[term] = unknown.get(term, 0.0) + ms / total
+        variance = self.residual**2 + float(gradient @ self._matrix @ gradient)
+        variance += sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
+        factor, least = math.exp(Z_95 * math.sqrt(variance)), least_ms(costs)
+        return Expected(*(max(least, ms) for ms in (total, total / factor, total * factor)))
+
+    def knows(self, term: str) -> bool:
+        return term in self._index
+
+
+def group_of(term: str) -> str:
+    """Return `read:device` of `read:device=rtx-3090/CUDA`."""
+    return term.partition("=")[0]
+
+
+def least_ms(costs: Iterable[Cost]) -> float:
+    """Return the time at full bandwidths: of the terms that read."""
+    return sum(cost.least_ms for cost in costs if cost.terms[0] in ("read", "kv", "host"))
+
+
+class DeviceKind(msgspec.Struct, frozen=True):
+    """What the speed of a device depends on besides its bandwidth; empty for what is not known of it."""
+
+    name: str
+    """Name reported by drivers: `NVIDIA GeForce RTX 3090`."""
+    family: str
+    """Family in `known_devices.toml`: `GeForce RTX 30`."""
+    vendor: str
+    backend: str
+    """llama.cpp's: `CUDA`, `Metal`."""
+
+    @property
+    def term(self) -> str:
+        return f"{self.name}/{self.backend}"
+
+
+class ModelKind(msgspec.Struct, frozen=True):
+    """What the speed of a model depends on besides its bytes."""
+
+    architecture: str
+    quant: str
+    """Result of `quant_class`."""
+    is_moe: bool
+    is_recurrent: bool
+    """Whether some layers keep a recurrent state."""
+
+
+class DeviceRead(msgspec.Struct, frozen=True):
+    """What a step reads from the memory of one device."""
+
+    device: DeviceKind
+    bandwidth_bytes_per_s: float
+    weight_bytes: float
+    kv_bytes: float
+    n_layers: int
+
+
+def quant_class(name: str) -> str:
+    """Return the class of a tensor type or quant by its kernels: `q4_k` of `q4_k_m` and `q4_K`."""
+    lower = name.lower()
+    if lower in ("f16", "bf16", "f32"):
+        return "f16"
+    if lower.startswith("iq"):
+        return lower[:3]
+    return "q4_0" if lower in ("q4_1", "q5_0", "q5_1") else lower[:4] if lower[0] == "q" else lower.partition("_")[0]
+
+
+def decode_costs(
+    reads: Sequence[DeviceRead], model: ModelKind, *, host_ms: float = 0.0, extra: tuple[str, ...] = ()
+) -> list[Cost]:
+    """Return the costs of decoding one token: one device computes after the other.
+
+    `host_ms` is the time to read what lies in main memory at its bandwidth; `extra` are terms of all costs.
+    """
+    costs = []
+    for read in reads:
+        bytes_per_ms = read.bandwidth_bytes_per_s / 1e3
+        parts = (
+            ("read", read.weight_bytes / bytes_per_ms),
+            ("kv", read.kv_bytes / bytes_per_ms),
+            ("layer", read.n_layers * _LAYER_MS),
+        )
+        costs += [Cost(ms, (*_terms(part, read.device, model), *extra)) for part, ms in parts if ms]
+    if len(reads) > 1:
+        costs.append(Cost((len(reads) - 1) * _LINK_MS, ("link", *extra)))
+    if host_ms:
+        costs.append(Cost(host_ms, ("host", *extra)))
+    return costs
+
+
+def prompt_costs(
+    device: DeviceKind, model: ModelKind, *, compute_ms: float, read_ms: float, extra: tuple[str, ...] = ()
+) -> list[Cost]:
+    """Return the costs of a prompt: its operations at the device's FP16 rate, and reading the weights once."""
+    compute = (*_terms("compute", device, model), *extra)
+    return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
+
+
+def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
+    found = [part, f"{part}:architecture={model.architecture}"]
+    found += [f"{part}:moe"] if model.is_moe else []
+    found += [f"{part}:recurrent"] if model.is_recurrent else []
+    if device.family:
+        found.append(f"{part}:family={device.family}/{device.backend}")
+    else:
+        found.append(f"{part}:family=?/{device.backend}")
+    if part in ("read", "compute"):
+        found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]
+        found.append(f"{part}:vendor quant={device.vendor}/{model.quant}")
+    return tuple(found)

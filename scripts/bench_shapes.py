@@ -1,0 +1,106 @@
+"""What decoding reads in a row of llama-bench, from the shape of its model, for scripts/fit_speeds."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quantizer import choose_types
+from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published.benches import BenchedRow
+from ggbench.sizing.theory.kv_cache import Growth, KvCache, kv_cache
+from ggbench.sizing.theory.weights import count_parameters, tensor_weights
+
+_SHAPES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_NEAR = 0.01
+"""Difference of parameters from the row's, up to which it is the model."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a token of a row's model costs."""
+
+    architecture: str
+    n_layer: int
+    read_bytes: float
+    weight_bytes: float
+    n_active: float
+    """Parameters of one token."""
+    kv: KvCache
+    is_moe: bool
+
+
+def shape_of(row: BenchedRow) -> Shape | None:
+    """Return the shape of a row's model; None if it is not known, or is another model's by its parameters."""
+    name = _SHAPES["aliases"].get(row.model, row.model)
+    for each in (f"{name}/{(row.n_params or 0) / 1e9:.6g}", name):
+        if each in _SHAPES["catalog"]:
+            return _built(row, name, load_catalog().model(_SHAPES["catalog"][each]).hyper)
+        if each in _SHAPES["hyperparameters"]:
+            hyper = {"n_ctx_train": 4096, **_SHAPES["hyperparameters"][each]}
+            return _built(row, name, msgspec.convert(hyper, Hyperparameters))
+        if each in _SHAPES["others"]:
+            return _estimated(row, name, _SHAPES["others"][each])
+    return None
+
+
+def _built(row: BenchedRow, name: str, hyper: Hyperparameters) -> Shape | None:
+    file, n_params = _unquantized(hyper)
+    if row.n_params and abs(row.n_params / n_params - 1) > _NEAR:
+        return None
+    quant = {"mxfp4": "mxfp4_moe"}.get(row.quant, row.quant)
+    try:
+        weights, n_bytes = _quantized(hyper, quant)
+    except GgbenchError:  # such as a mix of one publisher, q4_k_m is as good for the shares of its parts
+        weights, n_bytes = _quantized(hyper, "q4_k_m")
+    weight_bytes = row.weight_bytes or n_bytes
+    return Shape(
+        name.split()[0],
+        hyper.n_layer,
+        weights.read_bytes() * weight_bytes / n_bytes,
+        weight_bytes,
+        weights.parameters.active,
+        kv_cache(file, row.type_k or "f16", row.type_v or "f16"),
+        bool(file.n_expert),
+    )
+
+
+@functools.cache
+def _unquantized(hyper: Hyperparameters) -> tuple[ModelFile, int]:
+    file = build_model(hyper, "")
+    return file, sum(tensor.n_elements for tensor in file.tensors)
+
+
+@functools.cache
+def _quantized(hyper: Hyperparameters, quant: str) -> tuple[Any, int]:
+    file, _ = _unquantized(hyper)
+    tensors = choose_types(build_metadata(hyper), file.tensors, {quant: ftype_by_name(quant)})[quant]
+    n_bytes = sum(tensor.n_bytes or 0 for tensor in tensors)
+    return tensor_weights(tensors, count_parameters(file), quant), n_bytes
+
+
+def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | None:
+    """Return the shape by a few numbers, with as many bits for every parameter."""
+    if not row.weight_bytes or not row.n_params:
+        return None
+    n_table = shape["n_embd"] * shape["n_vocab"]
+    n_active = row.n_params - (0 if shape.get("tied") else n_table)
+    if "active" in shape:
+        n_active = shape["active"] * 1e9
+    bytes_of_one = 2 * 34 / 32 / 2 if row.type_k == "q8_0" else 2
+    kv = KvCache(
+        row.type_k or "f16",
+        row.type_v or "f16",
+        *(Growth(read_bytes=round(shape.get(key, 0) * bytes_of_one)) for key in ("kv", "swa")),
+        window=shape.get("window"),
+        state_bytes=shape.get("state", 0) << 20,
+    )
+    read = n_active * row.weight_bytes / row.n_params
+    return Shape(name.split()[0], shape["n_layer"], read, row.weight_bytes, n_active, kv, "active" in shape)

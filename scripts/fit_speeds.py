@@ -1,0 +1,242 @@
+"""Fit the coefficients of the speeds of devices to published rows of llama-bench, and validate them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from bench_shapes import Shape, shape_of
+from speed_fit import SpeedFit
+
+from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
+from ggbench.models.published.benches import BenchedRow, load_benches
+from ggbench.stats.device_speed import (
+    Cost,
+    DeviceKind,
+    DeviceRead,
+    ModelKind,
+    SpeedModel,
+    decode_costs,
+    prompt_costs,
+    quant_class,
+)
+
+OUTPUT = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data" / "device-speed.json"
+ROUNDS, ROUNDS_WITHOUT = 40, 5
+"""Rounds of a fit from nothing, and of one without some rows that starts from the fit of all."""
+LARGE_BYTES = 3 << 30
+CURRENT = "2025-07"
+"""Month from which a row counts as measured with a current llama.cpp."""
+FORKS = ("ik_llama", "bonsai")
+"""Places whose rows are of forks, or compare with them."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A published row with its costs."""
+
+    published: BenchedRow
+    device: KnownDevice
+    shape: Shape
+    costs: tuple[Cost, ...]
+    ms: float
+
+    @property
+    def is_current(self) -> bool:
+        return self.published.date >= CURRENT
+
+    @property
+    def is_large(self) -> bool:
+        return self.shape.weight_bytes >= LARGE_BYTES
+
+    @property
+    def is_recurrent(self) -> bool:
+        return bool(self.shape.kv.state_bytes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--validate", action="store_true", help="also fit without each device, model and year")
+    parser.add_argument("--worst", type=int, default=0, help="print as many of the worst predictions")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    fits = {}
+    for kind, rows in (("decode", decode_rows()), ("prompt", prompt_rows())):
+        fit = fitted(rows).run(ROUNDS)
+        fits[kind] = fit.model()
+        devices = {row.device.name for row in rows}
+        print(f"{kind}: {len(rows)} rows of {len(devices)} devices, {len(fits[kind].terms)} terms; "
+              f"residual {fits[kind].residual:.3f}")  # fmt: skip
+        print(", ".join(f"{group} {spread:.2f}" for group, spread in sorted(fit.spreads.items())))
+        if options.validate:
+            validate(kind, rows, fit, options.worst)
+    options.output.write_text(document(fits), "utf-8")
+    print(f"{options.output.name}: {options.output.stat().st_size / 1e3:.0f} kB")
+
+
+def document(fits: dict[str, SpeedModel]) -> str:
+    """Return the coefficients as JSON, a term a line."""
+    rounded = json.loads(msgspec.json.encode(fits), parse_float=lambda text: float(f"{float(text):.3g}"))
+    return json.dumps(rounded, separators=(",", ":")) + "\n"
+
+
+def fitted(rows: Sequence[Row]) -> SpeedFit:
+    return SpeedFit([row.costs for row in rows], [row.ms for row in rows])
+
+
+def decode_rows() -> list[Row]:
+    """Return the rows of decoding on known devices with all layers on them."""
+    found = []
+    for row, device, shape in _usable(lambda row: row.is_decode):
+        position = row.n_depth + int(row.test[2:]) / 2
+        read = DeviceRead(
+            _kind(row, device),
+            device.bandwidth_gb_s * 1e9,
+            shape.read_bytes / row.count,
+            shape.kv.read_bytes(position) / row.count,
+            shape.n_layer / row.count,
+        )
+        costs = decode_costs([read] * row.count, _model(row, shape), extra=_circumstances(row, device))
+        found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
+    return found
+
+
+def prompt_rows() -> list[Row]:
+    """Return the rows of prompts from an empty context on one known device."""
+    found = []
+    for row, device, shape in _usable(lambda row: row.test.startswith("pp") and not row.n_depth and row.count == 1):
+        rate, n_tokens = device.fp16_matrix_tflops or device.fp16_tflops, int(row.test[2:])
+        if rate is None or n_tokens < 128 or n_tokens > 8192:
+            continue
+        compute_ms = 2 * shape.n_active * n_tokens / (rate * 1e9)
+        read_ms = shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
+        kind, extra = _kind(row, device), _circumstances(row, device)
+        costs = prompt_costs(kind, _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=extra)
+        found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
+    return found
+
+
+def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice, Shape]]:
+    by_name = {device.name: device for device in known_devices()}
+    by_id = {device.id: device for device in known_devices()}
+    left_out: Counter[str] = Counter()
+    for row in load_benches():
+        if not is_wanted(row):
+            continue
+        device = by_id.get(row.device) or recognize_device(row.device, None) or by_name.get(row.device)
+        shape = shape_of(row)
+        if row.backend == "CPU" or device is None:
+            left_out["device not known, or CPU"] += 1
+        elif shape is None:
+            left_out[f"model {row.model} not known"] += 1
+        elif any(fork in row.source for fork in FORKS):
+            left_out["fork"] += 1
+        elif row.n_cpu_moe or not _is_on_device(row, shape):
+            left_out["partly in main memory"] += 1
+        elif shape.weight_bytes > device.gpu_bytes * row.count * (1.35 if device.is_unified else 1):
+            left_out["larger than the memory"] += 1
+        elif row.split_mode in ("row", "tensor"):
+            left_out["split by rows"] += 1
+        else:
+            yield row, device, shape
+    print("left out:", ", ".join(f"{reason} {n}" for reason, n in left_out.most_common()))
+
+
+def _is_on_device(row: BenchedRow, shape: Shape) -> bool:
+    return row.n_gpu_layers is None or row.n_gpu_layers > shape.n_layer or row.backend == "Metal"
+
+
+def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
+    return DeviceKind(device.name, device.family, device.vendor, row.backend)
+
+
+def _model(row: BenchedRow, shape: Shape) -> ModelKind:
+    return ModelKind(shape.architecture, quant_class(row.quant), shape.is_moe, bool(shape.kv.state_bytes))
+
+
+def _circumstances(row: BenchedRow, device: KnownDevice) -> tuple[str, ...]:
+    """Return the terms of when and where a row was measured."""
+    place = f"{row.source}/{device.name}/{row.backend}"
+    found = [f"place={place}", f"run={place}/{row.model}/{row.quant}"]
+    if row.date < CURRENT:
+        found.append(f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}")
+    return tuple(found)
+
+
+def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
+    """Yield the sum of the costs with the same terms, as of several equal devices."""
+    sums: Counter[tuple[str, ...]] = Counter()
+    for cost in costs:
+        sums[cost.terms] += cost.least_ms
+    return (Cost(ms, terms) for terms, ms in sums.items())
+
+
+def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> None:
+    """Predict each row from fits that saw none of its device, of its model, or of its year."""
+    for name, key in (
+        ("device", lambda row: row.device.name),
+        ("model", lambda row: row.published.model),
+        ("year", lambda row: row.published.date[:4]),
+    ):
+        tried = []
+        for left_out in sorted({key(row) for row in rows}):
+            seen = [row for row in rows if key(row) != left_out]
+            model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
+            unseen = [row for row in rows if key(row) == left_out]
+            tried += [(row, model.predict([_without_place(cost) for cost in row.costs])) for row in unseen]
+        print(f"\n{kind}, without the {name}:")
+        for label, is_of in CLASSES.items():
+            _print_class(label, [each for each in tried if is_of(each[0])])
+        tried.sort(key=lambda each: -abs(math.log(each[0].ms / each[1].value)))
+        for row, ms in tried[:n_worst]:
+            told = row.published
+            print(f"  {told.device:24} {told.backend:7}x{told.count} {told.model:24} {told.quant:8} d{told.n_depth:<6}"
+                  f"{1e3 / row.ms:8.1f} {1e3 / ms.value:8.1f} ({1e3 / ms.high:.1f}-{1e3 / ms.low:.1f}) {told.date} "
+                  f"{told.source}")  # fmt: skip
+
+
+def _without_place(cost: Cost) -> Cost:
+    return Cost(cost.least_ms, tuple(term for term in cost.terms if not term.startswith(("place=", "run="))))
+
+
+CLASSES: dict[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "large, current": lambda row: row.is_large and row.is_current,
+    "- dense": lambda row: _is_plain(row) and not row.shape.is_moe and not row.is_recurrent,
+    "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
+    "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
+    "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
+    "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
+    "large, older": lambda row: row.is_large and not row.is_current,
+    "small": lambda row: not row.is_large,
+    **{
+        f"large, current, {backend}": lambda row, backend=backend: (
+            row.is_large and row.is_current and row.published.backend == backend
+        )
+        for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
+    },
+}
+
+
+def _is_plain(row: Row) -> bool:
+    return row.is_large and row.is_current and not row.published.n_depth and row.published.count == 1
+
+
+def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> None:
+    if not tried:
+        return
+    errors = [abs(row.ms / ms.value - 1) for row, ms in tried]
+    width = statistics.median(ms.high / ms.value - 1 for _, ms in tried)
+    covered = sum(ms.low <= row.ms <= ms.high for row, ms in tried) / len(tried)
+    error = statistics.median(errors)
+    near = sum(each <= 0.15 for each in errors) / len(tried)
+    print(f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |")
+
+
+if __name__ == "__main__":
+    main()

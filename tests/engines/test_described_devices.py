@@ -1,0 +1,111 @@
+"""GPUs that are not here, sized by llama.cpp's own allocator: alone, several, and as RPC servers hold them."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.contract import DescribedDevice, Source, launch_engine
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.ggml_devices import is_built_with_rpc
+from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.units import GIB, MIB
+from tests.fakes.rpc_server import free_port
+
+pytestmark = pytest.mark.llama
+MODELS = ("qwen1.5-0.5b", "qwen3-30b-a3b", "gemma-3-4b")
+SETUPS = {
+    "shares": LlamaConfig(tensor_split=(1, 2), threads=1),
+    "quantized KV": LlamaConfig(type_k="q8_0", type_v="q8_0", threads=1),
+    "most layers": LlamaConfig(n_gpu_layers=2, threads=1),
+    "no flash attention": LlamaConfig(flash_attn="off", threads=1),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelFile, Path]]:
+    found = {}
+    for model in MODELS:
+        [target] = resolve_headers(parse_model(model, "q4_k_m"))
+        file = target.header()
+        found[model] = file, write_sparse(file, tmp_path_factory.mktemp(model))
+    return found
+
+
+def allocated(path: Path, setup: LlamaConfig, devices: tuple[DescribedDevice, ...]) -> Allocated:
+    with contextlib.closing(launch_engine(LlamaConfig())) as engine:
+        *events, ending = engine.estimate_memory(Source(path), setup, devices)
+    assert isinstance(ending, Completed), ending
+    return [event for event in events if isinstance(event, Allocated)][-1]
+
+
+def test_a_card_that_is_not_here_takes_the_layers_and_their_cache(files: dict[str, tuple[ModelFile, Path]]) -> None:
+    _, path = files["qwen1.5-0.5b"]
+    setup = LlamaConfig(n_ctx=4096, threads=1)
+    found = {each.device: each for each in allocated(path, setup, (DescribedDevice("CUDA0", "CUDA", GIB),)).buffers}
+    assert not found["CUDA0"].is_host
+    assert found["CUDA0"].compute_bytes > 10 * MIB > found["CPU"].compute_bytes
+    assert found["CPU"].output_bytes
+
+
+def test_cuda_copies_a_quantized_cache_to_f16_and_vulkan_does_not(files: dict[str, tuple[ModelFile, Path]]) -> None:
+    """One layer's K and V of all cells, in a compute buffer that has some room for them already."""
+    file, path = files["qwen1.5-0.5b"]
+    setup = LlamaConfig(n_ctx=8192, threads=1, type_k="q8_0", type_v="q8_0")
+    compute = {
+        backend: allocated(path, setup, (DescribedDevice("GPU0", backend, GIB),)).total("compute_bytes")
+        for backend in ("CUDA", "Vulkan")
+    }
+    one_layer = 8192 * file.n_embd * 2 * 2
+    assert one_layer / 2 < compute["CUDA"] - compute["Vulkan"] <= one_layer
+
+
+def test_experts_in_main_memory_are_copied_to_the_card_for_a_prompt(files: dict[str, tuple[ModelFile, Path]]) -> None:
+    _, path = files["qwen3-30b-a3b"]
+    card = (DescribedDevice("CUDA0", "CUDA", GIB),)
+
+    def compute_bytes(setup: LlamaConfig) -> int:
+        return next(each.compute_bytes for each in allocated(path, setup, card).buffers if each.device == "CUDA0")
+
+    without, with_experts = (LlamaConfig(n_ctx=4096, threads=1, n_cpu_moe=n) for n in (0, 48))
+    assert compute_bytes(with_experts) > compute_bytes(without) + 100 * MIB
+
+
+@contextlib.contextmanager
+def two_servers() -> Iterator[tuple[str, ...]]:
+    with contextlib.ExitStack() as stack:
+        requests = [ServeRequest(host="127.0.0.1", port=free_port(), threads=1) for _ in range(2)]
+        for request in requests:
+            stack.enter_context(RpcServerProcess(request)).wait_until_ready()
+        yield tuple(f"127.0.0.1:{request.port}" for request in requests)
+
+
+@pytest.mark.skipif(not is_built_with_rpc(), reason="llama.cpp was built without RPC")
+@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+def test_a_planned_split_is_what_llama_cpp_allocates(tiny_twin: Path, setup: LlamaConfig) -> None:
+    """RPC devices split a model like cards do: within 64 KiB for each device."""
+    setup, file = replace(setup, n_ctx=1024), read_model_file(tiny_twin)
+    with two_servers() as servers, contextlib.closing(launch_engine(LlamaConfig())) as engine:
+        *events, ending = engine.open(Source(tiny_twin), replace(setup, rpc_servers=servers))
+    assert isinstance(ending, Completed), ending
+    real = {each.device: each for each in [event for event in events if isinstance(event, Allocated)][-1].buffers}
+    names = [f"RPC0[{server}]" for server in servers]
+    devices = tuple(DeviceMemory(name, "", GIB, backend="RPC") for name in names)
+    with DryAllocator(launch_engine(LlamaConfig()), setup, devices) as dry:
+        dry.load(file, tiny_twin)
+        planned = Placement(file, setup, on_gpu=True, devices=devices).planned(dry.context(1024))
+    for name, found in zip(names, planned, strict=False):
+        for part in ("weight_bytes", "kv_bytes", "compute_bytes"):
+            assert getattr(found, part) == pytest.approx(getattr(real[name], part), abs=1 << 16), (name, part)
