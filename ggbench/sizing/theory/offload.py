@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -54,7 +55,6 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
     `overrides` are regular expressions with buffer types for the tensors; the first match applies.
     """
-    matchers = override_matchers(tuple(overrides))
     overridden_host_bytes = 0
     n_slots = file.n_layer + 1
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
@@ -65,7 +65,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     on_device = {False: 0, True: 0}
     for tensor in file.tensors:
         n_bytes = tensor.n_bytes or 0
-        device = next((device for pattern, device in matchers if pattern.search(tensor.name)), None)
+        device = overriding_buffer(tensor.name, tuple(overrides))
         offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
         if device is not None and offloaded and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
@@ -81,11 +81,16 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-@functools.cache
-def override_matchers(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Return the patterns with their buffer type, those in a row of one type as one: a split has one for each layer."""
-    groups = itertools.groupby(overrides, key=lambda each: each[1])
-    return tuple((re.compile("|".join(f"(?:{pattern})" for pattern, _ in group)), device) for device, group in groups)
+def overriding_buffer(name: str, overrides: tuple[tuple[str, str], ...]) -> str | None:
+    """Return the buffer type that the first matching override gives a tensor; None without one."""
+    return next((buffer for pattern, buffer in _joined(overrides) if pattern.search(name)), None)
+
+
+@functools.lru_cache(maxsize=256)
+def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Join neighbouring patterns of one buffer type, as the experts of each layer have one."""
+    groups = ((buffer, [pattern for pattern, _ in found]) for buffer, found in groupby(overrides, key=itemgetter(1)))
+    return tuple((re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups)
 
 
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
@@ -100,9 +105,7 @@ def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemo
         shares = [1.0]
     n_slots = n_layer + 1
     n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
-    sums = list(
-        itertools.accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share))
-    )
+    sums = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
     bounds = [_float32(each / sums[-1]) for each in sums]
     places = [bisect_right(bounds, _float32(index / n_offloaded)) for index in range(n_offloaded)]
     return (*[HOST] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
