@@ -8,7 +8,6 @@ address space limits.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,11 +21,11 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
-from ggbench.units import MIB, format_bandwidth, format_bytes
+from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
@@ -51,6 +50,8 @@ class Placement:
         self.on_gpu = on_gpu
         self.devices, self.host = tuple(devices), host
         self._file, self._setup = file, setup
+        self.n_ctx_step = KV_CELLS * setup.n_streams
+        """llama.cpp rounds n_ctx up to its multiples."""
         n_places = max(1, len(devices)) if on_gpu else 0
         self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
         """The location of each layer, the output last."""
@@ -59,6 +60,8 @@ class Placement:
         """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
+        self._overrides = setup.tensor_overrides
+        self._first_layer = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
         self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
         held = self._weights()
         is_known = not file.unknown_types
@@ -86,14 +89,13 @@ class Placement:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
         if not self.on_gpu:
             return HOST
-        for pattern, buffer in self._setup.tensor_overrides:
-            if re.search(pattern, tensor.name):
-                names = [each.device for each in self.devices] or [buffer]
-                return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
+        buffer = overriding_buffer(tensor.name, self._overrides)
+        if buffer is not None:
+            names = [each.device for each in self.devices] or [buffer]
+            return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
         layer = layer_of(tensor.name)
         place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
-        first = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
-        return place if is_on_device(tensor, first, output_on_device=self.layers[-1] != HOST) else HOST
+        return place if is_on_device(tensor, self._first_layer, output_on_device=self.layers[-1] != HOST) else HOST
 
     def _weights(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
@@ -173,10 +175,7 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
         if self.theory is not None:
-            counts = {
-                place: float(replace(cache, window=context.swa_cells or cache.window).cached_bytes(context.n_ctx))
-                for place, cache in self._caches.items()
-            }
+            counts = {place: self._cached_bytes(cache, context) for place, cache in self._caches.items()}
         total = sum(counts.values())
         return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
@@ -221,8 +220,13 @@ class Placement:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
-        theory = replace(self.theory, window=context.swa_cells or self.theory.window)
-        return round(float(theory.cached_bytes(context.n_ctx)))
+        return round(self._cached_bytes(self.theory, context))
+
+    def _cached_bytes(self, cache: KvCache, context: DryContext) -> float:
+        """Return what a cache takes in a context: a part for each slot unless they share one, and all their states."""
+        in_cells, n_streams = replace(cache, window=context.swa_cells or cache.window), self._setup.n_streams
+        of_stream = in_cells.cached_bytes(context.n_ctx / n_streams) - cache.state_bytes
+        return n_streams * of_stream + self._setup.n_seq_max * cache.state_bytes
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
@@ -232,7 +236,11 @@ class Placement:
         planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
         if not planned.bytes_per_token:
             return None
-        return planned.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full).n_that_fit(left_bytes) or None
+        setup = self._setup
+        if setup.kv_unified and planned.window:
+            planned = replace(planned, window=planned.window * setup.n_seq_max)
+        in_cells = planned.in_cells(setup.n_ubatch, swa_full=setup.swa_full)
+        return in_cells.n_that_fit(left_bytes / setup.n_streams) * setup.n_streams or None
 
     def disagreement(self, context: DryContext) -> list[str]:
         """Return a note if formula and allocator differ by more than the log's rounding."""

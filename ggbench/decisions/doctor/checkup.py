@@ -308,7 +308,7 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
         yield _advice(
             "cpu.quota",
-            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')}, and pauses beyond",
+            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')} and pauses above",
             "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
         )
 

@@ -171,9 +171,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
 def require_trained(file: ModelFile) -> None:
     """Raise Unsupported for a twin, and for a model that cannot read a text."""
     if file.is_twin:
-        raise Unsupported(
-            f"{file.name} is a twin: weights without training have no quality", "use a published file instead"
-        )
+        raise Unsupported(f"{file.name} is a twin: untrained weights have no quality", "use a published file instead")
     if file.metadata.get("tokenizer.ggml.model", "none") == "none":
         raise Unsupported(
             f"{file.name} has no tokenizer, so it cannot read a text",
