@@ -115,7 +115,7 @@ class KnownSpeeds:
         return [speed for speed in speeds if speed is not None]
 
     def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
-        """Return whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
+        """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
         on_gpu = self._budget.on_gpu
         decisive = None if self._here is None else self._here.decisive(run.head.setup, run.subject.n_layer)
         if decisive is None or asked is None or decisive.without_placement() != asked:
@@ -341,7 +341,31 @@ _FEWEST_NEAR = 3
 """Use at least this many models, near or not."""
 
 
-def typical_loss(quant: str, n_params: int | None) -> Loss | None:
+_CACHE_NATS = {"q8_0": 0.00098}
+"""Divergence that a cache of this type adds, by J. Gaessler for f16 weights of Llama 3 8B (llama.cpp, pull request
+7412)."""
+_WORST_CACHE_NATS = 0.4
+"""What a q8_0 cache costs some models (llama.cpp, discussion of pull request 28733)."""
+
+
+def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
+    """Return the published loss of a KV cache of these types in one model; None if there is none.
+
+    Its interval reaches to the worst that others report.
+    """
+    if UNQUANTIZED.issuperset(cache):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+    nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
+    if not math.isfinite(nats):
+        return None
+    return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
+
+
+_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
+"""Types that the models of an architecture were trained to and are published in."""
+
+
+def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if there is none.
 
     The value is the median KL divergence over models. Few models have one, so the interval also covers ln(PPL / PPL of
@@ -350,6 +374,8 @@ def typical_loss(quant: str, n_params: int | None) -> Loss | None:
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
+    if name == _PUBLISHED_IN.get(architecture):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
     if not scored:

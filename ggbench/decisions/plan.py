@@ -44,7 +44,7 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
 
     known = KnownSpeeds.here(request.budget)
     for target, row in zip(targets, rows, strict=True):
-        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
+        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx_slot or row.n_ctx))
 
 
 def plan_model(
@@ -81,5 +81,5 @@ def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -
     if allocator.compute_devices:
         sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
+        sized += ", in place of the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}

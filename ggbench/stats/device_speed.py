@@ -98,9 +98,9 @@ class DeviceKind(msgspec.Struct, frozen=True):
     """What the speed of a device depends on besides its bandwidth; empty for what is not known of it."""
 
     name: str
-    """As drivers report it: `NVIDIA GeForce RTX 3090`."""
+    """Name reported by drivers: `NVIDIA GeForce RTX 3090`."""
     family: str
-    """Of `known_devices.toml`: `GeForce RTX 30`."""
+    """Family in `known_devices.toml`: `GeForce RTX 30`."""
     vendor: str
     backend: str
     """llama.cpp's: `CUDA`, `Metal`."""
@@ -115,7 +115,7 @@ class ModelKind(msgspec.Struct, frozen=True):
 
     architecture: str
     quant: str
-    """Of `quant_class`."""
+    """Result of `quant_class`."""
     is_moe: bool
     is_recurrent: bool
     """Whether some layers keep a recurrent state."""

@@ -16,7 +16,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import environment as environment_of
 from ggbench.machine.description import Device, Machine, MainMemory
