@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -330,6 +330,39 @@ def _their_plan(bench: Bench) -> Values:
     return {**values, _FITTED: float(sum(map(int, match.groups()))), _PLAN_S: seconds}
 
 
+_SLOTS = tuple((n, is_unified) for n in (2, 4, 8) for is_unified in (False, True))
+
+
+def _slot_rows(n_slots: int, is_unified: bool) -> tuple[Row, Row, Row]:
+    what = f"plan of {n_slots} slots{' with one KV cache' if is_unified else ''}"
+    parts = ("KV", "compute", "logits")
+    kv, compute, logits = (Row(f"{what}: {part}", "MiB", "llama-server's buffers", 0.999, 1.001) for part in parts)
+    return kv, compute, logits
+
+
+def _slot_words(n_slots: int, is_unified: bool) -> tuple[object, ...]:
+    return ("-np", n_slots, *(["-kvu"] if is_unified else []))
+
+
+def _our_slots(bench: Bench) -> Values:
+    values: dict[Row, float] = {}
+    for slots in _SLOTS:
+        document, _ = _ggbench("plan", bench.file, "-c", N_CTX, *_slot_words(*slots), "--no-measure")
+        (row,) = document["rows"]
+        sizes = (row["kv_bytes"], row["compute_bytes"], row["output_bytes"])
+        values |= {each: n_bytes / MIB for each, n_bytes in zip(_slot_rows(*slots), sizes, strict=True)}
+    return values
+
+
+def _their_slots(bench: Bench) -> Values:
+    values: dict[Row, float] = {}
+    for slots in _SLOTS:
+        with serving(bench.peers, bench.file, N_CTX, _slot_words(*slots)) as served:
+            sizes = [served.allocated.total(f"{part}_bytes") for part in ("kv", "compute", "output")]
+        values |= {each: n_bytes / MIB for each, n_bytes in zip(_slot_rows(*slots), sizes, strict=True)}
+    return values
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A llama-server that listens."""
@@ -346,7 +379,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(peers: Peers, path: Path, n_ctx: int) -> Iterator[Served]:
+def serving(peers: Peers, path: Path, n_ctx: int, slots: Sequence[object] = ("-np", 1)) -> Iterator[Served]:
     """Start a llama-server with an n_ctx and one slot, and wait until it is ready.
 
     Its `--fit` is on: it loads every file dry first, which its log shows and this leaves out.
@@ -354,7 +387,7 @@ def serving(peers: Peers, path: Path, n_ctx: int) -> Iterator[Served]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [peers.folder / "llama-server", "-m", path, "-c", n_ctx, "-np", 1, "-v", "--port", port]
+    command = [peers.folder / "llama-server", "-m", path, "-c", n_ctx, *slots, "-v", "--port", port]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
             [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, env=os.environ | peer_environment()
@@ -394,4 +427,5 @@ FIGURES = {
     "quality": Figure(_our_quality, _their_quality, 5),
     "maxctx": Figure(_our_search, _bisected, 3),
     "plan": Figure(_our_plan, _their_plan, 3),
+    "slots": Figure(_our_slots, _their_slots, 1),
 }

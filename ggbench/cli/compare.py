@@ -38,7 +38,7 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
 @option("--model", "Compare the quants of this MODEL, by the newest run of each kind.")
 @option(
-    "--against", "Compare with this run or file, or show the nearest published figures.",
+    "--against", "Compare with this run or file, or show the nearest published rows.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
 @option("--average", "Average repeated runs.", is_flag=True)

@@ -50,7 +50,7 @@ GROUPS = {
     },
     "Models and files": {
         "models": "The models of the catalog and on this disk.",
-        "inspect": "What a GGUF file holds: metadata, tensor types, BPW.",
+        "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
         "pull": "Download quants from the Hub, resumable and verified.",
         "twin": "Write twins: a model's true shape, without trained weights.",
     },
@@ -134,7 +134,7 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="ggbench %(version)s")
 def cli() -> None:
-    """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?
+    """Which GGUF should I run on this machine, how long can its context be, and how fast will it be?
 
     Start with ggbench demo, then ggbench pick. See ggbench COMMAND --help for examples.
     """

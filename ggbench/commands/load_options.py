@@ -42,7 +42,9 @@ _SWITCHED_OFF = ("mmap", "kv_offload")
 """Fields that are on by default, with the options that turn them off."""
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
-_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, "n_ctx")]
+_SLOTS = ("n_seq_max", "kv_unified")
+"""Fields of commands that plan; others measure one sequence, or as many as they are asked for."""
+_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "n_ctx")]
 
 
 def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
@@ -61,7 +63,10 @@ def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Ca
 load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_plans = _load_options(
-    *_KV, "n_ctx", n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter."
+    *_KV,
+    "n_ctx",
+    *_SLOTS,
+    n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
     *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
@@ -115,7 +120,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     machine: Annotated[str | None, Option(kind=FieldKind(metavar="FILE|NAME"), heading="memory")] = None
     """Plan for the machine of this device profile, which ggbench profile writes."""
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB, or with --gpu for one that has this instead of its own."""
+    """Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory."""
     ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
     """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
     reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None

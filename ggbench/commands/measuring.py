@@ -260,7 +260,7 @@ def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     target = job.target
     others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
     share = format_percent(run.result.w_ratio)
-    what = f"W of {target.quant}{others} is {share} of what the memory's bandwidth allows"
+    what = f"W of {target.quant}{others} is {share} of the memory bandwidth limit"
     tuned = _found_settings(target)
     if tuned and tuned.of(run.head.setup) != run.head.setup:
         return f"{what}: --tuned uses the settings that run {tuned.run_id} found"

@@ -171,7 +171,7 @@ projector_option = memory_option(
 )
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
-    "--against", "Show the nearest published figures below your own.", click.Choice(["published"])
+    "--against", "Show the nearest published rows below your own.", click.Choice(["published"])
 )
 
 

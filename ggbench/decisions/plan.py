@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.models.targets import Target
 from ggbench.runs.store.connection import recent_runs
@@ -32,20 +31,20 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
 
 def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each target as soon as it is sized, with the speed expected from stored runs or a profile.
+    """Yield a row for each target as soon as it is sized, with its expected speed.
 
     Raises GgbenchError for a single target that cannot be planned.
     """
     rows = plan(targets, request, allocator)
     budget = request.budget
-    if budget.profile is None and not (budget.is_here and recent_runs(1)):
+    if not budget.on_gpu and budget.profile is None and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
-    from ggbench.decisions.known import KnownSpeeds, expected_at  # slow to import
+    from ggbench.decisions.known import KnownSpeeds, with_estimates  # slow to import
 
-    known = KnownSpeeds.here(budget)
+    known = KnownSpeeds.here(request.budget)
     for target, row in zip(targets, rows, strict=True):
-        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx))
+        yield with_estimates(row, known.of(target.file, request.setup))
 
 
 def plan_model(
@@ -82,5 +81,5 @@ def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -
     if allocator.compute_devices:
         sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
+        sized += ", in place of the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}

@@ -101,7 +101,7 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     n_prompt: int
     elapsed_ns: int
     n_seqs: int = 1
-    sample_ns: int | None = None
+    sampler_ns: int | None = None
     """Time of sampling one first token; None if not timed."""
     n_asked: int | None = None
     """Requested tokens of each sequence if a server counts differently, otherwise None."""
@@ -112,7 +112,7 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     """Tokens in the KV cache of a sequence at the first of these steps, including the one being decoded."""
     step_ns: list[int]
     """Time of each whole step, for all sequences."""
-    sample_ns: list[int]
+    sampler_ns: list[int]
     """Time of the sampler in each step; empty if not timed."""
     text: str = ""
     """The tokens as text; empty for a model without a tokenizer."""

@@ -1,6 +1,6 @@
 """llama-bench's output as people paste it: tables among log lines, quoted or not, of any version, or JSON or CSV.
 
-The log lines before a table name the devices, and the line `build:` stands after its tables or before all of them.
+Log lines before a table name the devices, and the line `build:` follows its tables or precedes all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEVICES = tuple(
     )
 )
 _A_TEST = re.compile(r"\b(?:pp|tg) ?\d")
-"""Part of every row of llama-bench and of no row of another table in the log, such as SYCL's list of devices."""
+"""Matches all rows of llama-bench but no row of another table in the log, such as SYCL's list of devices."""
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "M": 10**6, "B": 10**9}
 
 
@@ -45,15 +45,15 @@ class PastedRow(msgspec.Struct, frozen=True):
     where: str
     """`bench.md, line 12`, for messages."""
     row: BenchRow
-    """Its `model_size` and `model_n_params` are those of the table, so rounded."""
+    """Its `model_size` and `model_n_params` are the table's, hence rounded."""
     devices: tuple[str, ...]
-    """Names in the log, one for each device; empty if it has none."""
+    """Names in the log, one per device; empty if there are none."""
 
 
 def read_pasted(text: str, name: str) -> Iterator[PastedRow | BadFile]:
-    """Yield each row in the text, or what is wrong with it; lines of anything else are skipped.
+    """Yield each row in the text, or the error in it, skipping other lines.
 
-    Raises BadFile for JSON or CSV that is broken as a whole.
+    Raises BadFile for broken JSON or CSV.
     """
     if is_objects(text) or is_csv(text):
         for where, raw in read_objects(text, name) if is_objects(text) else read_csv(text, name):
@@ -92,7 +92,7 @@ def _read_tables(text: str, name: str) -> Iterator[PastedRow | BadFile]:
 
 
 def _unquoted(line: str) -> str:
-    """Return a line without the marks of a quote and with the character that Windows consoles break."""
+    """Return a line without quote marks, restoring the character that Windows consoles break."""
     return line.replace("Â±", "±").lstrip("> \t").rstrip()
 
 

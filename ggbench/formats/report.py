@@ -39,14 +39,14 @@ Contents = Mapping[str, bytes]
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
-    """Return a line for every timed step; `sample_ns` is empty if the sampler was not timed."""
+    """Return a line for every timed step; `sampler_ns` is empty if the sampler was not timed."""
     rows: list[tuple[object, ...]] = []
     for one in runs:
         samples = one.samples
-        sample_ns = [None] * len(samples.step_ns) if samples.sample_ns is None else samples.sample_ns.tolist()
-        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sample_ns)
+        sampler_ns = [None] * len(samples.step_ns) if samples.sampler_ns is None else samples.sampler_ns.tolist()
+        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sampler_ns)
         rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
-    return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
+    return csv_text(("run_id", "repeat", "position", "step_ns", "sampler_ns"), rows)
 
 
 ENDINGS = ".html", ".md", ".csv", ".svg", ".png"

@@ -219,13 +219,13 @@ def _marked(environment: Environment | None, file: SourceFile, sha256: str, lack
 def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
     seen = set()
     for chunk in chunks:
-        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)
+        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sampler_ns, chunk.at_ns)
         if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
             problem = " have an invalid series or position"
         elif place in seen:
             problem = " are duplicates"
-        elif chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
-            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings"
+        elif chunk.sampler_ns and len(chunk.sampler_ns) != len(chunk.step_ns):
+            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sampler_ns)} sampler timings"
         elif any(not 0 <= each <= _LARGEST_NS for each in times):
             problem = " have an invalid time"
         else:
@@ -389,11 +389,11 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
         raise BadFile(f"{where} is not JSON", _BUNDLE_HINT) from None
 
 
-COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sample_ns")
+COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns")
 
 
 def samples_csv(store: Store, runs: Sequence[StoredRun]) -> str:
-    """Return the steps of these runs without warm-up; `sample_ns` is empty if the sampler was not timed."""
+    """Return the steps of these runs without warm-up; `sampler_ns` is empty if the sampler was not timed."""
     return csv_text(COLUMNS, (line for stored in runs for line in _lines(store, stored)))
 
 
@@ -402,6 +402,6 @@ def _lines(store: Store, stored: StoredRun) -> Iterator[tuple[object, ...]]:
     head = (stored.run_id, *named)
     for chunk in store.load_chunks(stored.run_id):
         if not chunk.series.startswith(WARMUP):
-            sampler = chunk.sample_ns or (None,) * len(chunk.step_ns)
-            for offset, (step_ns, sample_ns) in enumerate(zip(chunk.step_ns, sampler, strict=True)):
-                yield (*head, without_formula(chunk.series), chunk.first_position + offset, step_ns, sample_ns)
+            sampler = chunk.sampler_ns or (None,) * len(chunk.step_ns)
+            for offset, (step_ns, sampler_ns) in enumerate(zip(chunk.step_ns, sampler, strict=True)):
+                yield (*head, without_formula(chunk.series), chunk.first_position + offset, step_ns, sampler_ns)

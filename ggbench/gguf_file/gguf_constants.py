@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the constants have types of
 def tensor_name(tensor: str, suffix: str = "weight", block: int | None = None) -> str:
     """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`."""
     base: str = __getattr__("TENSOR_NAMES")[__getattr__("MODEL_TENSOR")[tensor]]
-    return f"{base.format(bid=block)}.{suffix}"
+    return f"{base.format(bid=block)}.{suffix}".removesuffix(".")
 
 
 def defer_package(name: str) -> None:

@@ -1,9 +1,4 @@
-"""The hyperparameters that define a model's shape, and the metadata and tensors of the model before quantization.
-
-Matrices are f16, like the input of llama.cpp's quantizer; norms, biases and routers are f32, as it leaves them. Names
-come from gguf's tables, which counting parameters does not need. Source of the layout: `load_arch_tensors` of
-llama.cpp's models, and their converters from safetensors.
-"""
+"""The hyperparameters that define a model's shape: what config.json says, by llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -14,54 +9,122 @@ from typing import NamedTuple
 import msgspec
 
 from ggbench.errors import UsageError
-from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.ggml_types import tensor_bytes
-from ggbench.gguf_file.gguf_constants import tensor_name
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
 _COUNTS = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ff", "n_vocab", "n_ctx_train")
 _ROUTED = ("n_expert", "n_expert_used", "n_ff_expert")
 _SHARED = (*_ROUTED, "n_ff_shared_expert")
-_LATENT = ("kv_lora_rank", "n_rot", "v_head_dim")
+_LATENT = ("kv_lora_rank", "n_rot", "v_head_dim", "head_dim")
+_SSM = ("ssm_conv", "ssm_state", "ssm_inner", "ssm_n_head", "ssm_n_group")
+_INDEXER = ("indexer_n_head", "indexer_head_dim", "indexer_top_k")
+_DELTA_NET = (*_SSM, "head_dim", "n_rot")
+
+BEFORE = ("ATTN_NORM", "FFN_NORM")
+BETWEEN = ("ATTN_NORM", "ATTN_POST_NORM")
+AROUND = ("ATTN_NORM", "ATTN_POST_NORM", "FFN_NORM", "FFN_POST_NORM")
+AFTER = ("ATTN_POST_NORM", "FFN_POST_NORM")
+"""Norms of a layer, by gguf's names: before its two parts; before the first and between; and so on."""
 
 
-class _Family(NamedTuple):
+class Family(NamedTuple):
     """Differences of an architecture from the plain transformer of `llama`."""
 
     needs: tuple[str, ...] = ()
     """Optional hyperparameters that it requires."""
     allows: tuple[str, ...] = ()
     """Optional hyperparameters that it allows."""
+    letters: str = ""
+    """Letters of its `layer_pattern`, which it then requires."""
+    norms: tuple[str, ...] = BEFORE
     qkv_bias: bool = False
-    qk_norm: bool = False
-    """Whether each head's Q and K have norms."""
-    post_norms: bool = False
-    """Whether there are norms after attention and after the feed-forward, besides those before."""
+    qk_norm: bool | None = False
+    """Whether each head's Q and K have norms; None: one norm over all heads."""
     fused: bool = False
     """Whether Q, K and V are in one matrix, and gate and up in another."""
     n_embd_of_heads: bool = False
     """Whether llama.cpp requires the heads' total width to equal the model's."""
+    expert_bias: bool = False
 
 
-_FAMILIES: Mapping[str, _Family] = {
-    "llama": _Family(allows=("n_expert", "n_expert_used")),
-    "qwen2": _Family(qkv_bias=True, n_embd_of_heads=True),
-    "qwen2moe": _Family(needs=_SHARED, qkv_bias=True, n_embd_of_heads=True),
-    "qwen3": _Family(qk_norm=True),
-    "qwen3moe": _Family(needs=_ROUTED, qk_norm=True),
-    "gemma3": _Family(needs=("sliding_window",), qk_norm=True, post_norms=True),
-    "phi3": _Family(allows=("n_rot",), fused=True, n_embd_of_heads=True),
-    "gpt-oss": _Family(needs=(*_ROUTED, "sliding_window"), qkv_bias=True),
-    "deepseek2": _Family(needs=(*_SHARED, *_LATENT, "head_dim"), allows=("q_lora_rank", "n_layer_dense")),
-}
-ARCHITECTURES = tuple(_FAMILIES)
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(allows=("n_expert", "n_expert_used")),
+    "mistral3": Family(),
+    "smollm3": Family(),
+    "granite": Family(),
+    "seed_oss": Family(norms=BETWEEN, qkv_bias=True),
+    "olmo2": Family(needs=("sliding_window",), norms=AFTER, qk_norm=None, n_embd_of_heads=True),
+    "qwen2": Family(qkv_bias=True, n_embd_of_heads=True),
+    "qwen2moe": Family(needs=_SHARED, qkv_bias=True, n_embd_of_heads=True),
+    "qwen3": Family(qk_norm=True),
+    "qwen3moe": Family(needs=_ROUTED, qk_norm=True),
+    "qwen35": Family(needs=_DELTA_NET, allows=("n_layer_nextn",), letters="M*", norms=BETWEEN, qk_norm=True),
+    "qwen35moe": Family(
+        needs=(*_DELTA_NET, *_SHARED), allows=("n_layer_nextn",), letters="M*", norms=BETWEEN, qk_norm=True
+    ),
+    "gemma3": Family(needs=("sliding_window",), norms=AROUND, qk_norm=True),
+    "gemma4": Family(
+        needs=("sliding_window", "head_dim", "head_dim_window"),
+        allows=(*_ROUTED, "n_head_kv_window", "n_layer_shared_kv", "n_ff_shared_kv", "n_embd_per_layer"),
+        letters="W*",
+        norms=AROUND,
+        qk_norm=True,
+    ),
+    "phi3": Family(allows=("n_rot",), fused=True, n_embd_of_heads=True),
+    "gpt-oss": Family(needs=(*_ROUTED, "sliding_window"), norms=BETWEEN, qkv_bias=True),
+    "llama4": Family(needs=(*_SHARED, "n_expert_every")),
+    "minimax-m2": Family(needs=(*_ROUTED, "n_rot"), qk_norm=None, expert_bias=True),
+    "glm4moe": Family(
+        needs=(*_SHARED, "n_rot", "head_dim"),
+        allows=("n_layer_dense", "n_layer_nextn"),
+        norms=BETWEEN,
+        qkv_bias=True,
+        expert_bias=True,
+    ),
+    "deepseek2": Family(needs=(*_SHARED, *_LATENT), allows=("q_lora_rank", "n_layer_dense", "n_layer_nextn")),
+    "glm-dsa": Family(
+        needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
+        allows=("n_layer_dense", "n_layer_nextn"),
+        expert_bias=True,
+    ),
+    "granitehybrid": Family(
+        needs=_SSM, allows=("n_expert", "n_expert_used", "n_ff_shared_expert"), letters="M*"
+    ),
+    "nemotron_h": Family(needs=(*_SSM, "head_dim"), letters="M*-", norms=("ATTN_NORM",)),
+    "nemotron_h_moe": Family(
+        needs=(*_SSM, *_SHARED, "head_dim"),
+        allows=("n_embd_expert",),
+        letters="M*E",
+        norms=("ATTN_NORM",),
+        expert_bias=True,
+    ),
+    "lfm2": Family(needs=("ssm_conv",), letters="M*", qk_norm=True, n_embd_of_heads=True),
+    "lfm2moe": Family(
+        needs=("ssm_conv", *_ROUTED),
+        allows=("n_layer_dense",),
+        letters="M*",
+        qk_norm=True,
+        n_embd_of_heads=True,
+        expert_bias=True,
+    ),
+    "kimi-linear": Family(
+        needs=(*_SHARED, *_LATENT, "ssm_conv", "ssm_state"),
+        allows=("n_layer_dense",),
+        letters="M*",
+        expert_bias=True,
+    ),
+}  # fmt: skip
+ARCHITECTURES = tuple(FAMILIES)
 """llama.cpp's names of architectures with twins that need no file."""
-_OPTIONAL = (*_SHARED, *_LATENT, "sliding_window", "q_lora_rank", "n_layer_dense")
+_ALL = (name for family in FAMILIES.values() for name in (*family.needs, *family.allows))
+_OPTIONAL = tuple(
+    dict.fromkeys(
+        name for family in FAMILIES.values() for name in (*family.needs, *family.allows) if name != "head_dim"
+    )
+)
 _LARGEST = 1 << 31
 
 
 class Hyperparameters(msgspec.Struct, frozen=True):
-    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field. 0 means none."""
+    """The shape of a model; UsageError names an invalid field. 0 means none."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
@@ -81,12 +144,32 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     """Whether the output reuses the input embedding table, which the file then contains once."""
     qkv_bias: bool | None = None
     """None: the architecture's default."""
+    qk_norm: bool | None = None
+    """Whether Q and K of each head have a norm. None: the architecture's default."""
     rope_freqs: bool = False
     """Whether the file has a factor for each rotary frequency, as Llama's have since 3.1."""
+    layer_pattern: str = ""
+    """A letter for each layer, repeated to `n_layer`: `*` attention, `W` attention in a window, `M` a recurrent state.
+
+    In `nemotron_h` they are all of a layer, besides `E` experts and `-` a feed-forward. Empty: all layers have
+    attention, and the architecture says which of them in a window.
+    """
+    n_layer_nextn: int = 0
+    """Layers after the last that only draft (NextN, MTP), if the files contain them; not counted in `n_layer`."""
     n_rot: int = 0
     """Elements of a head with rotary positions, if not all."""
     sliding_window: int = 0
-    """Positions kept by windowed layers; the architecture determines which layers those are."""
+    """Positions kept by windowed layers."""
+    head_dim_window: int = 0
+    """Width of a head in windowed layers, if not `head_dim`."""
+    n_head_kv_window: int = 0
+    """KV heads in windowed layers, if not `n_head_kv`; the layers without a window then use K as V."""
+    n_layer_shared_kv: int = 0
+    """Number of last layers that attend to the KV of earlier ones."""
+    n_ff_shared_kv: int = 0
+    """Width of the feed-forward in those layers, if not `n_ff`."""
+    n_embd_per_layer: int = 0
+    """Width of each layer's own embedding of a token."""
     n_expert: int = 0
     n_expert_used: int = 0
     n_ff_expert: int = 0
@@ -94,10 +177,28 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     """Width of the feed-forward that every token passes in addition to its experts."""
     n_layer_dense: int = 0
     """Number of first layers with one feed-forward of `n_ff` and no experts."""
+    n_expert_every: int = 0
+    """Period of layers, the last of which has experts; 0: all layers have them."""
+    n_embd_expert: int = 0
+    """Width of the input and output of experts, if not `n_embd`."""
+    expert_bias: bool | None = None
+    """Whether each expert has a selection bias, and scores are sigmoids. None: the architecture's default."""
     kv_lora_rank: int = 0
     """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
     q_lora_rank: int = 0
     v_head_dim: int = 0
+    indexer_n_head: int = 0
+    """Heads that choose which positions are attended to (DSA); they have a cache of their own."""
+    indexer_head_dim: int = 0
+    indexer_top_k: int = 0
+    ssm_conv: int = 0
+    """Positions of the convolution before the recurrence."""
+    ssm_state: int = 0
+    """Width of a head's state: Mamba's, or of K and V in linear attention."""
+    ssm_inner: int = 0
+    """Width of all heads of the recurrence together."""
+    ssm_n_head: int = 0
+    ssm_n_group: int = 0
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
@@ -105,7 +206,7 @@ class Hyperparameters(msgspec.Struct, frozen=True):
 
     def _problems(self) -> Iterator[str]:
         """Yield the errors of the fields; each check relies on the previous ones."""
-        family = _FAMILIES.get(self.architecture)
+        family = FAMILIES.get(self.architecture)
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
@@ -121,6 +222,9 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < math.inf):
                 yield f"{name} must be a number above zero, not {value!r}"
+        if set(self.layer_pattern) - set(family.letters) or (family.letters and not self.layer_pattern):
+            letters = " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]])) or "no letters"
+            yield f"layer_pattern has {letters} in {self.architecture}, not {self.layer_pattern!r}"
         if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:
             yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
         if self.n_head % self.n_head_kv:
@@ -129,8 +233,9 @@ class Hyperparameters(msgspec.Struct, frozen=True):
             yield f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs"
         if self.n_expert_used > self.n_expert or (self.n_expert and not self.n_expert_used):
             yield f"n_expert_used {self.n_expert_used} is not 1 to n_expert {self.n_expert}"
-        if self.n_layer_dense > self.n_layer:
-            yield f"n_layer_dense {self.n_layer_dense} is above n_layer {self.n_layer}"
+        for name in ("n_layer_dense", "n_layer_shared_kv"):
+            if getattr(self, name) > self.n_layer:
+                yield f"{name} {getattr(self, name)} is above n_layer {self.n_layer}"
         if self.kv_lora_rank and self.n_rot >= self.n_embd_head:
             yield f"n_rot {self.n_rot} is not below head_dim {self.n_embd_head}"
         if self.n_ff_expert and self.n_ff_shared_expert % self.n_ff_expert and self.kv_lora_rank:
@@ -139,177 +244,3 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     @property
     def n_embd_head(self) -> int:
         return self.n_embd // self.n_head if self.head_dim is None else self.head_dim
-
-
-class _Tensor(NamedTuple):
-    """A tensor to lay out, named by its member of `gguf.MODEL_TENSOR`."""
-
-    member: str
-    shape: tuple[int, ...]
-    type_name: str
-    suffix: str = "weight"
-
-    def info(self, layer: int | None = None) -> TensorInfo:
-        name = tensor_name(self.member, self.suffix, layer)
-        return TensorInfo(name, self.shape, self.type_name, tensor_bytes(self.type_name, self.shape))
-
-
-def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
-    """Return the keys that llama.cpp needs to load the model and decode ids; it has no tokenizer."""
-    keys = gguf_constants.Keys
-    values: dict[str, object] = {
-        keys.LLM.BLOCK_COUNT: hyper.n_layer,
-        keys.LLM.CONTEXT_LENGTH: hyper.n_ctx_train,
-        keys.LLM.EMBEDDING_LENGTH: hyper.n_embd,
-        keys.LLM.FEED_FORWARD_LENGTH: hyper.n_ff,
-        keys.Attention.HEAD_COUNT: hyper.n_head,
-        keys.Attention.HEAD_COUNT_KV: hyper.n_head_kv,
-        keys.Attention.LAYERNORM_RMS_EPS: float(hyper.norm_rms_eps),
-        keys.Rope.FREQ_BASE: float(hyper.rope_freq_base),
-        keys.LLM.VOCAB_SIZE: hyper.n_vocab,
-    }
-    if hyper.head_dim is not None:
-        values |= {
-            keys.Attention.KEY_LENGTH: hyper.head_dim,
-            keys.Attention.VALUE_LENGTH: hyper.head_dim,
-            keys.Rope.DIMENSION_COUNT: hyper.head_dim,
-        }
-    optional = {
-        keys.Rope.DIMENSION_COUNT: hyper.n_rot,
-        keys.Attention.SLIDING_WINDOW: hyper.sliding_window,
-        keys.LLM.EXPERT_COUNT: hyper.n_expert,
-        keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used,
-        keys.LLM.EXPERT_FEED_FORWARD_LENGTH: hyper.n_ff_expert,
-        keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH: hyper.n_ff_shared_expert,
-    }
-    values |= {key: value for key, value in optional.items() if value}
-    if hyper.kv_lora_rank:
-        values |= {
-            keys.Attention.HEAD_COUNT_KV: 1,
-            keys.Attention.KEY_LENGTH: hyper.kv_lora_rank + hyper.n_rot,
-            keys.Attention.VALUE_LENGTH: hyper.kv_lora_rank,
-            keys.Attention.KEY_LENGTH_MLA: hyper.n_embd_head,
-            keys.Attention.VALUE_LENGTH_MLA: hyper.v_head_dim,
-            keys.Attention.KV_LORA_RANK: hyper.kv_lora_rank,
-            keys.Attention.Q_LORA_RANK: hyper.q_lora_rank,
-            keys.LLM.LEADING_DENSE_BLOCK_COUNT: hyper.n_layer_dense,
-            keys.LLM.EXPERT_SHARED_COUNT: hyper.n_ff_shared_expert // hyper.n_ff_expert,
-        }
-    return {
-        keys.General.ARCHITECTURE: hyper.architecture,
-        **{key.format(arch=hyper.architecture): value for key, value in values.items()},
-        keys.Tokenizer.MODEL: "none",
-    }
-
-
-def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
-    """Return every tensor of the model, without the output if it is tied to the embedding."""
-    layers = (tensor.info(layer) for layer in range(hyper.n_layer) for tensor in _layer(hyper, layer))
-    return (*(tensor.info() for tensor in _outside_layers(hyper)), *layers)
-
-
-def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
-    """Return the model of this shape with f16 matrices and no file, for counting; llama.cpp is not needed."""
-    from ggbench.gguf_file.header import encode_model
-
-    return encode_model(build_metadata(hyper), build_tensors(hyper), name)
-
-
-def count_params(hyper: Hyperparameters) -> int:
-    """Return the parameters of all tensors; for speed in long lists, each kind of layer is computed once."""
-    first, last = (sum(math.prod(t.shape) for t in _layer(hyper, layer)) for layer in (0, hyper.n_layer - 1))
-    outside = sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
-    return outside + hyper.n_layer_dense * first + (hyper.n_layer - hyper.n_layer_dense) * last
-
-
-def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    yield _matrix("TOKEN_EMBD", hyper.n_embd, hyper.n_vocab)
-    yield _f32("OUTPUT_NORM", hyper.n_embd)
-    if not hyper.tied_embeddings:
-        yield _matrix("OUTPUT", hyper.n_embd, hyper.n_vocab)
-    if hyper.rope_freqs:
-        yield _f32("ROPE_FREQS", hyper.n_embd_head // 2)
-
-
-def _layer(hyper: Hyperparameters, layer: int) -> Iterator[_Tensor]:
-    family = _FAMILIES[hyper.architecture]
-    yield _f32("ATTN_NORM", hyper.n_embd)
-    yield from _latent_attention(hyper) if hyper.kv_lora_rank else _attention(hyper, family)
-    if family.post_norms or hyper.architecture == "gpt-oss":
-        yield _f32("ATTN_POST_NORM", hyper.n_embd)
-    if hyper.architecture != "gpt-oss":
-        yield _f32("FFN_NORM", hyper.n_embd)
-    if hyper.n_expert and layer >= hyper.n_layer_dense:
-        yield from _experts(hyper)
-    elif family.fused:
-        yield _matrix("FFN_UP", hyper.n_embd, 2 * hyper.n_ff)
-        yield _matrix("FFN_DOWN", hyper.n_ff, hyper.n_embd)
-    else:
-        yield from _gated("", hyper.n_embd, hyper.n_ff)
-    if family.post_norms:
-        yield _f32("FFN_POST_NORM", hyper.n_embd)
-
-
-def _attention(hyper: Hyperparameters, family: _Family) -> Iterator[_Tensor]:
-    n_query, n_kv = hyper.n_embd_head * hyper.n_head, hyper.n_embd_head * hyper.n_head_kv
-    has_bias = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
-    separate = (("ATTN_Q", n_query), ("ATTN_K", n_kv), ("ATTN_V", n_kv))
-    for member, n_rows in (("ATTN_QKV", n_query + 2 * n_kv),) if family.fused else separate:
-        yield _matrix(member, hyper.n_embd, n_rows)
-        if has_bias:
-            yield _bias(member, n_rows)
-    yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
-    if family.qk_norm:
-        yield _f32("ATTN_Q_NORM", hyper.n_embd_head)
-        yield _f32("ATTN_K_NORM", hyper.n_embd_head)
-    if hyper.architecture == "gpt-oss":
-        yield _bias("ATTN_OUT", hyper.n_embd)
-        yield _f32("ATTN_SINKS", hyper.n_head)
-
-
-def _latent_attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    """Yield the tensors of MLA, with K and V of each head computed from the latent in the graph."""
-    n_query, rank = hyper.n_embd_head * hyper.n_head, hyper.kv_lora_rank
-    if hyper.q_lora_rank:
-        yield _matrix("ATTN_Q_A", hyper.n_embd, hyper.q_lora_rank)
-        yield _f32("ATTN_Q_A_NORM", hyper.q_lora_rank)
-        yield _matrix("ATTN_Q_B", hyper.q_lora_rank, n_query)
-    else:
-        yield _matrix("ATTN_Q", hyper.n_embd, n_query)
-    yield _matrix("ATTN_KV_A_MQA", hyper.n_embd, rank + hyper.n_rot)
-    yield _f32("ATTN_KV_A_NORM", rank)
-    yield _matrix("ATTN_K_B", hyper.n_embd_head - hyper.n_rot, rank, hyper.n_head)
-    yield _matrix("ATTN_V_B", rank, hyper.v_head_dim, hyper.n_head)
-    yield _matrix("ATTN_OUT", hyper.n_head * hyper.v_head_dim, hyper.n_embd)
-
-
-def _experts(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    n_ff, n_expert = hyper.n_ff_expert or hyper.n_ff, hyper.n_expert
-    yield _f32("FFN_GATE_INP", hyper.n_embd, n_expert)
-    yield from _gated("_EXP", hyper.n_embd, n_ff, n_expert)
-    if hyper.architecture == "gpt-oss":
-        yield _bias("FFN_GATE_INP", n_expert)
-        for member, n_rows in (("FFN_GATE_EXP", n_ff), ("FFN_UP_EXP", n_ff), ("FFN_DOWN_EXP", hyper.n_embd)):
-            yield _bias(member, n_rows, n_expert)
-    if hyper.architecture == "qwen2moe":
-        yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
-    if hyper.n_ff_shared_expert:
-        yield from _gated("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
-
-
-def _gated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:
-    yield _matrix(f"FFN_GATE{kind}", n_embd, n_ff, *n_expert)
-    yield _matrix(f"FFN_UP{kind}", n_embd, n_ff, *n_expert)
-    yield _matrix(f"FFN_DOWN{kind}", n_ff, n_embd, *n_expert)
-
-
-def _matrix(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f16")
-
-
-def _f32(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f32")
-
-
-def _bias(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f32", suffix="bias")

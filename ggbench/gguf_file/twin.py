@@ -25,7 +25,8 @@ from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_tensors
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_metadata, build_tensors
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types

@@ -252,7 +252,7 @@ class _Download(msgspec.Struct, frozen=True):
                 raise _name_conflict(job) from None
 
     def _complete(self, part: PartFile, source: Path | None) -> str:
-        """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
+        """Fill the part from a local file or the Hub; return the fault of the result, empty if it is valid."""
         if source is not None:
             try:
                 with source.open("rb", buffering=0) as content:

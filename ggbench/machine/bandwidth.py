@@ -130,7 +130,7 @@ def probe_reads(
     """Return the highest read rate that at most `threads` threads reached together in any window of some milliseconds.
 
     The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but at least `min_bytes`: the
-    first touch of a page can take longer than a hundred reads where a hypervisor allocates lazily. Reading then takes
+    first touch of a page can take longer than a hundred reads if a hypervisor allocates lazily. Reading then takes
     about `budget_s` seconds, and every combination is tried at least once. Raises OSError where memory cannot be
     allocated.
 
@@ -206,7 +206,7 @@ def _read_together(
     """Run all readers for one window; each continues in its own regions where it stopped.
 
     Return bytes/s from the first reader's start to the last one's end, so a reader without a core lowers it, and
-    whether the readers held their cores for less than nine tenths of that time.
+    whether the readers had their cores for less than nine tenths of that time.
     """
     barrier = Barrier(n_readers)
 

@@ -1,4 +1,4 @@
-"""A machine as a user describes it: its GPUs and its main memory, none of which need be here.
+"""A machine described by the user: its GPUs and main memory, which this machine need not have.
 
 `--gpu rtx-3090x2`, `--gpu rtx-3060,rtx-4090`, `--gpu 24GiB@936GB/s`, `--ram 64GiB@60GB/s`, `--ram 64GiB@ddr5-6000x2`.
 """
@@ -17,7 +17,7 @@ from ggbench.units import GIB, parse_bandwidth, parse_size
 
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
-"""The beginning of a size; without its B, `780m` is a GPU."""
+"""The start of a size; without a B, `780m` is a GPU."""
 _MODULES = re.compile(
     r"(?P<kind>lp)?ddr(?P<generation>[3-6])x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.I
 )
@@ -35,11 +35,11 @@ class Device(msgspec.Struct, frozen=True):
     memory_bytes: int
     memory_source: str
     bandwidth: Bandwidth | None = None
-    """None if it is unknown."""
+    """None if unknown."""
     backend: str = "CUDA"
-    """ggml's name of the backend that llama.cpp runs on it with."""
+    """ggml's name of the backend with which llama.cpp uses it."""
     shared_bytes: int | None = None
-    """The whole main memory, of which the GPU can take `memory_bytes`; None for a GPU with its own memory."""
+    """Total main memory, of which the GPU can use `memory_bytes`; None for a GPU with memory of its own."""
 
 
 class MainMemory(msgspec.Struct, frozen=True):
@@ -54,12 +54,12 @@ class Machine(msgspec.Struct, frozen=True):
     """A described machine."""
 
     devices: tuple[Device, ...] = ()
-    """In llama.cpp's order; empty for one that computes on the CPU alone."""
+    """In llama.cpp's order; empty if only the CPU computes."""
     host: MainMemory | None = None
-    """None if nothing is known of it."""
+    """None if nothing is known about it."""
 
     def only(self, main_gpu: int) -> Machine:
-        """Return the machine with one of its GPUs. Raises UsageError if it does not have so many."""
+        """Return the machine with only one of its GPUs. Raises UsageError if there are not that many."""
         if main_gpu >= max(1, len(self.devices)):
             found = f"GPUs described: {len(self.devices)}, counted from 0"
             raise UsageError(f"the described machine has no GPU {main_gpu}", found)
@@ -69,9 +69,9 @@ class Machine(msgspec.Struct, frozen=True):
 def describe_machine(
     gpus: Sequence[str], ram: str | None, *, vram: str | None = None, rate: str | None = None
 ) -> Machine:
-    """Return the machine of these options; `vram` is the memory of each GPU, or of one that is not named.
+    """Return the machine given by these options; `vram` is the memory of each GPU, or of an unnamed one.
 
-    `rate` is the bandwidth of its GPUs, or without one of main memory. Raises UsageError.
+    `rate` is the bandwidth of its GPUs or, without any, of main memory. Raises UsageError.
     """
     host = None if ram is None else parse_host(ram)
     devices = [device for text in gpus for device in parse_gpus(text, host.memory_bytes if host else None)]
@@ -83,7 +83,7 @@ def describe_machine(
             for each in devices
         ]
     if len(devices) > _MOST_GPUS:
-        raise UsageError(f"{len(devices)} GPUs are described, and llama.cpp takes {_MOST_GPUS}", "name fewer")
+        raise UsageError(f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer")
     if host is not None and host.bandwidth is not None:
         devices = [
             each if each.shared_bytes is None else msgspec.structs.replace(each, bandwidth=host.bandwidth)
@@ -101,7 +101,7 @@ def describe_machine(
 def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
     """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError.
 
-    `ram_bytes` is the main memory that GPUs without their own share.
+    `ram_bytes` is the main memory shared by GPUs without memory of their own.
     """
     found: list[Device] = []
     for part in text.split(","):
@@ -140,7 +140,7 @@ def _gpu(text: str, ram_bytes: int | None) -> Device:
 
 
 def _sized(text: str) -> tuple[int, Bandwidth | None] | None:
-    """Parse SIZE[@BANDWIDTH]; None if it does not begin with a size. Raises UsageError for a wrong bandwidth."""
+    """Parse SIZE[@BANDWIDTH]; None if it does not start with a size. Raises UsageError for an invalid bandwidth."""
     size, at, rate = text.partition("@")
     try:
         memory_bytes = parse_size(size.strip())
@@ -164,7 +164,7 @@ def _bandwidth(text: str) -> Bandwidth:
 
 
 def parse_host(text: str) -> MainMemory:
-    """Parse main memory: SIZE, SIZE@BANDWIDTH, SIZE@ddr5-6000x2, or the modules alone. Raises UsageError."""
+    """Parse main memory: SIZE, SIZE@BANDWIDTH, SIZE@ddr5-6000x2, or only the modules. Raises UsageError."""
     if _MODULES.fullmatch(text.strip()):
         return MainMemory(None, _bandwidth(text.strip()))
     sized = _sized(text)

@@ -1,4 +1,4 @@
-"""Devices whose figures are known by name, from `known_devices.toml`."""
+"""Devices known by name, from `known_devices.toml`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ggbench.units import GIB
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
 _CHIP = re.compile(r"\([^)]*\)")
-"""Drivers add it: `(RADV NAVI31)`, `(DG2)`; also the marks `(R)` and `(TM)`."""
+"""Suffixes added by drivers, `(RADV NAVI31)`, `(DG2)`, and the marks `(R)` and `(TM)`."""
 _IGNORED_WORDS = {
     "nvidia", "geforce", "tesla", "jetson", "amd", "radeon", "instinct", "intel", "apple", "gpu", "graphics",
     "generation", "with", "design", "edition",
 }  # fmt: skip
 _OPTIONAL_WORDS = {"rtx", "gtx", "rx", "arc"}
-"""Words that may be left out, as in `4090` and `a770`; devices that differ in more words are ambiguous."""
+"""Optional words of a name, so `4090` and `a770` are enough; devices that differ in other words are ambiguous."""
 _SAME_WORDS = {"mobile": "laptop", "notebook": "laptop"}
 _MOST_NAMED = 8
-"""Candidates that an error lists."""
+"""Number of candidates that an error lists."""
 
 
 class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU of `known_devices.toml` with one memory size, and a source for each figure."""
+    """A GPU of `known_devices.toml` with one memory size, and a source for each value."""
 
     id: str
     """`rtx-4090`, `m3-max-64gb`; `--gpu` also accepts other spellings."""
@@ -50,19 +50,19 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """10^9 bytes/s."""
     bandwidth_source: str
     fp16_matrix_tflops: float | None
-    """With tensor cores, matrix cores, WMMA or XMX: dense, FP16 accumulation; 10^12 flop/s; None if not stated."""
+    """Rate with tensor cores, matrix cores, WMMA or XMX: dense, FP16 accumulation; 10^12 flop/s; None if not stated."""
     fp16_matrix_source: str
     fp16_tflops: float | None
-    """Without them; None if not stated."""
+    """Rate without them; None if not stated."""
     fp16_source: str
     is_unified: bool
-    """Shares main memory, so that both must not be counted."""
+    """Whether it shares main memory, so that only one of them counts."""
     gpu_share: float
-    """Part of the memory that the GPU may take by default: 1 unless a limit is documented."""
+    """Share of the memory that the GPU may use by default: 1 unless a limit is documented."""
 
     @property
     def gpu_bytes(self) -> int:
-        """Memory that the GPU may take."""
+        """Memory that the GPU may use."""
         return round(self.memory_gib * self.gpu_share * GIB)
 
 
@@ -84,8 +84,8 @@ def known_devices() -> tuple[KnownDevice, ...]:
 def find_device(text: str) -> KnownDevice:
     """Return the device with this name in any spelling: `rtx-4090`, `4090`, `7900xtx`, `Apple M2 Ultra 192GB`.
 
-    A name without a size means the most common one if there is such a size, as for `rtx-3060`. Raises UsageError, which
-    says how to describe an unknown card, or lists the candidates of an ambiguous name.
+    A name without a size means the most common size, if there is one, as for `rtx-3060`. Raises UsageError, which
+    explains how to describe an unknown card or lists the candidates for an ambiguous name.
     """
     found = _matching(text)
     if not found:
@@ -93,7 +93,7 @@ def find_device(text: str) -> KnownDevice:
         ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
             name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
         )
-        hint = "describe the card by its figures: --gpu 24GiB@960GB/s"
+        hint = "describe the card: --gpu 24GiB@960GB/s"
         raise UsageError(
             f"{text!r} is not among the {len(known_devices())} known cards",
             f"did you mean {' or '.join(ids[:_MOST_NAMED])}? Otherwise {hint}" if ids else hint,
@@ -108,7 +108,7 @@ def find_device(text: str) -> KnownDevice:
 def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
     """Return the device that a driver reports by this name (NVML, CUDA, Vulkan, ROCm, Metal); None if uncertain.
 
-    Sizes that share a name are distinguished by the memory, as the GPU sees it.
+    Sizes with the same name are distinguished by the memory that the GPU reports.
     """
     words, gib = _words(name), _size_gib(name)
     found = [device for device in known_devices() if words and words in _driver_names(device)]
@@ -121,7 +121,7 @@ def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
 
 
 def _matching(text: str) -> list[KnownDevice]:
-    """Return devices that have all the words, preferring those with only optional words left over."""
+    """Return devices with all the words, preferring those whose other words are all optional."""
     asked, gib = _words(text), _size_gib(text)
     sized = [device for device in known_devices() if gib in (None, device.memory_gib)]
     found = [device for device in sized if asked and any(asked <= words for words in _names(device))]
@@ -166,7 +166,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
         return sources[key].format_map(values)
 
     def rate(name: str) -> tuple[float | None, str]:
-        """Return a rate that the entry states, or its family's flop of each core in a cycle times cores and clock."""
+        """Return the rate stated by the entry, or its family's flop per core and cycle times cores and clock."""
         if name in entry:
             number, key = entry[name] if isinstance(entry[name], list) else (entry[name], values["source"])
             return float(number), source(key)
@@ -207,5 +207,5 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
 
 
 def _rounded(number: float) -> float:
-    """Round to 4 digits, as vendors state such figures."""
+    """Round to 4 digits, like vendors' data."""
     return float(f"{number:.4g}")

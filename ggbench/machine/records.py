@@ -48,7 +48,7 @@ class GpuReading(msgspec.Struct, frozen=True):
     """Includes memory reserved by the driver, which nvidia-smi lists separately: used and free add up to the total."""
     total_bytes: int | None = None
     energy_mj: int | None = None
-    """Millijoules since the driver was loaded; the difference of two readings is what was used between them."""
+    """Millijoules since the driver was loaded; the difference of two readings is the energy used between them."""
     throttle: tuple[str, ...] | None = None
     """Reasons for reduced clocks, by nvidia-smi's names such as `sw_power_cap`; empty if there are none, or if the GPU
     is idle."""

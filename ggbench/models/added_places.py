@@ -1,7 +1,7 @@
 """Folders, files and servers that the user added by hand, remembered in the config folder.
 
 A place is remembered only if a GGUF was found in it. Forgetting one leaves its files alone. Shell completion reads
-the servers, so modules that list and read models are imported where they are used.
+the servers, so modules that list and read models are imported inside functions.
 """
 
 from __future__ import annotations

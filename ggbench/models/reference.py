@@ -286,7 +286,7 @@ class EngineModel(Protocol):
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Return the weight bytes with every QUANT that it can be loaded with."""
+        """Return the weight bytes for each possible QUANT."""
         ...
 
     def setup(self, given: EngineConfig) -> EngineConfig:

@@ -42,13 +42,13 @@ class Series:
     position: list[int] = field(default_factory=list)
     """Tokens in the KV cache of a sequence, including the one being decoded."""
     step_ns: list[int] = field(default_factory=list)
-    sample_ns: list[int] = field(default_factory=list)
+    sampler_ns: list[int] = field(default_factory=list)
     """The sampler's time in each step; none if not timed."""
 
-    def extend(self, first_position: int, step_ns: Sequence[int], sample_ns: Sequence[int]) -> None:
+    def extend(self, first_position: int, step_ns: Sequence[int], sampler_ns: Sequence[int]) -> None:
         self.position.extend(range(first_position, first_position + len(step_ns)))
         self.step_ns.extend(step_ns)
-        self.sample_ns.extend(sample_ns)
+        self.sampler_ns.extend(sampler_ns)
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Recording:
             if name in uncounted:
                 parts.append(TimedSeries((), (), chunks=uncounted[name]))
             else:
-                parts.append(TimedSeries(series.position, series.step_ns, series.sample_ns, chunks.get(name, ())))
+                parts.append(TimedSeries(series.position, series.step_ns, series.sampler_ns, chunks.get(name, ())))
         return parts
 
     def token_times(self, names: Iterable[str]) -> TokenTimes:
@@ -203,7 +203,7 @@ class PromptTiming(msgspec.Struct, frozen=True):
     """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
-    sample_ns: int | None = None
+    sampler_ns: int | None = None
     """Time to sample one first token from its logits; None if not timed."""
     n_depth: int = 0
     """Tokens in the cache before; 0 for every prompt measured by ggbench."""
@@ -296,13 +296,13 @@ class Recorder:
     def add_steps(self, series: str, steps: Steps) -> None:
         """Add consecutive steps of a series; they are stored at least once a second."""
         now_ns = moment_ns()
-        if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
+        if now_ns - sum(steps.step_ns) - sum(steps.sampler_ns) - self._arrived_ns >= PAUSE_NS:
             self.flush()  # a chunk ends at a pause, so that its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
         if kept.position and steps.first_position != kept.position[-1] + 1:
             self.flush()  # and it ends if positions are not consecutive
-        kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
+        kept.extend(steps.first_position, steps.step_ns, steps.sampler_ns)
         if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
             self.flush()
         self.keep_readings()
@@ -313,8 +313,8 @@ class Recorder:
             start, end = self._n_stored.get(name, 0), len(series.step_ns)
             if start < end:
                 self._n_stored[name] = end
-                step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
-                self._write_chunk(name, series.position[start], step_ns, sample_ns)
+                step_ns, sampler_ns = series.step_ns[start:end], series.sampler_ns[start:end]
+                self._write_chunk(name, series.position[start], step_ns, sampler_ns)
 
     def skip_readings(self) -> None:
         """Exclude the readings so far, except the last, which precedes the following events."""
@@ -341,10 +341,10 @@ class Recorder:
     def finish(self, run: Run) -> None:
         self._write(lambda store, run_id: store.finish(run_id, run))
 
-    def _write_chunk(self, series: str, first: int, step_ns: list[int], sample_ns: list[int]) -> None:
+    def _write_chunk(self, series: str, first: int, step_ns: list[int], sampler_ns: list[int]) -> None:
         at_ns = self._arrived_ns
-        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
-        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sample_ns, at_ns=at_ns))
+        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sampler_ns), at_ns)))
+        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sampler_ns, at_ns=at_ns))
 
     def _write_observations(self, observations: list[Observation]) -> None:
         if observations:

@@ -98,9 +98,11 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
     """Return the recording of a run, as while in progress. Raises StoreError and UnknownName."""
     recording = Recording(head_of(stored))
     for chunk in store.load_chunks(stored.run_id):
-        recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
+        recording.series.setdefault(chunk.series, Series()).extend(
+            chunk.first_position, chunk.step_ns, chunk.sampler_ns
+        )
         if chunk.at_ns:
-            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
+            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sampler_ns)
             recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}

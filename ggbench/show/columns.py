@@ -225,7 +225,8 @@ _OWN = (
     ),
     *interval_columns("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
     column(
-        "w_ratio", "W%", "", "Measured W as a share of the bandwidth limit.", "decode.w_ratio", format_percent, 2,
+        "w_ratio", "W MBU", "", "Measured W / limit of W: the share of the memory bandwidth (MBU).",
+        "decode.w_ratio", format_percent, 2,
     ),
     Column(
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval.",
@@ -233,7 +234,7 @@ _OWN = (
     ),
     *interval_columns("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
     column(
-        "b_ratio", "B%", "", "Limit of B / measured B: the share of the bandwidth.",
+        "b_ratio", "B MBU", "", "Limit of B / measured B: the share of the memory bandwidth (MBU).",
         "decode.b_ratio", format_percent, 2,
     ),
     column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B scaled to 16 bits per weight.", "b_w16_ms", format_ms, 3),

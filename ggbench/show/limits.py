@@ -58,7 +58,7 @@ def limits_report(
         notes = (
             "knee: prompt length at which the bound changes between reads and compute, searched up to "
             f"{format_count(longest)}\n"
-            "each token of the prompt reads all KV before it; lm_head is computed for the last token alone\n"
+            "each token of the prompt reads all KV before it; lm_head is computed only for the last token\n"
             "floor: the KV cache is read once for the prompt, as flash attention does"
         )
         parts.append(Group(_prefill_table(rows, curves, longest, width), Text(notes, style="dim")))

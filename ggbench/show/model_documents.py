@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Literal
 
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.hyperparameters import count_params
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.hyperparameters import count_params
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label

@@ -91,7 +91,7 @@ def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tupl
 
 
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Return labels of rows below a table: the quant alone if the model is the same. Printable."""
+    """Return labels of rows below a table: only the quant if the model is the same. Printable."""
     is_one = len(set(model_names(subjects))) == 1
     return tuple(sanitize(subject.quant) for subject in subjects) if is_one else quant_names(subjects)
 

@@ -53,7 +53,7 @@ def plan_report(
             width=width,
         ),
     ]
-    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if _is_spread(row)]
+    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if row.devices and _is_spread(row)]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     missing = [row for row in rows if row.fits is False and row.changes]
@@ -65,16 +65,10 @@ def plan_report(
     return Group(*parts)
 
 
-_LEAST_SPREAD = 0.1
-"""Share of the weights in main memory from which a plan for one GPU says what lies there."""
-
-
 def _is_spread(row: PlanRow) -> bool:
-    """Return whether a model lies on several GPUs, or much of it in main memory."""
-    if len(row.devices) != 2 or row.devices[-1].device != HOST_DEVICE:
-        return bool(row.devices)
-    host = row.devices[-1]
-    return bool(host.kv_bytes) or host.weight_bytes > _LEAST_SPREAD * (row.weight_bytes or 0)
+    """Return whether a model is on several devices, main memory included."""
+    has_host = bool(row.devices) and row.devices[-1].device == HOST_DEVICE
+    return row.is_split or len(row.devices) > 1 + has_host
 
 
 def _hardware(device: PlannedDevice) -> str:
@@ -155,6 +149,9 @@ def _bandwidth_text(budget: Budget) -> str:
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
+    if config is not None and config.n_seq_max > 1 and lengths:
+        n_slots, n_each = config.n_seq_max, format_count(lengths[-1] // config.n_seq_max)
+        parts[0] += f" ({n_slots} slots share it)" if config.kv_unified else f" ({n_each} for each of {n_slots} slots)"
     if config is None:
         return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
@@ -169,6 +166,8 @@ def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
     asked = {row.n_ctx for row in rows if row.n_ctx is not None}
     there = f"at {format_length(*asked)}" if len(asked) == 1 else "at n_ctx"
+    slots = {row.n_ctx_slot for row in rows if row.n_ctx_slot is not None}
+    filled = f"at {format_length(*slots)}" if len(slots) == 1 else there
     cells = [
         *row_names([row.subject for row in rows]),
         right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
@@ -178,10 +177,10 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
         right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
     ]
     if any(row.at_n_ctx for row in rows):
-        cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
+        cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), filled, stays=True))
     if any(row.expected for row in rows):
         expected = [planned_speed_text(row.expected) for row in rows]
-        cells.append(right("expected", expected, f"tok/s {there}", stays=True))
+        cells.append(right("expected", expected, f"tok/s {filled}", stays=True))
     if any(row.limit for row in rows):
         w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
         cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
@@ -220,7 +219,7 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: where the weights are; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: location of the weights; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
@@ -231,7 +230,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
     for basis, found in sources.items():
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
-        name = "expected" if basis in ("other runs", "profile") else f"expected, {basis}"
+        name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
@@ -417,11 +416,18 @@ PUBLISHED_SIZE = Shape(
     of(PublishedSize, without="row"),
     within(lambda size: size.row, PUBLISHED_ROW.fields),
 )
+DEVICE = Shape(
+    "Device",
+    "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
+    of(PlannedDevice),
+    of(PlannedDevice, "needed_bytes left_bytes"),
+)
 PLAN_ROW = Shape(
     "Row",
     "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
+    field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -70,7 +70,7 @@ _REPEAT = field(
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
     field("step_ns", list[int], "With --samples: the time of every timed token."),
-    field("sample_ns", list[int] | None, "With --samples: the sampler's time; null if not timed."),
+    field("sampler_ns", list[int] | None, "With --samples: the sampler's time; null if not timed."),
 )
 _STORED = Shape(
     "Stored",
@@ -143,7 +143,7 @@ def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[
 
 def samples_value(samples: StoredSamples) -> dict[str, object]:
     """Return the values of `SAMPLES` and the repetition of each step."""
-    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sample_ns")}
+    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sampler_ns")}
     return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 

@@ -40,7 +40,7 @@ CPU_RESERVE_BYTES = GIB
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
 DESKTOP_RESERVE_BYTES = 4 * GIB
-"""The largest reserve of a described main memory, of which a system and its programs hold some: an assumption."""
+"""The largest reserve of a described main memory, for the system and other programs: an assumption."""
 _DESKTOP = "for the system and other programs: a quarter of main memory, at most 4 GiB"
 CPU_RESERVE_SHARE = 4
 """Reserve a quarter of a small memory: of 1 GiB, 256 MiB, as ggbench and its worker use 120 MiB before any buffer."""
@@ -76,7 +76,7 @@ class _Reserve(msgspec.Struct, frozen=True):
             if besides:
                 why += f", and {format_bytes(besides)} for llama.cpp's process"
         elif is_limited:
-            kept, why = 0, "for llama.cpp's process" if besides else "--memory-limit is for weights and context alone"
+            kept, why = 0, "for llama.cpp's process" if besides else "--memory-limit is only for weights and context"
         else:
             besides = self.process_bytes
             kept, why = self.default_bytes - besides, self.why
@@ -100,10 +100,10 @@ _GPU = _Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves 
 
 
 def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes: int | None = None) -> Budget:
-    """Return the memory of a machine that need not be here: of its GPUs, or main memory without any.
+    """Return the memory of a described machine: of its GPUs, or main memory if it has none.
 
-    `limit_bytes` is a `--memory-limit`, and like `reserve_bytes` of each GPU. Raises UsageError if there is no memory
-    to plan for, or the reserve leaves nothing.
+    `limit_bytes` is a `--memory-limit`; it and `reserve_bytes` apply to each GPU. Raises UsageError if there is no
+    memory to plan for, or the reserve leaves nothing.
     """
     host = _described_host(machine, reserve_bytes if not machine.devices else None, limit_bytes)
     if not machine.devices:
@@ -155,9 +155,9 @@ def profiled_budget(
 
 
 def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:
-    """Return the main memory of a described machine; None if its size is unknown.
+    """Return the main memory of a described machine; None if unknown.
 
-    What a GPU that shares it cannot take is left for the rest.
+    If a GPU shares it, the part that the GPU cannot use.
     """
     memory_bytes = None if machine.host is None else machine.host.memory_bytes
     source = "given"
@@ -211,7 +211,7 @@ def machine_budget(
 ) -> Budget:
     """Return the free memory of this machine's GPUs, or its main memory without a GPU or offloaded layers.
 
-    `limit_bytes` is a `--memory-limit`, and like `reserve_bytes` of each GPU; `bandwidth` replaces the GPUs' own.
+    `limit_bytes` is a `--memory-limit`; it and `reserve_bytes` apply to each GPU; `bandwidth` replaces the GPUs' own.
     Measures the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false.
     Raises UsageError for a GPU that is not here.
     """
@@ -226,7 +226,7 @@ def machine_budget(
         measured = bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads)
         return replace(in_main_memory, bandwidth=measured)
     each = [
-        _GPU.budget(device.name, True, device.free_bytes, "free at this moment", limit_bytes, reserve_bytes)
+        _GPU.budget(device.name, True, device.free_bytes, "free at the moment", limit_bytes, reserve_bytes)
         for device in devices
     ]
     kept = [
@@ -245,8 +245,8 @@ def machine_budget(
 def devices_here() -> tuple[DeviceMemory, ...]:
     """Return the GPUs that llama.cpp would use here, with their free memory; none without a GPU.
 
-    ggml lists those of every backend that it was built with, and NVML adds what it knows. A build without any plans
-    for the NVIDIA GPUs that NVML lists, as a CUDA build would use them.
+    ggml lists those of its compiled-in backends, and NVML adds its data. Without a GPU backend, the NVIDIA GPUs listed
+    by NVML are returned, as a CUDA build would use them.
     """
     gpus = visible_gpus()
     listed = offload_devices() if gpu_backends() else ()
@@ -289,7 +289,7 @@ def devices_budget(
         device=in_words(list(dict.fromkeys(names))),
         on_gpu=True,
         memory_bytes=sum(device.free_bytes for device in kept),
-        memory_source="--memory-limit, for each" if limit_bytes else "free at this moment, as each reports",
+        memory_source="--memory-limit, for each" if limit_bytes else "free at the moment, as each reports",
         reserve_bytes=sum(device.free_bytes - device.usable_bytes for device in kept),
         reserve_source="given for each" if reserve_bytes is not None else "nothing kept of an RPC server's memory",
         devices=kept,

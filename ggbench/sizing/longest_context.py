@@ -75,21 +75,26 @@ class Bracket:
 
 
 def largest_n_ctx(
-    need: Callable[[int], int], budget_bytes: int, ceiling: int, first_guess: int, bytes_per_token: float
+    need: Callable[[int], int],
+    budget_bytes: int,
+    ceiling: int,
+    first_guess: int,
+    bytes_per_token: float,
+    step: int = KV_CELLS,
 ) -> int:
-    """Return the largest multiple of 256 up to `ceiling` whose bytes are within the budget; 0 for none.
+    """Return the largest multiple of `step` up to `ceiling` whose bytes are within the budget; 0 for none.
 
     `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
     next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
     then follows the line through the closest known lengths; every fourth step halves the rest instead.
     """
     known: dict[int, int] = {}
-    inside, outside = 0, ceiling // KV_CELLS + 1
-    growth = max(1, round(bytes_per_token * KV_CELLS))
-    guess = first_guess // KV_CELLS
+    inside, outside = 0, ceiling // step + 1
+    growth = max(1, round(bytes_per_token * step))
+    guess = first_guess // step
     while outside - inside > 1:
         guess = min(max(guess, inside + 1), outside - 1)
-        known[guess] = need(guess * KV_CELLS)
+        known[guess] = need(guess * step)
         if known[guess] <= budget_bytes:
             inside = guess
         else:
@@ -101,7 +106,7 @@ def largest_n_ctx(
             guess = inside + (budget_bytes - known[inside]) * (outside - inside) // rise
         else:
             guess += (budget_bytes - known[guess]) // growth
-    return inside * KV_CELLS
+    return inside * step
 
 
 CEILING = 1 << 20
@@ -140,4 +145,4 @@ def longest_n_ctx(
         return placement.needed_bytes(context, usable_bytes)
 
     bytes_per_token = placement.cache_bytes(first) / first.n_ctx
-    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)
+    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token, placement.n_ctx_step)

@@ -1,4 +1,4 @@
-"""Count a model's share of each device, its speed limit, and what llama.cpp's process takes besides.
+"""Compute a model's share of each device, its speed limit, and the other memory of llama.cpp's process.
 
 A plan and the search for the largest context count the same way, also if only some layers are on a GPU. No log reports
 what llama.cpp's process uses outside its buffers: it was measured with llama.cpp 0.5.0 on a 64-bit machine under
@@ -8,7 +8,6 @@ address space limits.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,18 +21,18 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
-from ggbench.units import MIB, format_bandwidth, format_bytes
+from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
 
 
 class Placement:
-    """One model under one configuration: what lies on each device and in main memory."""
+    """One model under one configuration: its parts on each device and in main memory."""
 
     def __init__(
         self,
@@ -44,36 +43,40 @@ class Placement:
         devices: Sequence[DeviceMemory] = (),
         host: DeviceMemory | None = None,
     ) -> None:
-        """`on_gpu` says whether GPUs are planned for: the `devices`, or one if there are none.
+        """`on_gpu` is true for a plan of GPUs: the `devices`, or one if there are none.
 
-        `host` is their machine's main memory if its size is known.
+        `host` is their machine's main memory, if known.
         """
         self.on_gpu = on_gpu
         self.devices, self.host = tuple(devices), host
         self._file, self._setup = file, setup
+        self.n_ctx_step = KV_CELLS * setup.n_streams
+        """llama.cpp rounds n_ctx up to its multiples."""
         n_places = max(1, len(devices)) if on_gpu else 0
         self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
-        """The place of each layer, the output's as the last."""
+        """The location of each layer, the output last."""
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
-        """Whether some of what could be offloaded is in main memory."""
+        """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
+        self._overrides = setup.tensor_overrides
+        self._first_layer = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
         self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
         held = self._weights()
         is_known = not file.unknown_types
         self.weights = tuple(held[place] for place in range(n_places)) if is_known else None
-        """Bytes on each device; None if a tensor's type, and so its size, is unknown."""
+        """Weights on each device; None if a tensor's type, hence its size, is unknown."""
         self.host_weight_bytes = (held[HOST] if on_gpu else 0) if is_known else None
         self.weight_bytes = (sum(self.weights or ()) if on_gpu else file.weight_bytes) if is_known else None
-        """Weights in the planned memory; None as above."""
+        """Weights in the planned memory; None if a tensor's size is unknown."""
         self.theory: KvCache | None = None
         """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
         self.cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
         self.is_cache_on_devices = HOST not in self.cache_places
         self._caches: dict[int, KvCache] = {}
-        """The cache at each place, by formula."""
+        """The cache in each memory, by formula."""
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
             for place in set(self.cache_places):
@@ -83,20 +86,19 @@ class Placement:
             self.no_theory_reason = error.message
 
     def _place_of(self, tensor: TensorInfo) -> int:
-        """Return where llama.cpp puts a tensor: where an override says, or on its layer's device."""
+        """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
         if not self.on_gpu:
             return HOST
-        for pattern, buffer in self._setup.tensor_overrides:
-            if re.search(pattern, tensor.name):
-                names = [each.device for each in self.devices] or [buffer]
-                return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
+        buffer = overriding_buffer(tensor.name, self._overrides)
+        if buffer is not None:
+            names = [each.device for each in self.devices] or [buffer]
+            return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
         layer = layer_of(tensor.name)
         place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
-        first = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
-        return place if is_on_device(tensor, first, output_on_device=self.layers[-1] != HOST) else HOST
+        return place if is_on_device(tensor, self._first_layer, output_on_device=self.layers[-1] != HOST) else HOST
 
     def _weights(self) -> dict[int, int]:
-        """Return the bytes at each place; a tied embedding table lies in main memory and with the output."""
+        """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
         held = dict.fromkeys((HOST, *range(max(1, len(self.devices)))), 0)
         rows: dict[int, int] = {}
         for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True):
@@ -107,7 +109,7 @@ class Placement:
                 held[place] += n_bytes
             if tensor.name == "token_embd.weight" and self.layers[-1] != HOST and is_tied(self._file.tensors):
                 held[self.layers[-1]] += n_bytes
-        if rows:  # every matrix lies on all devices, in shares
+        if rows:  # every matrix is split over all devices
             shares = self._shares()
             for place, share in enumerate(shares):
                 held[place] += round(sum(rows.values()) * share)
@@ -119,7 +121,7 @@ class Placement:
         return [share / sum(shares) for share in shares]
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        """Return what each device holds, and main memory as the last; nothing if they have no names."""
+        """Return the contents of each device, main memory last; nothing if they have no names."""
         if not self.devices or self.weights is None:
             return ()
         caches = self._cache_by_place(context)
@@ -155,7 +157,7 @@ class Placement:
         )
 
     def left_bytes(self, context: DryContext) -> int:
-        """Return the smallest memory left on a device, or what main memory lacks; negative if one lacks memory."""
+        """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         *devices, last = self.planned(context)
         is_short = last.device != HOST_DEVICE or (last.left_bytes or 0) < 0
         return min(each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None)
@@ -170,13 +172,10 @@ class Placement:
         return context.host_compute_bytes if context.device_compute_bytes else 0
 
     def _cache_by_place(self, context: DryContext) -> dict[int, int]:
-        """Return the cache at each place, weighted by the theory, or else by layers."""
+        """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self.cache_places.count(place)) for place in set(self.cache_places)}
         if self.theory is not None:
-            counts = {
-                place: float(replace(cache, window=context.swa_cells or cache.window).cached_bytes(context.n_ctx))
-                for place, cache in self._caches.items()
-            }
+            counts = {place: self._cached_bytes(cache, context) for place, cache in self._caches.items()}
         total = sum(counts.values())
         return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
@@ -198,7 +197,7 @@ class Placement:
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
-        """Return what model and context need of a budget: more than all of it if a device or main memory lacks any.
+        """Return the bytes of a budget that model and context need: more than all of it if any memory is short.
 
         `weight_bytes` must be known.
         """
@@ -221,18 +220,27 @@ class Placement:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
-        theory = replace(self.theory, window=context.swa_cells or self.theory.window)
-        return round(float(theory.cached_bytes(context.n_ctx)))
+        return round(self._cached_bytes(self.theory, context))
+
+    def _cached_bytes(self, cache: KvCache, context: DryContext) -> float:
+        """Return what a cache takes in a context: a part for each slot unless they share one, and all their states."""
+        in_cells, n_streams = replace(cache, window=context.swa_cells or cache.window), self._setup.n_streams
+        of_stream = in_cells.cached_bytes(context.n_ctx / n_streams) - cache.state_bytes
+        return n_streams * of_stream + self._setup.n_seq_max * cache.state_bytes
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit with the weights by the theory; None if none fits, or without a formula."""
+        """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
         layers = {layer for layer, place in enumerate(self.cache_places) if not self.on_gpu or place != HOST}
         if self.theory is None or left_bytes < 0 or not layers:
             return None
         planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
         if not planned.bytes_per_token:
             return None
-        return planned.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full).n_that_fit(left_bytes) or None
+        setup = self._setup
+        if setup.kv_unified and planned.window:
+            planned = replace(planned, window=planned.window * setup.n_seq_max)
+        in_cells = planned.in_cells(setup.n_ubatch, swa_full=setup.swa_full)
+        return in_cells.n_that_fit(left_bytes / setup.n_streams) * setup.n_streams or None
 
     def disagreement(self, context: DryContext) -> list[str]:
         """Return a note if formula and allocator differ by more than the log's rounding."""
@@ -243,12 +251,12 @@ class Placement:
 
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
-        """The weights that decoding reads from each place. Raises Unsupported if a tensor's size is unknown."""
+        """Return the weights that decoding reads from each memory. Raises Unsupported if a tensor's size is unknown."""
         return weights_by_place(self._file, self.read_places)
 
     @property
     def read_places(self) -> list[int]:
-        """The place that each tensor of the file is read from; a tied embedding table is read with the output."""
+        """The memory that each tensor of the file is read from; a tied embedding table is read with the output."""
         tied = is_tied(self._file.tensors)
         return [
             self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
@@ -256,7 +264,7 @@ class Placement:
         ]
 
     def read_bytes(self, n: float) -> dict[int, float]:
-        """Return the bytes that decoding the token at position n reads from each place.
+        """Return the bytes that decoding the token at position n reads from each memory.
 
         Raises Unsupported if the cache or a tensor's size is unknown.
         """
@@ -271,9 +279,9 @@ class Placement:
 def speed_bounds(
     budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidths' bound, and the speeds at the fixed positions and at `n_ctx`; nothing if it is unknown.
+    """Return the bandwidth bound, and the speeds at the fixed positions and at `n_ctx`; nothing if unknown.
 
-    A token reads from one memory after the other. `longest` is the longest context that fits.
+    A token reads from the memories in turn. `longest` is the longest context that fits.
     """
     bandwidths = place_bandwidths(budget)
     try:
@@ -294,7 +302,7 @@ def speed_bounds(
 
 
 def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
-    """Return the bandwidth of each place where it is known."""
+    """Return the bandwidth of each memory, if known."""
     if not budget.on_gpu:
         found = {HOST: budget.bandwidth}
     else:

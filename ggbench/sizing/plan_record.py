@@ -128,10 +128,15 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     """Throughput over all sequences of the batch."""
     fits: bool | None
     """Whether a context of n tokens fits; None if unknown."""
+    tok_s_estimate: float | None = None
+    """The expected speed; None if only the bound is known."""
+    tok_s_estimate_ci95: tuple[float, float] | None = None
+    tok_s_basis: SpeedBasis | None = None
+    """What the estimate is from."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed with a full context, from measurements on this machine or a profile of another."""
+    """The expected speed with a full context."""
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
@@ -141,6 +146,11 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     """Never only the bound."""
     is_steady: bool = True
     """Whether the machine was steady during those measurements."""
+
+    @property
+    def is_from_others(self) -> bool:
+        """Whether nothing of it was measured on this machine."""
+        return self.speed_basis in ("published", "relatives")
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
@@ -174,9 +184,13 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Weights in the planned memory."""
     host_weight_bytes: int | None = None
     """Weights that stay in main memory if the plan is for a GPU."""
+    is_split: bool = False
+    """Whether weights or a cache that could be on a GPU are in main memory."""
     n_gpu_layers: int | None = None
     """Layers on the GPU including the output; None without a GPU."""
     n_ctx: int | None = None
+    n_ctx_slot: int | None = None
+    """Tokens that one slot can have of `n_ctx`."""
     n_ctx_train: int | None = None
     kv_bytes: int | None = None
     """The whole cache at `n_ctx`, by llama.cpp's allocator."""
@@ -222,6 +236,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Caveats about the row."""
     command: str = ""
+    setup: LlamaConfig | None = None
+    """The setup that was planned; None if it is another engine's."""
 
     @property
     def subject(self) -> Subject:
@@ -240,7 +256,9 @@ class PlanRow(msgspec.Struct, frozen=True):
     @property
     def exceeds_training(self) -> bool:
         """Whether the longest context that fits is longer than the model was trained for."""
-        return bool(self.planned_n_ctx and self.n_ctx_train and self.planned_n_ctx > self.n_ctx_train)
+        if not self.planned_n_ctx or not self.n_ctx_train or not self.n_ctx:
+            return False
+        return self.planned_n_ctx * (self.n_ctx_slot or self.n_ctx) > self.n_ctx_train * self.n_ctx
 
 
 ChangeKind = Literal[

@@ -23,7 +23,8 @@ from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import EngineFailed
 from ggbench.gguf_file.ggml_types import tensor_bytes, type_by_name
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import require_room, write_twin

@@ -277,7 +277,7 @@ class TimedSeries(msgspec.Struct, frozen=True):
     position: Sequence[int]
     """Tokens in the KV cache at each single step, including the one being decoded."""
     step_ns: Sequence[int]
-    sample_ns: Sequence[int] = ()
+    sampler_ns: Sequence[int] = ()
     """Time of the sampler in each single step; empty if not timed."""
     chunks: Sequence[TokenChunks] = ()
 
@@ -290,7 +290,7 @@ class TokenTimes:
     """The mean position of the tokens of each time. A new series starts if it does not increase."""
     step_ns: list[float] = field(default_factory=list)
     """Per token."""
-    sample_ns: list[int] = field(default_factory=list)
+    sampler_ns: list[int] = field(default_factory=list)
     n_tokens: int = 0
     """Number of all timed tokens, alone or together."""
     n_together: int = 0
@@ -314,7 +314,7 @@ class TokenTimes:
             if found.is_single:
                 found.position.extend(part.position)
                 found.step_ns.extend(part.step_ns)
-                found.sample_ns.extend(part.sample_ns)
+                found.sampler_ns.extend(part.sampler_ns)
             else:
                 for position, step_ns in _blocks(part):
                     found.position.append(position)

@@ -33,11 +33,11 @@ MIN_SAMPLES = 64
 
 
 def summarize(
-    position: npt.ArrayLike, step_ns: npt.ArrayLike, sample_ns: npt.ArrayLike | None = None
+    position: npt.ArrayLike, step_ns: npt.ArrayLike, sampler_ns: npt.ArrayLike | None = None
 ) -> LatencySummary | None:
     """Return p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
 
-    `position` is 1-based; `step_ns` are the decode steps and `sample_ns` the sampler's times, both in ns; non-finite
+    `position` is 1-based; `step_ns` are the decode steps and `sampler_ns` the sampler's times, both in ns; non-finite
     values are dropped; repetitions are concatenated, as for `fit_line`. None if no time was measured.
     """
     repetitions = split_repetitions(position, step_ns)
@@ -49,7 +49,7 @@ def summarize(
         return None
     p50_ms, p95_ms, p99_ms = (float(value) for value in np.percentile(steps_ms, (50, 95, 99)))
     interval = mean_interval_ms(repetitions)
-    sampler = np.asarray([] if sample_ns is None else sample_ns, dtype=np.float64)
+    sampler = np.asarray([] if sampler_ns is None else sampler_ns, dtype=np.float64)
     sampler = sampler[np.isfinite(sampler)]
     return LatencySummary(
         p50_ms=p50_ms,
@@ -66,7 +66,7 @@ def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
 
     If many arrived together there are no percentiles, as tokens have no times of their own.
     """
-    found = summarize(times.position, times.step_ns, times.sample_ns)
+    found = summarize(times.position, times.step_ns, times.sampler_ns)
     if not times.n_together or times.elapsed_ns <= 0:
         return found
     tok_s = times.n_tokens * 1e9 / times.elapsed_ns

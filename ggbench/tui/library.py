@@ -58,6 +58,8 @@ _BASES = {
     "forecast": "from a forecast",
     "profile": "from a profile",
     "other runs": "from other models' runs",
+    "published": "from others' runs",
+    "relatives": "from others' runs on similar devices",
 }
 
 

@@ -61,7 +61,7 @@ def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, nam
         ("cluster plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
         ("quality", f"Default: {N_CTX}."),
         ("maxctx", "Default: the training context"),
-        ("decode", "Default: what the run needs"),
+        ("decode", "Default: just enough for the run"),
         ("speed", None),
         ("forecast", None),
     ],

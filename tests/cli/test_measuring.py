@@ -54,7 +54,7 @@ def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin:
     assert document["outcome"] == "completed"
     assert document["fit"]["n_samples"] == 300
     assert document["position"] == list(range(26, 326))
-    assert len(document["step_ns"]) == len(document["sample_ns"]) == 300
+    assert len(document["step_ns"]) == len(document["sampler_ns"]) == 300
 
 
 def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -84,7 +84,7 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
     assert [each.first_position for each in batches[1:]] == [
         each.first_position + len(each.step_ns) for each in batches[:-1]
     ]
-    assert sum(len(batch.step_ns) for batch in batches) == sum(len(batch.sample_ns) for batch in batches) == 300
+    assert sum(len(batch.step_ns) for batch in batches) == sum(len(batch.sampler_ns) for batch in batches) == 300
     assert all(step_ns > 0 for batch in batches for step_ns in batch.step_ns)
     assert decoded[-1] == Completed()
 

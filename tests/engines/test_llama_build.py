@@ -24,7 +24,7 @@ def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
     library = tmp_path / "libllama.so"
     assert build_flags(library) == ""
 
-    (tmp_path / "build_flags.txt").write_text("-DGGML_RPC=on  -DGGML_CUDA=on\n")
+    (tmp_path / "build_flags.txt").write_text("-DGGML_RPC=on  -DVulkan_LIBRARY=/home/me/lib -DGGML_CUDA=on\n")
 
     assert build_flags(library) == "-DGGML_RPC=on -DGGML_CUDA=on"
 

@@ -6,7 +6,8 @@ import msgspec.structs
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_tensors, count_params
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_tensors, count_params
 
 DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
 EXPERTS = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 512}

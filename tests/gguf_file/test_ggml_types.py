@@ -65,7 +65,7 @@ def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
     run_python(
         "import sys\n"
         "from ggbench.models.catalog import load_catalog\n"
-        "from ggbench.gguf_file.hyperparameters import count_params\n"
+        "from ggbench.gguf_file.layout import count_params\n"
         "from ggbench.gguf_file.quants import quant_from_file_name\n"
         "import ggbench.gguf_file.header, ggbench.gguf_file.parser, ggbench.gguf_file.twin, ggbench.gguf_file.twin\n"
         "assert all(count_params(model.hyper) for model in load_catalog())\n"

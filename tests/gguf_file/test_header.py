@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.header import Projector, read_local_header, read_model_file, read_projector
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.parser import read_leading_metadata
 from ggbench.gguf_file.twin import write_sparse
 from tests.conftest import TINY

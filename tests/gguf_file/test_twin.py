@@ -16,7 +16,8 @@ import pytest
 from ggbench.files import PART_SUFFIX
 from ggbench.gguf_file import quantizer
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
 from ggbench.gguf_file.twin_writer import group_twins, write_twin

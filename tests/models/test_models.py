@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model, build_tensors
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.sizing.theory.weights import count_parameters as count_by_role
@@ -58,6 +59,21 @@ PUBLISHED_TENSOR_BYTES = {
 }  # fmt: skip
 """Bytes of the tensors of published files as llama-server and llama-bench print them (`size`, `model_size`)."""
 
+PRINTED = {
+    ("qwen3.5-27b", "q4_k_m"): (15.40, 26.90), ("qwen3.6-35b-a3b", "bf16"): (64.60, 34.66),
+    ("gemma-4-31b", "bf16"): (57.18, 30.70), ("gemma-4-26b-a4b", "bf16"): (47.02, 25.23),
+    ("glm-4.7-flash", "q8_0"): (29.65, 29.94), ("deepseek-v3", "q8_0"): (664.29, 671.03),
+    ("deepseek-v3", "q5_k_m"): (442.74, 671.03), ("deepseek-r1", "q4_k_m"): (376.65, 671.03),
+}  # fmt: skip
+"""GiB and billions of parameters that llama-bench printed for published files (tables in public repositories)."""
+
+PRINTED_PARAMETERS = {
+    "qwen3.5-122b-a10b": 122.11, "qwen3.8-27b": 27.32, "gemma-4-e4b": 7.52, "glm-4.5": 356.79, "llama-4-scout": 107.77,
+    "llama-4-maverick": 400.71, "minimax-m2.5": 228.69, "nemotron-3-nano-30b-a3b": 31.58,
+    "nemotron-3-super-120b-a12b": 120.67, "kimi-linear-48b-a3b": 49.12,
+}  # fmt: skip
+"""Of files whose mixture of types is their publisher's own; Kimi Linear's is that of its index of safetensors."""
+
 
 @pytest.fixture
 def write_models(tmp_path: Path) -> WriteModels:
@@ -92,6 +108,21 @@ def test_shape_has_the_published_parameter_count(shipped: Catalog, model_id: str
 def test_planned_tensors_have_the_bytes_of_the_published_file(shipped: Catalog, model_id: str, quant: str) -> None:
     planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)[quant]
     assert planned.weight_bytes == PUBLISHED_TENSOR_BYTES[model_id, quant]
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(("model_id", "quant"), PRINTED)
+def test_planned_tensors_have_the_size_that_llama_bench_printed(shipped: Catalog, model_id: str, quant: str) -> None:
+    planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)[quant]
+    gib, billions = PRINTED[model_id, quant]
+    assert planned.weight_bytes is not None
+    assert planned.weight_bytes / 2**30 == pytest.approx(gib, rel=3e-4)
+    assert round(planned.n_params / 1e9, 2) == billions
+
+
+@pytest.mark.parametrize(("model_id", "billions"), PRINTED_PARAMETERS.items())
+def test_shapes_have_the_parameters_that_llama_bench_printed(shipped: Catalog, model_id: str, billions: float) -> None:
+    assert round(count_parameters(shipped.model(model_id).hyper) / 1e9, 2) == billions
 
 
 @pytest.mark.parametrize(

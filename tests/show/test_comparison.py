@@ -70,7 +70,7 @@ def test_a_bound_is_not_compared() -> None:
         assert line(one, header).texts[1] == text
         assert line(one, header).verdict == "only a bound (b)"
         assert line(two, header).verdict == "only a bound (a and b)"
-        assert line(two, f"{header}%").verdict == ""
+        assert line(two, f"{header} MBU").verdict == ""
     assert not any(any(each.better) for each in (*one.lines, *two.lines))
     assert sentence_of(one) == "No difference in memory."
 

@@ -28,8 +28,8 @@ def folder(tmp_path: Path) -> Path:
 def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bool = True) -> SavedRun:
     position = np.arange(26, 26 + n_samples)
     step_ns = 10_000_000 + 2_500 * position
-    sample_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
-    samples = StoredSamples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sample_ns)
+    sampler_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
+    samples = StoredSamples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sampler_ns)
     return SavedRun(with_run(summary, run_id=run_id), samples)
 
 
@@ -41,10 +41,10 @@ def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path)
     table = list(csv.DictReader(io.StringIO(samples.read_text())))
     assert len(table) == 3100
     assert table[0] == {
-        "run_id": "1", "repeat": "0", "position": "26", "step_ns": "10065000", "sample_ns": "50000",
+        "run_id": "1", "repeat": "0", "position": "26", "step_ns": "10065000", "sampler_ns": "50000",
     }  # fmt: skip
     assert table[-1] == {
-        "run_id": "4", "repeat": "0", "position": "125", "step_ns": "10312500", "sample_ns": "",
+        "run_id": "4", "repeat": "0", "position": "125", "step_ns": "10312500", "sampler_ns": "",
     }  # fmt: skip
     before = rows.read_text()
     again, _ = save_report(runs, ".csv", folder)

@@ -3,7 +3,7 @@
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.models.catalog import load_catalog
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator

@@ -17,7 +17,7 @@ from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.experiments.maxctx.search import ContextProber
 from ggbench.gguf_file.header import assemble, encode_header, read_model_file
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.twin import cached_twin

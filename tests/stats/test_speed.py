@@ -21,7 +21,7 @@ def rate_covers(step_ms: Floats, position: Floats, truth_ms: float) -> bool:
 
 def test_percentiles_and_rate_of_known_steps() -> None:
     step_ns = np.random.default_rng(0).permutation(np.arange(1, 102)) * 1_000_000
-    summary = summarize(range(26, 127), step_ns, sample_ns=[10_000, 30_000, 20_000])
+    summary = summarize(range(26, 127), step_ns, sampler_ns=[10_000, 30_000, 20_000])
     assert summary is not None
     assert (summary.p50_ms, summary.p95_ms, summary.p99_ms) == pytest.approx((51, 96, 100))
     assert summary.tok_s == pytest.approx(101 / 5.151)

@@ -18,7 +18,7 @@ def _steps(case: Case, step_ns: int) -> CaseSteps:
 
 def test_the_figures_are_those_of_the_protocols() -> None:
     case = Case(4, 100, 50)
-    ended = CaseEnded(case, prefill_ns=2_000_000_000, sample_ns=1_000_000, memory=MEMORY)
+    ended = CaseEnded(case, prefill_ns=2_000_000_000, sampler_ns=1_000_000, memory=MEMORY)
     (found,) = case_figures([ended], {case: _steps(case, 40_000_000)}, 4096)
     assert found.seconds == 4.0
     assert found.tok_s_qwen2_5 == 4 * 50 / 4.0

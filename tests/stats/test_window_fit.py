@@ -84,7 +84,7 @@ def _chunked(sizes: list[int]) -> TimedSeries:
 
 def test_single_steps_are_taken_as_they_are() -> None:
     times = TokenTimes.of([TimedSeries([1, 2], [5, 6], [1, 1]), TimedSeries([1, 2], [7, 8], [2, 2])])
-    assert (times.position, times.step_ns, times.sample_ns) == ([1, 2, 1, 2], [5, 6, 7, 8], [1, 1, 2, 2])
+    assert (times.position, times.step_ns, times.sampler_ns) == ([1, 2, 1, 2], [5, 6, 7, 8], [1, 1, 2, 2])
     assert (times.n_tokens, times.n_together, times.elapsed_ns, times.is_single) == (4, 0, 26, True)
 
 

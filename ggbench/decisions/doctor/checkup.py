@@ -232,7 +232,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
             "gpu.driver",
             f"this machine has an NVIDIA GPU, but its driver does not respond: {driver.problem}",
             "restart the machine if the driver was updated, else install NVIDIA's driver (in a container start it with "
-            "--gpus all); `nvidia-smi` has to list the GPU",
+            "--gpus all); `nvidia-smi` must list the GPU",
         )
     if not driver.gpus or llama.problem:
         return
@@ -255,7 +255,7 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
         yield _problem(
             "gpu.unseen",
             f"llama.cpp was compiled with CUDA but sees no GPU, although the driver lists {names}",
-            "restart the machine, or update NVIDIA's driver; `nvidia-smi` has to work for this user",
+            "restart the machine, or update NVIDIA's driver; `nvidia-smi` must work for this user",
         )
 
 
@@ -308,7 +308,7 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
         yield _advice(
             "cpu.quota",
-            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')}, and pauses beyond",
+            f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')} and pauses above",
             "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
         )
 

@@ -63,11 +63,15 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
 
 def build_flags(library: Path) -> str:
-    """Return the CMake options that scripts/setup stored next to the compiled library; empty if there are none."""
+    """Return the CMake options that scripts/setup stored next to the compiled library; empty if there are none.
+
+    Options with a path are left out: runs and reports are shown to others.
+    """
     try:
-        return " ".join(library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace").split())
+        text = library.with_name("build_flags.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    return " ".join(word for word in text.split() if "/" not in word)
 
 
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)

@@ -39,7 +39,7 @@ _OF_THE_LOAD = (
     "mmap", "mlock", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes when loading the model; the others are for the context."""
-_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
 _PLACEMENT = (
@@ -120,6 +120,8 @@ _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER = FieldKind(int, metavar="N")
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
+_SLOTS = FieldKind(int, metavar="N", least=1, most=256)
+"""At most LLAMA_MAX_SEQ of llama.cpp."""
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
@@ -140,7 +142,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: what the run needs.
+    """Context length, e.g. 16k or 16,384. Default: just enough for the run.
 
     None lets the experiment use just enough for its run.
     """
@@ -202,8 +204,13 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     llama-server's default is off.
     """
-    n_seq_max: int = 1
-    """Maximum number of sequences in a context; n_ctx is divided among them."""
+    n_seq_max: Annotated[int, Option("-np --parallel", kind=_SLOTS, shown="", heading="model")] = 1
+    """Slots that decode at the same time, each with an equal part of the context.
+
+    Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them.
+    """
+    kv_unified: Annotated[bool, Option("-kvu", heading="model")] = False
+    """Let all slots share one KV cache, so that one of them can take the whole context."""
     n_outputs_max: int | None = None
     """Maximum number of tokens per batch whose logits are computed; None means one per sequence, as in llama-server."""
     memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
@@ -233,7 +240,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "mlock": ON_OFF[self.mlock],
             "KV offload": ON_OFF[self.kv_offload],
             "full SWA cache": ON_OFF[self.swa_full],
-            "sequences": str(self.n_seq_max),
+            "sequences": str(self.n_seq_max) + (", one KV cache" if self.kv_unified else ""),
             "outputs": n_outputs,
         }
 
@@ -268,10 +275,15 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return text
 
     def check(self) -> None:
-        """Raise UsageError for a V cache that llama.cpp would refuse after loading the model.
+        """Raise UsageError for slots without a token each, or a V cache that llama.cpp refuses once it has loaded.
 
         Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
         """
+        if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
+            raise UsageError(
+                f"n_ctx {self.n_ctx} has no token for each of {self.n_seq_max} slots",
+                "raise --n-ctx, or lower --parallel",
+            )
         if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
             raise UsageError(
                 f"a V cache of {self.type_v} needs flash attention, which is off",
@@ -291,7 +303,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
 
     def as_asked(self) -> Self:
-        return replace(self, n_ctx=None, n_seq_max=1, n_outputs_max=None)
+        return replace(self, n_ctx=None, n_seq_max=1, kv_unified=False, n_outputs_max=None)
 
     def with_threads(self, threads: int) -> Self:
         return replace(self, threads=self.threads or threads)
@@ -303,6 +315,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(self, memory_limit_bytes=limit_bytes)
 
     @property
+    def n_streams(self) -> int:
+        """Parts of the KV cache with the same number of cells."""
+        return 1 if self.kv_unified else self.n_seq_max
+
+    @property
     def load_part(self) -> Self:
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
@@ -311,7 +328,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies."""
         given = [text.rpartition("=") for text in self.override_tensor]
         layers = [""] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
-        experts = tuple((layer + _EXPERTS, "CPU") for layer in layers)
+        experts = tuple((layer + EXPERTS, "CPU") for layer in layers)
         return (*((pattern, device) for pattern, _, device in given), *experts)
 
 
@@ -336,7 +353,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
     n_threads: int = 0
     """CPU threads for computing, to start before a memory limit is set."""
     described: tuple[DescribedDevice, ...] = ()
-    """Devices of a dry load, which need not be here; empty for those that are."""
+    """Described devices for a dry load; empty to use this machine's."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):

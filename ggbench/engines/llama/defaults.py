@@ -33,7 +33,7 @@ CONTEXT: Mapping[str, Value] = {
 """Every field of `llama_context_params`; the numbers of threads depend on the machine."""
 
 DIFFERENCES: Mapping[str, str] = {
-    "n_ctx": "what the command needs; llama-server uses the training context, or the largest that fits",
+    "n_ctx": "enough for the command; llama-server uses the training context, or the largest that fits",
     "n_threads": "one per core available to the process; llama-server counts the machine's",
     "n_threads_batch": "as n_threads",
     "devices": "none when planning for or limiting main memory: a GPU driver also takes address space",

@@ -1,9 +1,9 @@
-"""Devices that need not be here: ggml devices made of callbacks, with which llama.cpp's allocator runs dry.
+"""Described devices, which this machine need not have: ggml devices made of callbacks, for dry runs of llama.cpp's
+allocator.
 
-llama.cpp splits a model over them, builds its graphs and sizes the buffers of each as it would on the real ones; only
-nothing can be computed. Sizes differ between backends by alignment and by what a kernel takes besides its result;
-CUDA's are known here, and others are assumed to take what the tensors need. Every operation is assumed to be supported,
-as llama.cpp's RPC client assumes.
+llama.cpp splits a model over them, builds its graphs and sizes their buffers as on real ones, but cannot compute. Sizes
+differ between backends by alignment and by kernels' extra memory; CUDA's rules are implemented here, and others are
+assumed to need no extra memory. Every operation is assumed to be supported, as in llama.cpp's RPC client.
 
 The structures are those of ggml-backend-impl.h, version 2; they are not a public interface.
 """
@@ -21,16 +21,16 @@ from ggbench.engines.llama.ggml_devices import GPU, Capabilities, Properties
 API_VERSION = 2
 """GGML_BACKEND_API_VERSION."""
 _ALIGNMENT = 128
-"""CUDA's; of the buffers of a graph it changes kilobytes."""
+"""CUDA's alignment, which changes a graph's buffers by kilobytes."""
 _OFFLOAD_MIN_BATCH = 32
-"""Tokens of a batch from which a GPU computes with weights that lie in main memory, by copying them.
+"""Minimum batch, in tokens, for which a GPU computes with weights in main memory, by copying them.
 
 Source: GGML_OP_OFFLOAD_MIN_BATCH of ggml's backends.
 """
 
 
 def _structure(name: str, fields: dict[str, Any] | str) -> type[ctypes.Structure]:
-    """Return a structure of these fields; names alone are pointers."""
+    """Return a structure with these fields; bare names are pointers."""
     typed = dict.fromkeys(fields.split(), c_void_p) if isinstance(fields, str) else fields
     return type(name, (ctypes.Structure,), {"_fields_": list(typed.items())})
 
@@ -40,7 +40,7 @@ _BufferTypeI = _structure(
 )
 _BufferType = _structure("ggml_backend_buffer_type", {"iface": _BufferTypeI, "device": c_void_p, "context": c_void_p})
 _N_BUFFER_FUNCTIONS = 11
-"""Pointers of `ggml_backend_buffer_i`, which a buffer begins with, followed by its type."""
+"""Pointers of `ggml_backend_buffer_i`, at the start of a buffer, followed by its type."""
 _DeviceI = _structure(
     "ggml_backend_device_i",
     "get_name get_description get_memory get_type get_props init_backend get_buffer_type get_host_buffer_type "
@@ -71,7 +71,7 @@ _Tensor = _structure(
         "view_offs": c_size_t,
     },
 )
-"""The beginning of `ggml_tensor` in ggml.h."""
+"""The first fields of `ggml_tensor` in ggml.h."""
 
 
 class DescribedDevices:
@@ -89,10 +89,10 @@ class DescribedDevices:
         self._cpu_buffer_type = _BufferType.from_address(ggml.ggml_backend_cpu_buffer_type())
         self._ops: dict[int, str] = {}
         self.handles = tuple(self._device(index, each) for index, each in enumerate(described))
-        """ggml's `ggml_backend_dev_t` of each."""
+        """The `ggml_backend_dev_t` of each device."""
         types = map(ggml.ggml_backend_dev_buffer_type, self.handles)
         self.buffer_types = {each.name: int(handle) for each, handle in zip(described, types, strict=True)}
-        """ggml's handle of each one's buffer type, by its name."""
+        """ggml's handle of each device's buffer type, by name."""
 
     def _device(self, index: int, described: DescribedDevice) -> int:
         device, buffer_type = self._new(_Device), self._new(_BufferType)
@@ -104,7 +104,7 @@ class DescribedDevices:
             return text
 
         def allocate(_: int, size: int) -> int:
-            # Only the states of recurrent layers are allocated in a dry run; they lie in main memory.
+            # in a dry run only the states of recurrent layers are allocated, in main memory
             buffer = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), size)
             c_void_p.from_address(buffer + _N_BUFFER_FUNCTIONS * ctypes.sizeof(c_void_p)).value = buffer_handle
             return int(buffer)
@@ -117,7 +117,7 @@ class DescribedDevices:
             found.name = found.description = name
             found.memory_free = found.memory_total = memory_bytes
             found.type, found.device_id = GPU, None
-            # As every backend's: so llama.cpp overlaps the batches of a prompt on several devices, with more buffers.
+            # as with every backend, so that llama.cpp overlaps a prompt's batches on several devices, with more buffers
             found.caps = Capabilities(True, False, False, True, True)
 
         def init_backend(_: int, __: object) -> int:
@@ -145,7 +145,7 @@ class DescribedDevices:
             get_props=self._function(None, [c_void_p, POINTER(Properties)], get_props),
             init_backend=self._function(c_void_p, [c_void_p, c_char_p], init_backend),
             get_buffer_type=self._function(c_void_p, [c_void_p], lambda _: buffer_handle),
-            # ggml asks about thousands of tensors: a function of its own that always says yes is twice as fast.
+            # ggml asks about thousands of tensors: a ggml function that always returns true is twice as fast
             supports_op=self._cpu_buffer_type.iface.is_host,
             supports_buft=self._function(c_bool, [c_void_p, c_void_p], lambda _, asked: asked == buffer_handle),
         )

@@ -146,7 +146,7 @@ class NotLimited(Exception):
 class ExposedMemory:
     """Exposes at most `limit_bytes` of one device; must live as long as the device is used.
 
-    Only buffers count, not what a backend allocates beside them to compute.
+    Only buffers count, not a backend's other allocations for computing.
     """
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:

@@ -176,7 +176,7 @@ class LlamaModel:
         self.free_context()
         params = lib.llama_context_default_params()
         set_defaults(params, CONTEXT)
-        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full"):
+        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full", "kv_unified"):
             setattr(params, name, getattr(setup, name))
         params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
         params.n_threads = setup.threads

@@ -62,7 +62,7 @@ class ServerUnusable(Exception):
 
 
 class RpcConnection:
-    """A connection to a server, which meanwhile serves nobody else. A context manager that closes it."""
+    """A connection to a server, which then serves nobody else. A context manager that closes it."""
 
     def __init__(self, server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         """Connect and greet. Raises ServerUnusable."""

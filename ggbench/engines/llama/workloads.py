@@ -65,12 +65,12 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     clock, sampler = time.perf_counter_ns, model.sampler
     token = (lib.llama_token * 1)(llama_sampler_sample(sampler, context, -1))
     batch = lib.llama_batch_get_one(token, 1)
-    step_ns, sample_ns, tokens = (array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4)))
+    step_ns, sampler_ns, tokens = (array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4)))
     text = TokenText(model.vocab)
     sent, sent_at = 0, clock()
 
     def send(end: int) -> None:
-        steps, samples = step_ns[sent:end].tolist(), sample_ns[sent:end].tolist()
+        steps, samples = step_ns[sent:end].tolist(), sampler_ns[sent:end].tolist()
         emit(Steps(request.n_prompt + 1 + sent, steps, samples, text.add(tokens[sent:end])))
 
     for i in range(n_gen):
@@ -85,7 +85,7 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
         token[0] = llama_sampler_sample(sampler, context, -1)
         sampled = clock()
         step_ns[i] = decoded - before
-        sample_ns[i] = sampled - decoded
+        sampler_ns[i] = sampled - decoded
         if sampled - sent_at > FLUSH_NS or i + 1 == n_gen:
             send(i + 1)
             sent, sent_at = i + 1, clock()
@@ -96,8 +96,8 @@ def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> No
     context = model.context("decode")
     started = time.perf_counter_ns()
     lib.llama_sampler_sample(model.sampler, context, -1)
-    sample_ns = time.perf_counter_ns() - started
-    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, sample_ns))
+    sampler_ns = time.perf_counter_ns() - started
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, sampler_ns))
     with without_gc():
         _timed_batches(model, request, emit)
 

@@ -40,7 +40,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     dtype: str = "bf16"
     """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
     cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
-    """KV cache: grows with each token, or holds the whole context from the start.
+    """KV cache: grows with each token, or has the whole context from the start.
 
     `dynamic`, Transformers' default, appends in every step; `static` allocates n_ctx cells at once, and every step
     attends to all of them.

@@ -113,7 +113,7 @@ def read_json(path: Path, name: str) -> bytes:
             if path.is_symlink():
                 hint = "its link leads nowhere: the download did not finish; download the checkpoint again"
             elif any(path.parent.glob("*.gguf")):
-                hint = "the folder holds GGUF files: give it without transformers:"
+                hint = "the folder contains GGUF files: give it without transformers:"
             raise BadFile(f"{name} has no {path.name}", hint)
         with path.open("rb") as file:
             data = file.read(LARGEST_JSON_BYTES + 1)

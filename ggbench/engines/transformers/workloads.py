@@ -84,13 +84,13 @@ def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | Non
     """Report `n_gen` steps in batches, sending nothing while a step is timed. Steps before a failure are also
     reported.
     """
-    step_ns, sample_ns = array("q"), array("q")
+    step_ns, sampler_ns = array("q"), array("q")
     n_sent, sent_at = 0, time.perf_counter_ns()
 
     def send() -> None:
         nonlocal n_sent, sent_at
         if n_sent < len(step_ns):
-            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sample_ns[n_sent:].tolist()))
+            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sampler_ns[n_sent:].tolist()))
         n_sent, sent_at = len(step_ns), time.perf_counter_ns()
 
     with without_gc():
@@ -99,7 +99,7 @@ def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | Non
                 took_ns, sampled_ns = step(index)
                 step_ns.append(took_ns)
                 if sampled_ns is not None:
-                    sample_ns.append(sampled_ns)
+                    sampler_ns.append(sampled_ns)
                 if time.perf_counter_ns() - sent_at > FLUSH_NS:
                     send()
         finally:

@@ -1,6 +1,6 @@
 """Find the largest n_ctx that works: predicted in milliseconds, narrowed with real contexts, proven by a decode.
 
-However a worker ends, that tells whether the n_ctx works. Only a model that does not load, or whose smallest context
+Any ending of a worker shows whether the n_ctx works. Only a model that does not load, or whose smallest context
 does not work, is an error.
 """
 

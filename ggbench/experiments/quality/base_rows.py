@@ -171,9 +171,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
 def require_trained(file: ModelFile) -> None:
     """Raise Unsupported for a twin, and for a model that cannot read a text."""
     if file.is_twin:
-        raise Unsupported(
-            f"{file.name} is a twin: weights without training have no quality", "use a published file instead"
-        )
+        raise Unsupported(f"{file.name} is a twin: untrained weights have no quality", "use a published file instead")
     if file.metadata.get("tokenizer.ggml.model", "none") == "none":
         raise Unsupported(
             f"{file.name} has no tokenizer, so it cannot read a text",
@@ -195,7 +193,7 @@ def _kept_logits(
         return path
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
-            "the model and its base do not fit into memory together, so the base has to be scored first",
+            "the model and its base do not fit into memory together, so the base must be scored first",
             "use --chunks N instead of --within",
         )
     with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written either, which has a message
@@ -374,7 +372,7 @@ def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> 
         name = f"{base.subject.model} {base.subject.quant}"
         raise UsageError(
             f"{name} tokenizes the text differently, so it cannot be the base of this model",
-            "--base takes a quant of the same model",
+            "--base needs a quant of the same model",
         )
 
 

@@ -68,7 +68,7 @@ def read_logits_file(path: Path) -> LogitsFile:
                 raise BadFile(f"{name} is damaged: {what}", "save it again")
             tokens = np.frombuffer(stream.read(4 * n_ctx * n_chunks), "<i4")
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits takes a logits file") from None
+        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits needs a logits file") from None
     return LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens.tolist()))
 
 

@@ -181,7 +181,7 @@ class _Runner:
             reason,
             expected_s,
             None if timing is None else timing.elapsed_ns,
-            None if timing is None else timing.sample_ns,
+            None if timing is None else timing.sampler_ns,
             memory,
             None if peak is None else peak.peak_bytes,
             None if gpu_use is None or is_limited else gpu_use.worker_bytes,

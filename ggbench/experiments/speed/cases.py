@@ -73,7 +73,7 @@ def _timed(found: SpeedCase, steps: CaseSteps) -> SpeedCase:
     return replace(
         found,
         prefill_ms=prefill_ns / 1e6,
-        ttft_ms=(prefill_ns + (found.ended.sample_ns or 0)) / 1e6,
+        ttft_ms=(prefill_ns + (found.ended.sampler_ns or 0)) / 1e6,
         decode_ms=decode_ns / 1e6,
         latency=summarize(steps.position, steps.step_ns),
         token_ms=decode_ns / 1e6 / n_steps,

@@ -47,7 +47,7 @@ from ggbench.units import format_count, format_gb, format_interval, format_numbe
 
 
 def joined_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-    """Join the cases and the lines of several runs into one list each, next to the runs without them."""
+    """Return three lists: the runs without cases and lines, all cases, and all lines."""
     joined = {name: [row for each in documents for row in each[name]] for name in ("cases", "lines")}
     rest = [{name: value for name, value in each.items() if name not in joined} for each in documents]
     return {**joined, "runs": rest}

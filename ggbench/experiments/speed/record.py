@@ -144,7 +144,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     """Forecast of prefill and decode made before the run; None if nothing had run until then."""
     prefill_ns: int | None = None
     """Time to read the prompts of all sequences; None if they were not read."""
-    sample_ns: int | None = None
+    sampler_ns: int | None = None
     """Time to sample the first token."""
     memory: CaseMemory | None = None
     """None if unknown."""
@@ -168,9 +168,9 @@ class RequestRates(msgspec.Struct, frozen=True):
     tok_s: float
     """Median over the requests of tokens after the first / time from the first to the last."""
     tok_s_low: float
-    """The slowest request's."""
+    """Rate of the slowest request."""
     tok_s_high: float
-    """The fastest request's."""
+    """Rate of the fastest request."""
     ttft_ms: float
     """Median time from sending a request to receiving its first token."""
     ttft_max_ms: float

@@ -1,7 +1,7 @@
 """Rows of llama-bench that others published: device, model, settings and speed, each with its source.
 
 `data/llama-bench.csv` has one measurement per line and `data/llama-bench-sources.toml` the addresses;
-`scripts/read_rows` adds to both. Facts alone: what a table states, and what the log lines above it say of the device.
+`scripts/read_rows` adds to both. Only facts: the data in a table, and in the log lines above it about the device.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ SOURCES_FILE = "llama-bench-sources.toml"
 
 
 class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One test of llama-bench; None is not stated, which is llama-bench's default of that build."""
+    """One test of llama-bench; None means not stated, i.e. that build's default."""
 
     source: str
-    """Id of the place, as in `load_bench_sources`."""
+    """Id of the source, as in `load_bench_sources`."""
     device: str
-    """Id in `known_devices.toml`, else the name that llama.cpp prints; a CPU's name if no GPU took part."""
+    """Id in `known_devices.toml`, else the name printed by llama.cpp; a CPU's name if no GPU was used."""
     count: int = 1
-    """Devices that the model was split over."""
+    """Number of devices that the model was split over."""
     backend: str
     """CUDA, ROCm, Vulkan, SYCL, Metal, CPU."""
     model: str
-    """llama-bench's words for the model, without the quant: `qwen3moe 30B.A3B`."""
+    """llama-bench's name of the model, without the quant: `qwen3moe 30B.A3B`."""
     quant: str
-    """`q4_k_m`; mixes with other types in some tensors (`UD-Q4_K_XL`) have the name of their file type."""
+    """`q4_k_m`; mixes of types (`UD-Q4_K_XL`) have the name of their file type."""
     weight_bytes: int | None = None
-    """Rounded to 0.01 GiB or MiB where it is from a table."""
+    """Rounded to 0.01 GiB or MiB if from a table."""
     n_params: int | None = None
     n_gpu_layers: int | None = None
     n_cpu_moe: int | None = None
@@ -66,7 +66,7 @@ class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def system(self) -> str:
-        """`llama.cpp`, as the rows of documents name it."""
+        """`llama.cpp`, the name in the rows of documents."""
         return "llama.cpp"
 
     @property
@@ -80,13 +80,13 @@ class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchSource(msgspec.Struct, frozen=True):
-    """A public place that rows are from."""
+    """A public source of rows."""
 
     id: str
     title: str
     address: str
     remark: str = ""
-    """Conditions that concern every row, such as a power limit."""
+    """Conditions of all rows, such as a power limit."""
 
 
 FIELDS = BenchedRow.__struct_fields__
@@ -98,15 +98,15 @@ _ACTIVE_BILLIONS = {
     "gpt-oss 20B": 3.6, "gpt-oss 120B": 5.1, "llama 8x7B": 12.9, "llama 8x22B": 39, "deepseek2 16B": 2.4,
     "deepseek2 236B": 21, "deepseek2 671B": 37, "dots1 142B": 14, "qwen2moe 57B.A14B": 14,
 }  # fmt: skip
-"""Parameters that one token uses, from the model cards, where the name does not say."""
+"""Parameters used by one token, from the model cards, if the name does not state them."""
 _DENSE_SHARE = 0.9
-"""Least share of a dense model's bytes that a token reads: all but the token embeddings."""
+"""Least share of a dense model's bytes read by a token: all except the token embeddings."""
 _EXPERTS_SHARE = 0.75
 """The same for a mixture of experts, relative to `active / all` of its parameters."""
 _PER_LAYER_SHARE = 0.4
-"""The same of models with embeddings per layer, whose names say the effective size: `E4B`."""
+"""The same for models with embeddings per layer, whose names state the effective size: `E4B`."""
 _FASTEST_BYTES_S = 1e13
-"""Above every device's memory bandwidth; for devices whose own is unknown."""
+"""Higher than any device's memory bandwidth, for devices with unknown bandwidth."""
 
 
 @functools.cache
@@ -120,7 +120,7 @@ def load_bench_sources() -> tuple[BenchSource, ...]:
 
 
 def parse_benches(text: str) -> list[BenchedRow]:
-    """Return the rows of a CSV with these fields. Raises msgspec.ValidationError for a cell that is not of its type."""
+    """Return the rows of a CSV with these fields. Raises msgspec.ValidationError for a cell of the wrong type."""
     return [
         msgspec.convert({name: cell for name, cell in line.items() if cell}, BenchedRow, strict=False)
         for line in csv.DictReader(io.StringIO(text))
@@ -128,7 +128,7 @@ def parse_benches(text: str) -> list[BenchedRow]:
 
 
 def benches_csv(rows: Sequence[BenchedRow]) -> str:
-    """Return the rows as CSV; an empty cell is not stated, or the default of a field that is always stated."""
+    """Return the rows as CSV; an empty cell means not stated, or the default of a field that is always stated."""
     defaults = dict(zip(FIELDS[-len(BenchedRow.__struct_defaults__) :], BenchedRow.__struct_defaults__, strict=True))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -149,16 +149,16 @@ def split_model_type(model_type: str) -> tuple[str, str]:
 
 
 def measurement(row: BenchedRow) -> BenchedRow:
-    """Return the row without where and when it was published: equal ones are one measurement."""
+    """Return the row without its source and date: equal rows are one measurement."""
     return replace(row, source="", date="")
 
 
 def problem_of(row: BenchedRow) -> str:
-    """Return why a row cannot be true, e.g. that its device would have read more than its bandwidth; empty if it can.
+    """Return why a row is impossible, e.g. because the device would exceed its bandwidth; empty if it is possible.
 
-    The bound is low on purpose: what a token reads at least, from memory at the speed of the datasheet. Weights on the
-    host are slower, so a row with some of them there obeys it too. A model split by layers reads from one device at a
-    time. Prompts are held against four times the FP16 rate of the matrix cores: 8-bit and 4-bit types are faster.
+    The bound is deliberately weak: the minimum bytes of a token, read at the datasheet's bandwidth. Weights on the host
+    are slower, so rows with some there satisfy it too. A model split by layers reads from one device at a time. Prompts
+    are checked against four times the FP16 rate of the matrix cores, as 8-bit and 4-bit types are faster.
     """
     device = _known(row.device)
     together = row.count if row.split_mode in ("row", "tensor") else 1
@@ -188,7 +188,7 @@ def _least_share(row: BenchedRow) -> float:
 
 
 def _active_share(row: BenchedRow) -> float:
-    """Return the share of the parameters that a token uses; 0 for a mixture of experts that does not state it."""
+    """Return the share of the parameters used by a token; 0 for a mixture of experts that does not state it."""
     found = _ACTIVE.search(f" {row.model}")
     billions = float(found[1]) if found else _ACTIVE_BILLIONS.get(row.model)
     if billions is None:

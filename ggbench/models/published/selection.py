@@ -242,7 +242,7 @@ def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
 
 
 def _octaves(theirs: float | None, ours: float | None) -> float:
-    """Return the distance of two lengths in octaves; 32 if theirs is not stated, 0 if ours is not given."""
+    """Return the distance of two lengths in octaves; 32 if theirs is unknown, 0 if ours is."""
     if ours is None:
         return 0.0
     return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else _FAR_OCTAVES

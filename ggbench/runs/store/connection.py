@@ -26,7 +26,7 @@ from ggbench.runs.store.runs import RUNNING
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
 
-VERSION = 5
+VERSION = 6
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -43,7 +43,7 @@ _TABLES = (
         run_id INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE, series TEXT NOT NULL,
         first_position INTEGER NOT NULL, at_ns INTEGER NOT NULL,
         step_ns BLOB NOT NULL CHECK (length(step_ns) % 8 = 0),
-        sample_ns BLOB CHECK (length(sample_ns) = length(step_ns)),
+        sampler_ns BLOB CHECK (length(sampler_ns) = length(step_ns)),
         UNIQUE (run_id, series, first_position)
     )""",
     """CREATE TABLE observations (
@@ -53,8 +53,8 @@ _TABLES = (
     )""",
 )
 """`subject` to `environment`, `memory` to `result` and `body` are JSON of records. Times of day are UTC in ISO 8601,
-`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
-are int64 little-endian, one value per position from `first_position` on; `sample_ns` is NULL if the sampler was not
+`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sampler_ns`
+are int64 little-endian, one value per position from `first_position` on; `sampler_ns` is NULL if the sampler was not
 timed. `n_samples` counts the steps without warm-up, so that lists need not read them."""
 
 _BUSY_TIMEOUT_S = 10.0

@@ -102,17 +102,17 @@ class Store:
         series: str,
         first_position: int,
         step_ns: Sequence[int] | NDArray[np.int64],
-        sample_ns: Sequence[int] | NDArray[np.int64] | None = None,
+        sampler_ns: Sequence[int] | NDArray[np.int64] | None = None,
         *,
         at_ns: int = 0,
     ) -> None:
         """Store the steps from `first_position` on, completely or not at all; `at_ns` is the time since the epoch.
 
-        `sample_ns` is None or empty if the sampler was not timed. Raises ValueError if the two differ in length,
+        `sampler_ns` is None or empty if the sampler was not timed. Raises ValueError if the two differ in length,
         UnknownName if the run was deleted, and StoreError if the series has a chunk starting at this position.
         """
         chunk = SampleChunk(
-            series, first_position, at_ns, tuple(step_ns), () if sample_ns is None else tuple(sample_ns)
+            series, first_position, at_ns, tuple(step_ns), () if sampler_ns is None else tuple(sampler_ns)
         )
         with writing(self._connection, self.path):
             self._require(run_id)
@@ -204,27 +204,27 @@ class Store:
         chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
         lengths = [len(chunk.step_ns) for chunk in chunks]
         starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
-        untimed = any(not chunk.sample_ns for chunk in chunks)
+        untimed = any(not chunk.sampler_ns for chunk in chunks)
         return StoredSamples(
             series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
             position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
             step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
-            sample_ns=None
+            sampler_ns=None
             if untimed
-            else np.fromiter((step for chunk in chunks for step in chunk.sample_ns), np.int64),
+            else np.fromiter((step for chunk in chunks for step in chunk.sampler_ns), np.int64),
         )
 
     def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
         """Return the samples of a run as stored, series in order of their start. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
-            "SELECT series, first_position, at_ns, step_ns, coalesce(sample_ns, x'') FROM samples WHERE run_id = ?"
+            "SELECT series, first_position, at_ns, step_ns, coalesce(sampler_ns, x'') FROM samples WHERE run_id = ?"
             " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
             (run_id,),
         )
         return tuple(
-            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sample_ns))
-            for series, first_position, at_ns, step_ns, sample_ns in records
+            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sampler_ns))
+            for series, first_position, at_ns, step_ns, sampler_ns in records
         )
 
     def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
@@ -266,8 +266,8 @@ class Store:
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)
-        if chunk.sample_ns and len(chunk.sample_ns) != n_steps:
-            raise ValueError(f"{n_steps} steps but {len(chunk.sample_ns)} sampler timings")
+        if chunk.sampler_ns and len(chunk.sampler_ns) != n_steps:
+            raise ValueError(f"{n_steps} steps but {len(chunk.sampler_ns)} sampler timings")
         if not n_steps:
             return
         columns = {
@@ -276,7 +276,7 @@ class Store:
             "first_position": chunk.first_position,
             "at_ns": chunk.at_ns,
             "step_ns": _int64_bytes(chunk.step_ns),
-            "sample_ns": _int64_bytes(chunk.sample_ns) if chunk.sample_ns else None,
+            "sampler_ns": _int64_bytes(chunk.sampler_ns) if chunk.sampler_ns else None,
         }
         self._insert("samples", columns)
         if not chunk.series.startswith(WARMUP):

@@ -74,7 +74,7 @@ class StoredSamples(msgspec.Struct, frozen=True):
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
-    sample_ns: NDArray[np.int64] | None
+    sampler_ns: NDArray[np.int64] | None
     """Time of the sampler; None unless it was timed for every step."""
 
     @property
@@ -94,7 +94,7 @@ class SampleChunk(msgspec.Struct, frozen=True):
     at_ns: int
     """Time of storing since the epoch, just after the last step; 0 if unknown."""
     step_ns: tuple[int, ...]
-    sample_ns: tuple[int, ...]
+    sampler_ns: tuple[int, ...]
     """Empty if the sampler was not timed."""
 
 

@@ -274,7 +274,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 def known_hardware(gpu: KnownDevice) -> Hardware:
-    """Return the figures of a known GPU.
+    """Return the data of a known GPU.
 
     The article's value for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
     every GPU, and the tensor rate if it is unknown; None if both are.
@@ -294,10 +294,10 @@ def known_hardware(gpu: KnownDevice) -> Hardware:
 
 
 def described_hardware(devices: Sequence[Device]) -> Hardware:
-    """Return the figures of described GPUs, which hold layers in proportion to their memory, one after the other.
+    """Return the data of described GPUs, which get layers in proportion to their memory and work in turn.
 
-    Memory adds up. The bandwidth is what a token sees that reads each GPU's share in turn; the compute rate is one
-    GPU's, and unknown if they differ.
+    Memory is summed. The bandwidth is the average over each GPU's share; the compute rate is one GPU's, and unknown if
+    they differ.
     """
     first, memory_bytes = devices[0], sum(device.memory_bytes for device in devices)
     known = recognize_device(first.name, first.shared_bytes or first.memory_bytes)

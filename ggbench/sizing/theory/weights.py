@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
-from ggbench.gguf_file.hyperparameters import build_metadata, build_model
+from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name, known_spelling

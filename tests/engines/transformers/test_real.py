@@ -75,7 +75,7 @@ def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
     steps = [event for event in events if isinstance(event, Steps)]
     assert events[-1] == Completed()
     assert steps[0].first_position == 9
-    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sample_ns) for each in steps) == 20
+    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sampler_ns) for each in steps) == 20
     assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
 
 

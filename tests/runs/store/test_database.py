@@ -107,7 +107,7 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
     assert samples.repeat.tolist() == [0, 0, 1, 1, 1, 1]
     assert samples.position.tolist() == [26, 27, 26, 27, 28, 29]
     assert samples.step_ns.tolist() == [300, 301, 200, 201, 202, 203]
-    assert samples.sample_ns is not None and samples.sample_ns.tolist() == [3, 4, 5, 6, 7, 2]
+    assert samples.sampler_ns is not None and samples.sampler_ns.tolist() == [3, 4, 5, 6, 7, 2]
     assert store.load_samples(run_id, warmup=True).step_ns.tolist()[:2] == [900, 901]
     assert store.load_chunks(run_id) == (
         SampleChunk(WARMUP, 26, 0, (900, 901), (9, 9)), SampleChunk(NEXT, 26, 0, (300, 301), (3, 4)),

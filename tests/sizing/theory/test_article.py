@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec.structs
 
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_model
 from ggbench.machine.known_devices import find_device
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache

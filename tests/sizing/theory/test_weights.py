@@ -3,7 +3,7 @@
 import msgspec.structs
 import pytest
 
-from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.weights import count_parameters

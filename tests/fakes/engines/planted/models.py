@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, config_type
 from ggbench.errors import UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import Catalog
