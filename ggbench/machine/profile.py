@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.profile_speed import Rates
 from ggbench.units import GIB, format_bandwidth
 
-SCHEMA = "ggbench.profile/1"
+SCHEMA: Final = "ggbench.profile/1"
 _FOLDER = Path(__file__).parent / "profiles"
 _MOST_BYTES = 1 << 20
 _FASTER = 1.1

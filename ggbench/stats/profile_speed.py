@@ -155,4 +155,5 @@ def fit_attention(works: Sequence[AttentionWork], position_ns: Sequence[float], 
         if (found >= 0).all() and missed < least:
             best, least = np.zeros(3), missed
             best[list(chosen)] = found
-    return Attention(*(float(each) for each in best), spread)
+    head, element, byte = (float(each) for each in best)
+    return Attention(head, element, byte, spread)
