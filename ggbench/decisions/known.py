@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, and losses of quants and KV cache types, without new measurements.
 
 Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers,
-the share of the bandwidth that other models reach here, or the bandwidth alone. Losses come from stored quality runs,
-or from what is published about the quant type.
+the share of the bandwidth that other models reach here, others' rows of llama-bench, or the bandwidth alone. Losses
+come from stored quality runs, or from what is published about the quant type.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths
-from ggbench.sizing.plan_record import Budget, PlannedForecast
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
@@ -84,8 +85,8 @@ class KnownSpeeds:
             for each in with_steps
         ]  # fmt: skip
         if not known or not knows(known[0], POSITIONS[-1]):
-            bound = self._bound(file, setup)
-            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+            bound = self._without_runs(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
 
@@ -125,8 +126,9 @@ class KnownSpeeds:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
-    def _bound(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed at the bandwidths, or at the share that other models reach in the one memory read.
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed without runs of the file: by the share of the bandwidth that other models reach here if one
+        memory is read, by others' rows, or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
@@ -145,6 +147,9 @@ class KnownSpeeds:
             for n, by_place in read.items()
         }
         shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        published = None if shares is not None else published_estimate(file, setup, budget)
+        if published is not None:
+            return published
         if shares is None:
             steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
             sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
@@ -161,6 +166,25 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
         return None
     tok_s = tok_s_at(known, n)
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
+
+
+def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
+    """Return a row with the expected speed at each of its positions."""
+
+    def estimated(speed: PlannedSpeed | None) -> PlannedSpeed | None:
+        found = None if speed is None else expected_at(known, speed.n)
+        if speed is None or found is None:
+            return speed
+        return replace(
+            speed, tok_s_estimate=found.tok_s, tok_s_estimate_ci95=found.tok_s_ci95, tok_s_basis=found.speed_basis
+        )
+
+    return replace(
+        row,
+        decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
+        at_n_ctx=estimated(row.at_n_ctx),
+        expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+    )
 
 
 def runs_here(store: Store) -> list[Run]:

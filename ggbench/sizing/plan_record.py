@@ -125,10 +125,15 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     """Throughput over all sequences of the batch."""
     fits: bool | None
     """Whether a context of n tokens fits; None if unknown."""
+    tok_s_estimate: float | None = None
+    """The expected speed; None if only the bound is known."""
+    tok_s_estimate_ci95: tuple[float, float] | None = None
+    tok_s_basis: SpeedBasis | None = None
+    """What the estimate is from."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed with a full context, from measurements on this machine."""
+    """The expected speed with a full context."""
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
@@ -138,6 +143,11 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     """Never only the bound."""
     is_steady: bool = True
     """Whether the machine was steady during those measurements."""
+
+    @property
+    def is_from_others(self) -> bool:
+        """Whether nothing of it was measured on this machine."""
+        return self.speed_basis in ("published", "relatives")
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):

@@ -87,7 +87,13 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     ]
 
 
-_BASES = {"bound": "bandwidth", "measured": "a run", "forecast": "a forecast"}
+_BASES = {
+    "bound": "bandwidth",
+    "measured": "a run",
+    "forecast": "a forecast",
+    "published": "others' runs",
+    "relatives": "others' relatives",
+}
 
 
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
