@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import (Iterator, Mapping)
-from ggbench.decisions.pick.needs import (ChatTurn, Needs, READING_TOK_S, RULES, UNNOTICED_LOSS, workload_text)
-from ggbench.decisions.pick.recommend import (is_comfortable)
-from ggbench.decisions.pick.record import (Alternative, BestIn, Candidate, Checked, Instead, Loss, NeedCheck, Pick, Reason, TurnSpeed)
-from ggbench.decisions.pick.run_commands import (RunCommands, run_commands)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.endings import (Outcome)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.document import (Document, Field, Shape, by_name, field, many, of, within)
-from ggbench.show.names import (kv_name)
-from ggbench.show.plan import (MEMORY)
-from ggbench.show.run_documents import (ENDS, ends, expected)
-from ggbench.show.text import (expected_text)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (format_bytes, format_count, format_number)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.needs import READING_TOK_S, RULES, UNNOTICED_LOSS, ChatTurn, Needs, workload_text
+from ggbench.decisions.pick.recommend import is_comfortable
+from ggbench.decisions.pick.record import (
+    Alternative,
+    BestIn,
+    Candidate,
+    Checked,
+    Instead,
+    Loss,
+    NeedCheck,
+    Pick,
+    Reason,
+    TurnSpeed,
+)
+from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.show import UNKNOWN
+from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
+from ggbench.show.names import kv_name
+from ggbench.show.plan import MEMORY
+from ggbench.show.run_documents import ENDS, ends, expected
+from ggbench.show.text import expected_text
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "balance": "is the fastest that nobody could tell from the original",
