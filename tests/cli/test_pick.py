@@ -31,7 +31,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert "Nobody could tell it from the original" in pick["reason"]
     assert [(each["quant"], each["kind"]) for each in pick["reasons"]] == [
         ("q6_k", "slower"),
-        ("q5_0", "hardly faster"),
+        ("q4_k_m", "hardly faster"),
     ]
     split = [each for each in document["candidates"] if each["placement"]["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
