@@ -230,7 +230,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
     for basis, found in sources.items():
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
-        name = "expected" if basis == "other runs" else f"expected, {basis}"
+        name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
@@ -416,11 +416,18 @@ PUBLISHED_SIZE = Shape(
     of(PublishedSize, without="row"),
     within(lambda size: size.row, PUBLISHED_ROW.fields),
 )
+DEVICE = Shape(
+    "Device",
+    "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
+    of(PlannedDevice),
+    of(PlannedDevice, "needed_bytes left_bytes"),
+)
 PLAN_ROW = Shape(
     "Row",
     "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
+    field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -94,7 +94,7 @@ def main(way: str, *flags: str) -> None:
 
     def fault(handler: Handler, request: Request) -> bool:
         if request.path == "/health":
-            handler.document(200, b'{"status":"ok"}')
+            handler.document(200, b'{"status":"ok"}', (("Connection", "close"),))
         elif request.headers.get("Authorization") != f"Bearer {key}":
             handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":

@@ -33,7 +33,7 @@ from ggbench.engines.llama_server.process import Build, ServerProcess, describe_
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import GgbenchError, NetworkError
+from ggbench.errors import GgbenchError
 
 CONFIG = LlamaServerConfig
 
@@ -145,11 +145,9 @@ class LlamaServerEngine(EndpointEngine):
                 try:
                     if client.get("/health").status == 200:
                         return None
-                except NetworkError:
+                except GgbenchError:  # it may not listen yet, or be ending
                     if process.has_ended:
                         return process.ending("load")
-                except GgbenchError as error:
-                    return Failed("load", error.message, error)
                 if (ending := process.interrupted(self._cancel, self._timeout_s)) is not None:
                     return ending
                 time.sleep(_HEALTH_S)
