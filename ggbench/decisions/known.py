@@ -341,36 +341,97 @@ _FEWEST_NEAR = 3
 """Use at least this many models, near or not."""
 
 
-def typical_loss(quant: str, n_params: int | None) -> Loss | None:
-    """Return the published loss of this quant type in other models against 16 bits; None if there is none.
+def typical_loss(quant: str, n_params: int | None, *, has_experts: bool = False) -> Loss | None:
+    """Return the published loss of this quant against 16 bits in the nearest model; None if no table has the quant.
 
-    The value is the median KL divergence over models. Few models have one, so the interval also covers ln(PPL / PPL of
-    the 16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
+    The nearest model has experts if this one does, then a similar size, then the fullest table. A quant that its table
+    lacks is carried over from the fullest one: on a logarithmic scale, between the quants that both have. A `ud-`
+    mixture in no table counts as its plain type. The interval covers all models' divergences and ln(PPL / PPL of the
+    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
-    rows = _rows().get(name, ())
-    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    if not scored:
+    tables = _divergences()
+    reference = max(tables, key=lambda model: len(tables[model].by_quant))
+
+    def distance(model: str) -> tuple[bool, int, int]:
+        table = tables[model]
+        return table.has_experts is not has_experts, round(size_octaves(table.size, n_params)), -len(table.by_quant)
+
+    nearest = min(tables, key=distance)
+    own, full = tables[nearest].by_quant, tables[reference].by_quant
+    plain = name.removeprefix("ud-")
+    value, source = own.get(name), f"{name} of {nearest}"
+    for used in (plain, plain.replace("_xl", "_m")) if value is None else ():
+        value, source = _carried(own, full, used), f"{used} of {reference}"
+        if nearest != reference:
+            source += f", carried over to {nearest}"
+        if value is not None:
+            break
+    if value is None:
         return None
-    klds = _by_model([(row, kld) for row, kld, _ in scored])
+    rows = _rows().get(name, ())
+    klds = {model: table.by_quant[name] for model, table in tables.items() if name in table.by_quant}
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
-    known = [*klds.values(), *(ratios[model] for model in near)]
+    known = [value, *klds.values(), *(ratios[model] for model in near)]
     others = [model for model in near if model not in klds]
-    source = f"{name} of {' and '.join(klds)}"
     if others:
         source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
+    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
     return Loss(
-        Expected(statistics.median(klds.values()), max(0.0, min(known)), max(known)),
+        Expected(value, max(0.0, min(known)), max(known)),
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
     )
+
+
+class _Divergences(msgspec.Struct, frozen=True):
+    """Published KL divergences of one model's quants, in nats."""
+
+    size: str
+    by_quant: dict[str, float]
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether the printed size names active parameters, as 35B-A3B."""
+        return "-A" in self.size
+
+
+def _carried(own: Mapping[str, float], full: Mapping[str, float], quant: str) -> float | None:
+    """Return the loss that a model's table implies for a quant of the full one; None if they share no quant."""
+    if quant not in full:
+        return None
+    plain = {name.removeprefix("ud-"): loss for name, loss in own.items()}
+    points = sorted((math.log(full[name]), math.log(loss)) for name, loss in plain.items() if name in full)
+    at = math.log(full[quant])
+    below = [point for point in points if point[0] <= at][-1:]
+    above = [point for point in points if point[0] > at][:1]
+    if not points:
+        return None
+    if not below or not above:
+        x, y = (below or above)[0]
+        return math.exp(y + at - x)
+    (x, y), (next_x, next_y) = below[0], above[0]
+    return math.exp(y + (next_y - y) * (at - x) / (next_x - x))
+
+
+@functools.cache
+def _divergences() -> Mapping[str, _Divergences]:
+    """Return the published divergences by model, the median of files of one quant."""
+    found: dict[str, dict[str, float]] = {}
+    sizes: dict[str, str] = {}
+    for quant, rows in _rows().items():
+        scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None]
+        for model, loss in _by_model(scored).items():
+            found.setdefault(model, {})[quant] = loss
+        sizes |= {row.model: row.size for row in rows}
+    return {model: _Divergences(sizes[model], losses) for model, losses in found.items()}
 
 
 def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:

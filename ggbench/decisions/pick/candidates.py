@@ -162,7 +162,10 @@ class _Finder:
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
             speed=None if known is None else _known_turn(known, needs.workload, n_ctx),
-            weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params),
+            weights_loss=losses.of_weights(header)
+            or typical_loss(
+                variant.quant, row.n_params, has_experts=variant.file is not None and variant.file.n_expert > 0
+            ),
             cache_loss=_F16_LOSS if UNQUANTIZED.issuperset(types) else losses.of_cache(header, types),
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
