@@ -341,7 +341,31 @@ _FEWEST_NEAR = 3
 """Use at least this many models, near or not."""
 
 
-def typical_loss(quant: str, n_params: int | None, *, has_experts: bool = False) -> Loss | None:
+_CACHE_NATS = {"q8_0": 0.00098}
+"""Divergence that a cache of this type adds, by J. Gaessler for f16 weights of Llama 3 8B (llama.cpp, pull request
+7412)."""
+_WORST_CACHE_NATS = 0.4
+"""What a q8_0 cache costs some models (llama.cpp, discussion of pull request 28733)."""
+
+
+def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
+    """Return the published loss of a KV cache of these types in one model; None if there is none.
+
+    Its interval reaches to the worst that others report.
+    """
+    if UNQUANTIZED.issuperset(cache):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+    nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
+    if not math.isfinite(nats):
+        return None
+    return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
+
+
+_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
+"""Types that the models of an architecture were trained to and are published in."""
+
+
+def typical_loss(quant: str, n_params: int | None, architecture: str = "", *, has_experts: bool = False) -> Loss | None:
     """Return the published loss of this quant against 16 bits in the nearest model; None if no table has the quant.
 
     The nearest model has experts if this one does, then a similar size, then the fullest table. A quant that its table
@@ -352,6 +376,8 @@ def typical_loss(quant: str, n_params: int | None, *, has_experts: bool = False)
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
+    if name == _PUBLISHED_IN.get(architecture):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     tables = _divergences()
     reference = max(tables, key=lambda model: len(tables[model].by_quant))
 

@@ -416,11 +416,18 @@ PUBLISHED_SIZE = Shape(
     of(PublishedSize, without="row"),
     within(lambda size: size.row, PUBLISHED_ROW.fields),
 )
+DEVICE = Shape(
+    "Device",
+    "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
+    of(PlannedDevice),
+    of(PlannedDevice, "needed_bytes left_bytes"),
+)
 PLAN_ROW = Shape(
     "Row",
     "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
+    field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -8,7 +8,6 @@ address space limits.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
@@ -61,6 +60,8 @@ class Placement:
         """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
+        self._overrides = setup.tensor_overrides
+        self._first_layer = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
         self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
         held = self._weights()
         is_known = not file.unknown_types
@@ -88,14 +89,13 @@ class Placement:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
         if not self.on_gpu:
             return HOST
-        for pattern, buffer in self._setup.tensor_overrides:
-            if re.search(pattern, tensor.name):
-                names = [each.device for each in self.devices] or [buffer]
-                return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
+        buffer = overriding_buffer(tensor.name, self._overrides)
+        if buffer is not None:
+            names = [each.device for each in self.devices] or [buffer]
+            return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
         layer = layer_of(tensor.name)
         place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
-        first = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
-        return place if is_on_device(tensor, first, output_on_device=self.layers[-1] != HOST) else HOST
+        return place if is_on_device(tensor, self._first_layer, output_on_device=self.layers[-1] != HOST) else HOST
 
     def _weights(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""

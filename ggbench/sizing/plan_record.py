@@ -223,6 +223,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Caveats about the row."""
     command: str = ""
+    setup: LlamaConfig | None = None
+    """The setup that was planned; None if it is another engine's."""
 
     @property
     def subject(self) -> Subject:

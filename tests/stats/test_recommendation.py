@@ -61,7 +61,7 @@ def any_needs(draw: st.DrawFn) -> Needs:
     return Needs(
         WORKLOADS["chat"], draw(st.sampled_from([None, 4096, 16384, 65536])),
         draw(st.sampled_from([None, 8.0, 15.0])), draw(st.sampled_from([None, 0.0, 0.02, 0.2])),
-        draw(st.sampled_from([None, "quality", "speed", "context"])),
+        draw(st.sampled_from([None, None, "quality", "speed", "context"])),
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_quality_takes_the_least_loss_then_the_faster() -> None:
         candidate("q6_k", loss=measured_loss(0.011, 0.3), tok_s=15, gib=6),
         candidate("q4_k_m", loss=measured_loss(0.040, 0.3), tok_s=25, gib=4),
     ]
-    pick = recommend(found, Needs())
+    pick = recommend(found, Needs(given_prefer="quality"))
     assert pick.recommended is not None
     assert pick.recommended.candidate.row.quant == "q6_k"
     assert [(each.label, each.checked.candidate.row.quant) for each in pick.alternatives] == [("faster", "q4_k_m")]
@@ -135,7 +135,8 @@ def test_quality_takes_the_least_loss_then_the_faster() -> None:
 @pytest.mark.parametrize(
     ("needs", "quant"),
     [
-        (Needs(), "q8_0"), (Needs(given_tok_s=12), "q4_k_m"), (Needs(given_tok_s=22), "q2_k"),
+        (Needs(), "q4_k_m"), (Needs(given_prefer="quality"), "q8_0"),
+        (Needs(given_tok_s=12), "q4_k_m"), (Needs(given_tok_s=22), "q2_k"),
         (Needs(given_n_ctx=20000), "q4_k_m"), (Needs(given_n_ctx=40000), "q2_k"),
         (Needs(given_prefer="speed"), "q4_k_m"), (Needs(given_prefer="speed", max_loss=0.5), "q2_k"),
         (Needs(given_prefer="context"), "q4_k_m"),
