@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, and losses of quants and KV cache types, without new measurements.
 
 Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers,
-the share of the bandwidth that other models reach here, or the bandwidth alone. Losses come from stored quality runs,
-or from what is published about the quant type.
+the share of the bandwidth that other models reach here, others' rows of llama-bench, or the bandwidth alone. Losses
+come from stored quality runs, or from what is published about the quant type.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths
-from ggbench.sizing.plan_record import Budget, PlannedForecast
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
@@ -84,8 +85,8 @@ class KnownSpeeds:
             for each in with_steps
         ]  # fmt: skip
         if not known or not knows(known[0], POSITIONS[-1]):
-            bound = self._bound(file, setup)
-            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+            bound = self._without_runs(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
 
@@ -125,8 +126,9 @@ class KnownSpeeds:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
-    def _bound(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed at the bandwidths, or at the share that other models reach in the one memory read.
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed without runs of the file: by the share of the bandwidth that other models reach here if one
+        memory is read, by others' rows, or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
@@ -145,6 +147,9 @@ class KnownSpeeds:
             for n, by_place in read.items()
         }
         shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        published = None if shares is not None else published_estimate(file, setup, budget)
+        if published is not None:
+            return published
         if shares is None:
             steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
             sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
@@ -161,6 +166,25 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
         return None
     tok_s = tok_s_at(known, n)
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
+
+
+def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
+    """Return a row with the expected speed at each of its positions."""
+
+    def estimated(speed: PlannedSpeed | None) -> PlannedSpeed | None:
+        found = None if speed is None else expected_at(known, speed.n)
+        if speed is None or found is None:
+            return speed
+        return replace(
+            speed, tok_s_estimate=found.tok_s, tok_s_estimate_ci95=found.tok_s_ci95, tok_s_basis=found.speed_basis
+        )
+
+    return replace(
+        row,
+        decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
+        at_n_ctx=estimated(row.at_n_ctx),
+        expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+    )
 
 
 def runs_here(store: Store) -> list[Run]:
@@ -361,103 +385,50 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
 
 
+_SCORED_N_CTX = 512
+"""llama-perplexity's default, which the limits of `pick` are taken from."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
 
-def typical_loss(quant: str, n_params: int | None, architecture: str = "", *, has_experts: bool = False) -> Loss | None:
-    """Return the published loss of this quant against 16 bits in the nearest model; None if no table has the quant.
+def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
+    """Return the published loss of this quant type in other models against 16 bits; None if there is none.
 
-    The nearest model has experts if this one does, then a similar size, then the fullest table. A quant that its table
-    lacks is carried over from the fullest one: on a logarithmic scale, between the quants that both have. A `ud-`
-    mixture in no table counts as its plain type. The interval covers all models' divergences and ln(PPL / PPL of the
-    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
+    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
+    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
+    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
+    mixture counts as its plain type. `published` has the divergences of every table, of both names.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
     if name == _PUBLISHED_IN.get(architecture):
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
-    tables = _divergences()
-    reference = max(tables, key=lambda model: len(tables[model].by_quant))
-
-    def distance(model: str) -> tuple[bool, int, int]:
-        table = tables[model]
-        return table.has_experts is not has_experts, round(size_octaves(table.size, n_params)), -len(table.by_quant)
-
-    nearest = min(tables, key=distance)
-    own, full = tables[nearest].by_quant, tables[reference].by_quant
-    plain = name.removeprefix("ud-")
-    value, source = own.get(name), f"{name} of {nearest}"
-    for used in (plain, plain.replace("_xl", "_m")) if value is None else ():
-        value, source = _carried(own, full, used), f"{used} of {reference}"
-        if nearest != reference:
-            source += f", carried over to {nearest}"
-        if value is not None:
-            break
-    if value is None:
-        return None
+    own = _rows().get(name, ())
+    if name.startswith("ud-"):
+        name = name.removeprefix("ud-").replace("_xl", "_m")
     rows = _rows().get(name, ())
-    klds = {model: table.by_quant[name] for model, table in tables.items() if name in table.by_quant}
+    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in {*own, *rows} if row.kld and row.kld.value]
+    scored.sort(key=lambda each: (size_octaves(each[0].size, n_params), each[0].model, each[1]))
+    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX and row in rows])
+    if not klds:
+        return None
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
-    known = [value, *klds.values(), *(ratios[model] for model in near)]
+    known = [*klds.values(), *(ratios[model] for model in near)]
     others = [model for model in near if model not in klds]
+    source = f"{name} of {' and '.join(klds)}"
     if others:
         source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
-    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
     return Loss(
-        Expected(value, max(0.0, min(known)), max(known)),
+        Expected(statistics.median(klds.values()), max(0.0, min(known)), max(known)),
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
     )
-
-
-class _Divergences(msgspec.Struct, frozen=True):
-    """Published KL divergences of one model's quants, in nats."""
-
-    size: str
-    by_quant: dict[str, float]
-
-    @property
-    def has_experts(self) -> bool:
-        """Whether the printed size names active parameters, as 35B-A3B."""
-        return "-A" in self.size
-
-
-def _carried(own: Mapping[str, float], full: Mapping[str, float], quant: str) -> float | None:
-    """Return the loss that a model's table implies for a quant of the full one; None if they share no quant."""
-    if quant not in full:
-        return None
-    plain = {name.removeprefix("ud-"): loss for name, loss in own.items()}
-    points = sorted((math.log(full[name]), math.log(loss)) for name, loss in plain.items() if name in full)
-    at = math.log(full[quant])
-    below = [point for point in points if point[0] <= at][-1:]
-    above = [point for point in points if point[0] > at][:1]
-    if not points:
-        return None
-    if not below or not above:
-        x, y = (below or above)[0]
-        return math.exp(y + at - x)
-    (x, y), (next_x, next_y) = below[0], above[0]
-    return math.exp(y + (next_y - y) * (at - x) / (next_x - x))
-
-
-@functools.cache
-def _divergences() -> Mapping[str, _Divergences]:
-    """Return the published divergences by model, the median of files of one quant."""
-    found: dict[str, dict[str, float]] = {}
-    sizes: dict[str, str] = {}
-    for quant, rows in _rows().items():
-        scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None]
-        for model, loss in _by_model(scored).items():
-            found.setdefault(model, {})[quant] = loss
-        sizes |= {row.model: row.size for row in rows}
-    return {model: _Divergences(sizes[model], losses) for model, losses in found.items()}
 
 
 def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:

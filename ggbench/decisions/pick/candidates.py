@@ -179,8 +179,7 @@ class _Finder:
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
             speed=None if known is None else known_turn(known, needs.workload, n_ctx),
-            weights_loss=losses.of_weights(header)
-            or typical_loss(variant.quant, row.n_params, architecture, has_experts=has_experts),
+            weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
