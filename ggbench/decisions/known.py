@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, and losses of quants and KV cache types, without new measurements.
 
-Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers,
-the share of the bandwidth that other models reach here, others' rows of llama-bench, or the bandwidth alone. Losses
-come from stored quality runs, or from what is published about the quant type.
+Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
+profile of the machine, the share of the bandwidth that other models reach here, others' rows of llama-bench, or the
+bandwidth alone. Losses come from stored quality runs, or from what is published about the quant type.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
 from ggbench.text import in_words
@@ -127,13 +128,15 @@ class KnownSpeeds:
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
     def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed without runs of the file: by the share of the bandwidth that other models reach here if one
-        memory is read, by others' rows, or at the bandwidths.
+        """Return the speed without runs of the file: by the machine's profile, by the share of the bandwidth that other
+        models reach here if one memory is read, by others' rows, or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
         budget, bandwidths = self._budget, place_bandwidths(self._budget)
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
+            return found
         window = None if placement.theory is None else placement.theory.window
         try:
             read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
@@ -397,22 +400,22 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
     one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
     16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
-    mixture counts as its plain type. `published` has the divergences of every table, of both names.
+    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
     if name == _PUBLISHED_IN.get(architecture):
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
-    own = _rows().get(name, ())
+    rows = _rows().get(name, ())
     if name.startswith("ud-"):
         name = name.removeprefix("ud-").replace("_xl", "_m")
-    rows = _rows().get(name, ())
-    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in {*own, *rows} if row.kld and row.kld.value]
-    scored.sort(key=lambda each: (size_octaves(each[0].size, n_params), each[0].model, each[1]))
-    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX and row in rows])
+        rows += _rows().get(name, ())
+    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
+    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
     if not klds:
         return None
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))

@@ -230,7 +230,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
     for basis, found in sources.items():
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
-        name = "expected" if basis == "other runs" else f"expected, {basis}"
+        name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")

@@ -122,8 +122,11 @@ def expected_text(expected: Expected | None) -> str:
 
 
 def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run."""
+    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run; `~ 24 (20–28)` if from others' runs."""
     if expected is None:
         return UNKNOWN
     text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
+    if expected.is_from_others:
+        low, high = map(format_number, expected.tok_s_ci95)
+        text = f"~ {format_number(expected.tok_s)} ({low}–{high})"
     return text if expected.is_steady else f"{UNSTEADY} {text}"

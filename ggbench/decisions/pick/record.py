@@ -209,6 +209,8 @@ class Reason(msgspec.Struct, frozen=True):
     kind: Against
     other: Checked
     """The best way to run the other quant."""
+    size: Literal["larger", "smaller"] = "larger"
+    """Whether its file is."""
     ratio: float | None = None
     """Its speed over the pick's; None if either is unknown."""
 
@@ -242,8 +244,6 @@ class Pick(msgspec.Struct, frozen=True):
     recommended: Checked | None
     """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()
-    next_larger: Checked | None = None
-    """The same cache with the next larger quant of the same model."""
     without_needs: Checked | None = None
     """The recommendation without any needs."""
     nearest_miss: Checked | None = None
@@ -253,7 +253,7 @@ class Pick(msgspec.Struct, frozen=True):
     comfortable: bool | None = None
     """Whether the recommendation's speed is comfortable; None if unknown."""
     reasons: tuple[Reason, ...] = ()
-    """Why not the next larger and the next smaller quant."""
+    """Why not the quant that loses just less, and the one that loses just more."""
     instead: tuple[Instead, ...] = ()
     """What would be comfortable, if no candidate is."""
     assumes_main_memory: bool = False
@@ -273,11 +273,11 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """The candidates of a short table: the pick, alternatives, the next larger quant, the nearest miss."""
+        """The candidates of a short table: the pick, alternatives, the quants beside it, the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             *((each.label, each.checked) for each in self.alternatives),
-            ("next larger", self.next_larger),
+            *((each.size, each.other) for each in self.reasons),
             ("no needs", self.without_needs),
             ("nearest miss", self.nearest_miss),
         ]

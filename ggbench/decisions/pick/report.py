@@ -87,7 +87,14 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     ]
 
 
-_BASES = {"bound": "bandwidth", "measured": "a run", "forecast": "a forecast"}
+_BASES = {
+    "bound": "bandwidth",
+    "measured": "a run",
+    "forecast": "a forecast",
+    "profile": "a profile",
+    "published": "others' runs",
+    "relatives": "others' relatives",
+}
 
 
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
