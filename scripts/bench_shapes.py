@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name

@@ -15,7 +15,8 @@ from bench_shapes import Shape, shape_of
 from speed_fit import SpeedFit
 
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
-from ggbench.models.published.benches import BenchedRow, load_benches
+from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
+from ggbench.sizing.device_speed import prompt_rate
 from ggbench.stats.device_speed import (
     Cost,
     DeviceKind,
@@ -33,6 +34,8 @@ ROUNDS, ROUNDS_WITHOUT = 40, 5
 LARGE_BYTES = 3 << 30
 CURRENT = "2025-07"
 """Month from which a row counts as measured with a current llama.cpp."""
+FIRST = {"CUDA": "2024-05", "Metal": "2024-05"}
+"""Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
 FORKS = ("ik_llama", "bonsai")
 """Places whose rows are of forks, or compare with them."""
 
@@ -110,11 +113,12 @@ def prompt_rows() -> list[Row]:
     """Return the rows of prompts from an empty context on one known device."""
     found = []
     for row, device, shape in _usable(lambda row: row.test.startswith("pp") and not row.n_depth and row.count == 1):
-        rate, n_tokens = device.fp16_matrix_tflops or device.fp16_tflops, int(row.test[2:])
+        rate, n_tokens = prompt_rate(device), int(row.test[2:])
         if rate is None or n_tokens < 128 or n_tokens > 8192:
             continue
-        compute_ms = 2 * shape.n_active * n_tokens / (rate * 1e9)
-        read_ms = shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
+        compute_ms = (2 * shape.n_active * n_tokens + shape.kv.prefill_flop(n_tokens)) / rate * 1e3
+        n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
+        read_ms = n_batches * shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
         kind, extra = _kind(row, device), _circumstances(row, device)
         costs = prompt_costs(kind, _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=extra)
         found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
@@ -124,6 +128,7 @@ def prompt_rows() -> list[Row]:
 def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice, Shape]]:
     by_name = {device.name: device for device in known_devices()}
     by_id = {device.id: device for device in known_devices()}
+    remarks = {source.id: source.remark for source in load_bench_sources()}
     left_out: Counter[str] = Counter()
     for row in load_benches():
         if not is_wanted(row):
@@ -136,6 +141,10 @@ def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRo
             left_out[f"model {row.model} not known"] += 1
         elif any(fork in row.source for fork in FORKS):
             left_out["fork"] += 1
+        elif row.date < FIRST.get(row.backend, "2025-01"):
+            left_out["too old"] += 1
+        elif "Raspberry Pi" in remarks[row.source]:
+            left_out["on a Raspberry Pi"] += 1
         elif row.n_cpu_moe or not _is_on_device(row, shape):
             left_out["partly in main memory"] += 1
         elif shape.weight_bytes > device.gpu_bytes * row.count * (1.35 if device.is_unified else 1):
@@ -162,10 +171,10 @@ def _model(row: BenchedRow, shape: Shape) -> ModelKind:
 def _circumstances(row: BenchedRow, device: KnownDevice) -> tuple[str, ...]:
     """Return the terms of when and where a row was measured."""
     place = f"{row.source}/{device.name}/{row.backend}"
-    found = [f"place={place}", f"run={place}/{row.model}/{row.quant}"]
-    if row.date < CURRENT:
-        found.append(f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}")
-    return tuple(found)
+    run = f"{place}/{row.model}/{row.quant}"
+    if row.date >= CURRENT:
+        return f"place={place}", f"run={run}"
+    return f"older place={place}", f"older run={run}", f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}"
 
 
 def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
@@ -178,11 +187,7 @@ def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
 
 def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> None:
     """Predict each row from fits that saw none of its device, of its model, or of its year."""
-    for name, key in (
-        ("device", lambda row: row.device.name),
-        ("model", lambda row: row.published.model),
-        ("year", lambda row: row.published.date[:4]),
-    ):
+    for name, key in KEYS.items():
         tried = []
         for left_out in sorted({key(row) for row in rows}):
             seen = [row for row in rows if key(row) != left_out]
@@ -198,6 +203,13 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> N
             print(f"  {told.device:24} {told.backend:7}x{told.count} {told.model:24} {told.quant:8} d{told.n_depth:<6}"
                   f"{1e3 / row.ms:8.1f} {1e3 / ms.value:8.1f} ({1e3 / ms.high:.1f}-{1e3 / ms.low:.1f}) {told.date} "
                   f"{told.source}")  # fmt: skip
+
+
+KEYS: dict[str, Callable[[Row], str]] = {
+    "device": lambda row: row.device.name,
+    "model": lambda row: row.published.model,
+    "year": lambda row: row.published.date[:4],
+}
 
 
 def _without_place(cost: Cost) -> Cost:

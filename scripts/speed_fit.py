@@ -14,17 +14,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggbench.stats.device_speed import Cost, SpeedModel, group_of
+from ggbench.stats.device_speed import COVARIANCE_UNIT, Cost, SpeedModel, group_of
 
 _FREEDOM = 5.0
 """Degrees of freedom of the errors."""
 _LOOSE = 0.5
 """Spread of a term that is alone in its group, so that it cannot be found."""
 _LEAST_SPREAD = 0.02
+_SAYS_NOTHING = 0.95
+"""Share of its group's variance up to which a term was found."""
 EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.7, "layer": 2.0, "compute": 0.9, "link": 0.0}
 """Means of the terms before any row is seen; their spread is `_LOOSE`, so that one row outweighs them."""
 ELSEWHERE = ("place", "run")
 """Groups that a prediction cannot know: another machine with the device, another run."""
+COUNTED = ("read:device", "read:family", "compute:device", "compute:family")
+OLDER = ("older place", "older run")
+"""The same of rows from before llama.cpp's current kernels, which differ more."""
 
 
 class SpeedFit:
@@ -100,15 +105,22 @@ class SpeedFit:
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
-        kept = [index for index, group in enumerate(self._groups) if group not in ELSEWHERE]
-        covariance = self.covariance[np.ix_(kept, kept)]
+        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER)]
+        kept = [index for index in kept if self._is_found(index)]
+        covariance = np.round(self.covariance[np.ix_(kept, kept)] / COVARIANCE_UNIT).astype(int)
         variance = self.scale**2 * _FREEDOM / (_FREEDOM - 2)
         variance += sum(self.spreads.get(group, 0.0) ** 2 for group in ELSEWHERE)
         return SpeedModel(
             terms=tuple(self.terms[index] for index in kept),
             values=tuple(float(self.values[index]) for index in kept),
-            covariance=tuple(tuple(map(float, row[: number + 1])) for number, row in enumerate(covariance)),
+            covariance=tuple(tuple(map(int, row[: number + 1])) for number, row in enumerate(covariance)),
             spreads={group: spread for group, spread in self.spreads.items() if group not in ELSEWHERE},
             residual=math.sqrt(variance),
-            n_rows={term: self.n_rows[term] for term in (self.terms[index] for index in kept)},
+            n_rows={term: self.n_rows[term] for term in self.terms if group_of(term) in COUNTED},
         )
+
+    def _is_found(self, index: int) -> bool:
+        """Return whether the rows say more of a term than that it is of its group."""
+        spread = self.spreads[self._groups[index]]
+        is_loose = self.covariance[index, index] > _SAYS_NOTHING * spread**2
+        return not (is_loose and abs(self.values[index]) < (1 - _SAYS_NOTHING) * spread)

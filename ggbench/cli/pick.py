@@ -29,9 +29,10 @@ from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
-    from ggbench.decisions.pick.record import Pick
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
@@ -59,24 +60,26 @@ _need_options = as_record(
     option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
     option(
         "--prefer",
-        "What decides between candidates that meet the needs. Default: quality; context for --workload longest.",
+        "What decides between candidates that meet the needs. Default: balanced; context for --workload longest.",
         click.Choice(get_args(Preference)),
     ),
 )
 
 
 _NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
-_HELP = f"""Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
+_HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the commands that run it.
 
-MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Speeds
+MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache; what
+does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
 are, in this order: measured, forecast, derived from other models on this machine, or (≤) the bandwidth bound, which can
-only rule a candidate out. Losses come from a quality run, else (~) from the published typical loss of the quant type; a
-quantized cache's loss needs a quality run. Nothing is measured, and only headers are downloaded.
+only rule a candidate out. Losses come from a quality run, else (~) from the published typical loss of the type. Nothing
+is measured, and only headers are downloaded.
 
 The rules, in order:
 {_NUMBERED}
 
-If nothing qualifies, pick shows the nearest miss and single changes that would make it qualify, and exits with 3.
+Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them. If nothing qualifies, pick
+shows the nearest miss and single changes that would make it qualify, and exits with 3.
 
 The llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
 Ollama cannot place experts or single tensors in main memory, mix K and V types, or load a separate projector file; a
@@ -101,7 +104,7 @@ note then replaces the Modelfile.
 @option("--family", "Choose among the sizes of a family in the catalog, e.g. qwen3.", metavar="NAME")
 @option(
     "--measure measures",
-    "Forecast unknown speeds of the pick and its alternatives with twins, and pick again.",
+    "Time the pick and its alternatives at the depth that decides, and pick again; twins stand for files not here.",
     is_flag=True,
 )
 @option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
@@ -151,18 +154,19 @@ def command(
         else:
             with reading_headers(output) as on_progress:
                 planned, models = of_model(parse_model(model, *quants), hub.access(), on_progress)
-        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
+        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
         pick = _measured(pick, models, request, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
-    is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
+    chosen = pick.recommended
+    is_open = chosen is not None and any(each.need == "speed" for each in chosen.unknown)
     if is_open and not (measures or memory.is_described):
-        output.notice("whether it is fast enough is unknown: --measure forecasts its speed")
+        output.notice("whether it is fast enough is unknown: --measure times it")
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     rows = [each.candidate.row for each in pick.checked]
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=pick.recommended is None))
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets))
 
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
@@ -181,29 +185,50 @@ def _measured(
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
-    from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.experiments.forecast.record import ForecastSettings
+    from ggbench.decisions.pick.show import candidate_name
     from ggbench.models.reference import parse_model
-    from ggbench.models.targets import resolve
-    from ggbench.runs.experiment import Job
-    from ggbench.sizing.plan import with_cache
-    from ggbench.sizing.plan_record import KvCacheTypes
+    from ggbench.units import format_duration
 
-    end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
+    end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
-        if time.monotonic() >= end:
+        tried.add(candidate.name)
+        size = candidate.row.weight_bytes or 0
+        left_s, needed_s = end - time.monotonic(), s_per_byte * size
+        if left_s <= max(0.0, needed_s):
             output.notice(f"--within {within_s:g}s is over; some speeds are still unknown")
             break
-        tried.add(candidate.name)
-        ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
-        (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
-        cached = with_cache(request.setup, KvCacheTypes(*candidate.cache, request.setup.flash_attn))
-        job = Job(EXPERIMENT, target, cached, ForecastSettings())
-        if measure([job], MeasureRequest(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
+        time_text = f"about {format_duration(needed_s)}, by the last one" if needed_s else "its time is not known yet"
+        output.notice(f"timing {candidate_name(candidate)}: {time_text}")
+        job, begun = _job(candidate, request, hub), time.monotonic()
+        ref = parse_model(*job.target.named)
+        if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
             break
+        s_per_byte = (time.monotonic() - begun) / size if size else 0.0
         with _allocator(request.setup, request.budget) as allocator:
             pick = _pick(models, request, allocator)
     return pick
+
+
+def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
+    """Return a decode of the answer at its depth if the file is here, or else a forecast from twins."""
+    from ggbench.models.reference import parse_model
+    from ggbench.models.targets import resolve
+    from ggbench.runs.experiment import Job, experiment_of
+
+    workload, file = request.needs.workload, candidate.to_run
+    if file is not None and file.is_here and file.paths:
+        from ggbench.experiments.decode.record import DecodeSettings
+
+        (target,) = resolve(parse_model(str(file.paths[0])), hub=hub.access())
+        depth = workload.depth_in(candidate.n_ctx) + workload.n_prompt
+        return Job(experiment_of("decode"), target, candidate.setup, DecodeSettings(workload.n_gen, depths=(depth,)))
+    from ggbench.experiments.forecast.record import ForecastSettings
+
+    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+    (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
+    return Job(
+        experiment_of("forecast"), target, msgspec.structs.replace(candidate.setup, n_ctx=None), ForecastSettings()
+    )
 
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
@@ -223,7 +248,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
     from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
     if output.as_json:
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return

@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, and losses of quants and KV cache types, without new measurements.
 
-Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers,
-the share of the bandwidth that other models reach here, or the bandwidth alone. Losses come from stored quality runs,
-or from what is published about the quant type.
+Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
+profile of the machine, the share of the bandwidth that other models reach here, others' rows of llama-bench, or the
+bandwidth alone. Losses come from stored quality runs, or from what is published about the quant type.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths
-from ggbench.sizing.plan_record import Budget, PlannedForecast
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
 from ggbench.text import in_words
@@ -84,8 +86,8 @@ class KnownSpeeds:
             for each in with_steps
         ]  # fmt: skip
         if not known or not knows(known[0], POSITIONS[-1]):
-            bound = self._bound(file, setup)
-            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms)]
+            bound = self._without_runs(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
 
@@ -125,13 +127,16 @@ class KnownSpeeds:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
-    def _bound(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed at the bandwidths, or at the share that other models reach in the one memory read.
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed without runs of the file: by the machine's profile, by the share of the bandwidth that other
+        models reach here if one memory is read, by others' rows, or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
         budget, bandwidths = self._budget, place_bandwidths(self._budget)
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
+            return found
         window = None if placement.theory is None else placement.theory.window
         try:
             read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
@@ -145,6 +150,9 @@ class KnownSpeeds:
             for n, by_place in read.items()
         }
         shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        published = None if shares is not None else published_estimate(file, setup, budget)
+        if published is not None:
+            return published
         if shares is None:
             steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
             sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
@@ -161,6 +169,25 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
         return None
     tok_s = tok_s_at(known, n)
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
+
+
+def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
+    """Return a row with the expected speed at each of its positions."""
+
+    def estimated(speed: PlannedSpeed | None) -> PlannedSpeed | None:
+        found = None if speed is None else expected_at(known, speed.n)
+        if speed is None or found is None:
+            return speed
+        return replace(
+            speed, tok_s_estimate=found.tok_s, tok_s_estimate_ci95=found.tok_s_ci95, tok_s_basis=found.speed_basis
+        )
+
+    return replace(
+        row,
+        decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
+        at_n_ctx=estimated(row.at_n_ctx),
+        expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+    )
 
 
 def runs_here(store: Store) -> list[Run]:
@@ -341,20 +368,54 @@ _FEWEST_NEAR = 3
 """Use at least this many models, near or not."""
 
 
-def typical_loss(quant: str, n_params: int | None) -> Loss | None:
+_CACHE_NATS = {"q8_0": 0.00098}
+"""Divergence that a cache of this type adds, by J. Gaessler for f16 weights of Llama 3 8B (llama.cpp, pull request
+7412)."""
+_WORST_CACHE_NATS = 0.4
+"""What a q8_0 cache costs some models (llama.cpp, discussion of pull request 28733)."""
+
+
+def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
+    """Return the published loss of a KV cache of these types in one model; None if there is none.
+
+    Its interval reaches to the worst that others report.
+    """
+    if UNQUANTIZED.issuperset(cache):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+    nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
+    if not math.isfinite(nats):
+        return None
+    return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
+
+
+_SCORED_N_CTX = 512
+"""llama-perplexity's default, which the limits of `pick` are taken from."""
+_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
+"""Types that the models of an architecture were trained to and are published in."""
+
+
+def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if there is none.
 
-    The value is the median KL divergence over models. Few models have one, so the interval also covers ln(PPL / PPL of
-    the 16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
+    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
+    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
+    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
+    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
+    if name == _PUBLISHED_IN.get(architecture):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
+    if name.startswith("ud-"):
+        name = name.removeprefix("ud-").replace("_xl", "_m")
+        rows += _rows().get(name, ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    if not scored:
+    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
+    if not klds:
         return None
-    klds = _by_model([(row, kld) for row, kld, _ in scored])
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.models.targets import Target
 from ggbench.runs.store.connection import recent_runs
@@ -32,19 +31,20 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
 
 def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each target as soon as it is sized, with the speed expected from stored runs.
+    """Yield a row for each target as soon as it is sized, with its expected speed.
 
     Raises GgbenchError for a single target that cannot be planned.
     """
     rows = plan(targets, request, allocator)
-    if not request.budget.is_here or not recent_runs(1):
+    budget = request.budget
+    if not budget.on_gpu and budget.profile is None and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
-    from ggbench.decisions.known import KnownSpeeds, expected_at  # slow to import
+    from ggbench.decisions.known import KnownSpeeds, with_estimates  # slow to import
 
     known = KnownSpeeds.here(request.budget)
     for target, row in zip(targets, rows, strict=True):
-        yield replace(row, expected=expected_at(known.of(target.file, request.setup), row.n_ctx_slot or row.n_ctx))
+        yield with_estimates(row, known.of(target.file, request.setup))
 
 
 def plan_model(

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
-
 import msgspec
-
-from ggbench.errors import Unsupported, UsageError
-from ggbench.plugins import load_plugin
+import threading
+from collections.abc import (Iterator, Mapping, Sequence)
+from ggbench.errors import (Unsupported, UsageError)
+from ggbench.plugins import (load_plugin)
+from pathlib import (Path)
+from typing import (ClassVar, Literal, Protocol, Self, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import Ending
-    from ggbench.engines.events import Event
+    from ggbench.engines.endings import (Ending)
+    from ggbench.engines.events import (Event)
+
 
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
@@ -45,6 +44,8 @@ class EngineConfig:
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file on this machine."""
     loads_gguf: ClassVar[bool] = False
+    is_served: ClassVar[bool] = False
+    """Whether it loads the file into a server, which can only be asked to generate."""
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can still be used after a failed decode."""
     sizes_dry: ClassVar[bool] = False
@@ -52,7 +53,9 @@ class EngineConfig:
     failure_hints: ClassVar[Mapping[str, str]] = {}
     """Hints for a failed run, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
-    """Fields set by MODEL and QUANT of a command line, so they are not options."""
+    """Fields set by MODEL, QUANT or --engine of a command line, so they are not options."""
+    engine_option: str = ""
+    """Value of --engine that selects the engine; empty if MODEL does."""
 
     n_ctx: int | None = None
     n_batch: int | None = None

@@ -227,6 +227,11 @@ ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", 
 """Default quants of a twin: the article's eight, in its order."""
 
 
+def usual_quants(model: CatalogModel) -> tuple[str, ...]:
+    """Return the article's quants, or those published if none of them is."""
+    return ARTICLE_QUANTS if not model.quants or set(model.quants) & set(ARTICLE_QUANTS) else model.quants
+
+
 class CatalogTwin(msgspec.Struct, frozen=True):
     """A twin of a catalog model."""
 
@@ -241,7 +246,7 @@ class CatalogTwin(msgspec.Struct, frozen=True):
         return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
 
     def sizes(self) -> dict[str, int]:
-        planned = plan_twin(self.model.hyper, ARTICLE_QUANTS, name=self.model.id)
+        planned = plan_twin(self.model.hyper, usual_quants(self.model), name=self.model.id)
         return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
 
 

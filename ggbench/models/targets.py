@@ -28,7 +28,6 @@ from ggbench.models.local_files import LocalVariant, local_variants, reject_chec
 from ggbench.models.reference import MAIN, EngineModel, ModelRef, engine_models
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
-    ARTICLE_QUANTS,
     NO_QUANT,
     CatalogTwin,
     FileSource,
@@ -39,6 +38,7 @@ from ggbench.models.sources import (
     choose_by_quant,
     find_variants,
     selector_in,
+    usual_quants,
 )
 from ggbench.models.subject import Subject
 from ggbench.text import sanitize
@@ -186,7 +186,7 @@ def resolve(
     catalog = catalog or load_catalog()
     if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
         found = catalog.model(ref.name)
-        quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or ARTICLE_QUANTS
+        quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
             planned = plan_twin(found.hyper, quants, name=found.id, source=f"catalog:{found.id}")

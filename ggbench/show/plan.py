@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (Callable, Mapping, Sequence)
+from ggbench.engines.contract import (config_type)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.llama.rpc_client import (Link, Percentiles, RemoteDevice, ServerProbe)
+from ggbench.engines.llama.rpc_server import (RpcServerReady)
+from ggbench.hub.repo_records import (RepoListing)
+from ggbench.machine.readings import (Program)
+from ggbench.show import (FITS, FITS_NOT, UNKNOWN)
+from ggbench.show.against import (PublishedSize)
+from ggbench.show.document import (Document, Shape, field, many, of, sometimes, within)
+from ggbench.show.names import (models_title, row_labels)
+from ggbench.show.published import (ROW as PUBLISHED_ROW)
+from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names)
+from ggbench.show.text import (planned_speed_text, projector_text, slots_text, swa_text)
+from ggbench.sizing.cluster import (ClusterPlan, ClusterSplit)
+from ggbench.sizing.plan_record import (Budget, Change, ChangeKind, HOST_DEVICE, PlanRow, PlannedDevice, PlannedSpeed)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.text import (in_words, sanitize)
+from ggbench.units import (format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number)
+from rich.console import (Group, RenderableType)
+from rich.padding import (Padding)
+from rich.table import (Table)
+from rich.text import (Text)
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from ggbench.engines.contract import config_type
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
-from ggbench.engines.llama.rpc_server import RpcServerReady
-from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.readings import Program
-from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.against import PublishedSize
-from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
-from ggbench.show.names import models_title, row_labels
-from ggbench.show.published import ROW as PUBLISHED_ROW
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
 """Number of sources of expected speeds named under the table."""
@@ -229,7 +228,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
     for basis, found in sources.items():
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
-        name = "expected" if basis == "other runs" else f"expected, {basis}"
+        name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
@@ -415,11 +414,18 @@ PUBLISHED_SIZE = Shape(
     of(PublishedSize, without="row"),
     within(lambda size: size.row, PUBLISHED_ROW.fields),
 )
+DEVICE = Shape(
+    "Device",
+    "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
+    of(PlannedDevice),
+    of(PlannedDevice, "needed_bytes left_bytes"),
+)
 PLAN_ROW = Shape(
     "Row",
     "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
+    field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -6,16 +6,16 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import (Iterable, Sequence)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.show import (UNKNOWN)
+from ggbench.show.glossary import (UNSTEADY)
+from ggbench.sizing.plan_record import (PlannedForecast)
+from ggbench.stats.decode_timing import (DepthSpeed, LatencySummary, LineFit, PrefillSpeed)
+from ggbench.stats.intervals import (Estimate, Expected)
+from ggbench.text import (sanitize)
+from ggbench.units import (format_bytes, format_count, format_interval, format_ms, format_number)
 
-from ggbench.engines.contract import EngineConfig
-from ggbench.show import UNKNOWN
-from ggbench.show.glossary import UNSTEADY
-from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate, Expected
-from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
@@ -132,8 +132,11 @@ def expected_text(expected: Expected | None) -> str:
 
 
 def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run."""
+    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run; `~ 24 (20–28)` if from others' runs."""
     if expected is None:
         return UNKNOWN
     text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
+    if expected.is_from_others:
+        low, high = map(format_number, expected.tok_s_ci95)
+        text = f"~ {format_number(expected.tok_s)} ({low}–{high})"
     return text if expected.is_steady else f"{UNSTEADY} {text}"

@@ -92,13 +92,14 @@ class DryAllocator:
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
 
-        `setup` replaces the allocator's own, except the device, the split and the threads.
+        `setup` replaces the allocator's own, except the threads and, for a single device, its choice.
         """
         wanted = self._setup
         if setup is not None:
             n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0
-            kept = {name: getattr(self._setup, name) for name in ("main_gpu", "tensor_split", "threads")}
-            wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, **kept)
+            kept = {name: getattr(self._setup, name) for name in ("main_gpu", "threads")}
+            split = setup.tensor_split if len(self._devices) > 1 else self._setup.tensor_split
+            wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept)
         wanted = replace(wanted, n_ctx=n_ctx)
         key = self._shape, wanted
         if key not in self._known:

@@ -24,12 +24,17 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.splits import smallest_split
 from ggbench.sizing.theory.offload import HOST, check_overrides
 from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Default n_ctx of a plan; the training context if that is shorter."""
+
+
+_SPLIT_CACHES = frozenset({"f32", "f16", "bf16", "q8_0"})
+"""Caches that are also sized with a part of the model in main memory: a coarser one saves little more there."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
@@ -69,7 +74,9 @@ def plan_variant(
     """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
     fit.
 
-    A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot be planned.
+    A cache of at least 8 bits that does not fit has a second row, with the least of the model in main memory, if that
+    is enough. A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot
+    be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
@@ -92,9 +99,23 @@ def plan_variant(
                 if row.fits is False and cache is None:
                     changes = what_helps(variant.file, asked.setup, asked.budget, allocator, row)
                     row = replace(row, changes=changes)
+                yield row
+                if row.fits is False and cache is not None and cache.type_v in _SPLIT_CACHES and asked.budget.on_gpu:
+                    yield from _split(variant, asked, allocator, weight_buffers)
             except EngineEnded as end:
-                row = replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
-            yield row
+                yield replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
+
+
+def _split(
+    variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
+) -> Iterator[PlanRow]:
+    """Yield the row of the smallest part in main memory that lets the context fit, if there is one."""
+    assert variant.file is not None and request.setup.n_ctx is not None
+    whole = allocator.context(request.setup.n_ctx, request.setup)
+    setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
+    if setup is not None:
+        asked = replace(request, setup=setup)
+        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, is_split=True)
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
@@ -104,8 +125,15 @@ def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None
 
 
 def _planned(
-    row: PlanRow, file: ModelFile, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
+    row: PlanRow,
+    file: ModelFile,
+    request: PlanRequest,
+    allocator: DryAllocator,
+    weight_buffers: Sequence[str],
+    *,
+    is_split: bool = False,
 ) -> PlanRow:
+    """Return the sizes of a row; the longest context of a split is not searched, as it was made for this one."""
     budget, setup = request.budget, request.setup
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
@@ -114,8 +142,8 @@ def _planned(
     notes = [*_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
-    longest = None
-    if weights is not None:
+    longest = asked.n_ctx if is_split else None
+    if weights is not None and not is_split:
         longest = longest_n_ctx(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
@@ -158,6 +186,7 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         type_k=request.setup.type_k,
         type_v=request.setup.type_v,
         budget_bytes=request.budget.usable_bytes,
+        setup=request.setup,
         command=reproduce(
             "plan", (variant.model, variant.selector or variant.quant), request.setup, dict(request.options)
         ),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
+from ggbench.machine.profile import MachineProfile
 from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -94,6 +95,8 @@ class Budget(msgspec.Struct, frozen=True):
     """GPUs in llama.cpp's order; empty for main memory."""
     host: DeviceMemory | None = None
     """Main memory of the machine with these GPUs; None if its size is unknown."""
+    profile: MachineProfile | None = None
+    """Timings of the described machine; None without them."""
     is_here: bool = True
     """Whether it is this machine's, so measurements made here apply."""
 
@@ -125,10 +128,15 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     """Throughput over all sequences of the batch."""
     fits: bool | None
     """Whether a context of n tokens fits; None if unknown."""
+    tok_s_estimate: float | None = None
+    """The expected speed; None if only the bound is known."""
+    tok_s_estimate_ci95: tuple[float, float] | None = None
+    tok_s_basis: SpeedBasis | None = None
+    """What the estimate is from."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed with a full context, from measurements on this machine."""
+    """The expected speed with a full context."""
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
@@ -138,6 +146,11 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     """Never only the bound."""
     is_steady: bool = True
     """Whether the machine was steady during those measurements."""
+
+    @property
+    def is_from_others(self) -> bool:
+        """Whether nothing of it was measured on this machine."""
+        return self.speed_basis in ("published", "relatives")
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
@@ -223,6 +236,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Caveats about the row."""
     command: str = ""
+    setup: LlamaConfig | None = None
+    """The setup that was planned; None if it is another engine's."""
 
     @property
     def subject(self) -> Subject:

@@ -189,8 +189,20 @@ def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], Llama
     """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
     if not numbers:
         return None
-    found = bisect_left(numbers, True, key=lambda number: sizes.fits(changed(number)))
-    return changed(numbers[min(found, len(numbers) - 1)])
+    # Compute buffers hardly depend on the number, so one of them finds it, and each neighbour is sized to be sure.
+    alike = sizes.context(changed(numbers[len(numbers) // 2]))
+    if alike is None:
+        return changed(numbers[-1])
+
+    def fits_alike(number: int) -> bool:
+        return sizes.left_bytes(sizes.placement(changed(number)), alike) >= 0
+
+    found = min(bisect_left(numbers, True, key=fits_alike), len(numbers) - 1)
+    while found and sizes.fits(changed(numbers[found - 1])):
+        found -= 1
+    while found < len(numbers) - 1 and not sizes.fits(changed(numbers[found])):
+        found += 1
+    return changed(numbers[found])
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ggbench.stats.intervals import Z_95, Expected
 
+COVARIANCE_UNIT = 1e-5
 _LAYER_MS = 0.01
 """Unit of the cost of a layer, of the size that it has on a GPU."""
 _LINK_MS = 0.1
@@ -38,8 +39,8 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
 
     terms: tuple[str, ...]
     values: tuple[float, ...]
-    covariance: tuple[tuple[float, ...], ...]
-    """The lower triangle, in the order of the terms."""
+    covariance: tuple[tuple[int, ...], ...]
+    """The lower triangle in the order of the terms, in units of 10^-5."""
     spreads: dict[str, float]
     """Standard deviation of the terms of a group; for those that are not among the terms."""
     residual: float
@@ -57,7 +58,7 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
         matrix = np.zeros((size, size))
         for index, row in enumerate(self.covariance):
             matrix[index, : index + 1] = matrix[: index + 1, index] = row
-        return matrix
+        return matrix * COVARIANCE_UNIT
 
     def predict(self, costs: Sequence[Cost]) -> Expected:
         """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
@@ -75,7 +76,7 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
                     gradient[index[term]] += ms / total
                 else:
                     unknown[term] = unknown.get(term, 0.0) + ms / total
-        variance = self.residual**2 + float(gradient @ self._matrix @ gradient)
+        variance = self.residual**2 + max(0.0, float(gradient @ self._matrix @ gradient))
         variance += sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
         factor, least = math.exp(Z_95 * math.sqrt(variance)), least_ms(costs)
         return Expected(*(max(least, ms) for ms in (total, total / factor, total * factor)))
@@ -135,7 +136,7 @@ def quant_class(name: str) -> str:
     """Return the class of a tensor type or quant by its kernels: `q4_k` of `q4_k_m` and `q4_K`."""
     lower = name.lower()
     if lower in ("f16", "bf16", "f32"):
-        return "f16"
+        return lower
     if lower.startswith("iq"):
         return lower[:3]
     return "q4_0" if lower in ("q4_1", "q5_0", "q5_1") else lower[:4] if lower[0] == "q" else lower.partition("_")[0]
@@ -158,7 +159,8 @@ def decode_costs(
         )
         costs += [Cost(ms, (*_terms(part, read.device, model), *extra)) for part, ms in parts if ms]
     if len(reads) > 1:
-        costs.append(Cost((len(reads) - 1) * _LINK_MS, ("link", *extra)))
+        link = ("link", f"link:backend={reads[0].device.backend}", *extra)
+        costs.append(Cost((len(reads) - 1) * _LINK_MS, link))
     if host_ms:
         costs.append(Cost(host_ms, ("host", *extra)))
     return costs
@@ -174,12 +176,9 @@ def prompt_costs(
 
 def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
     found = [part, f"{part}:architecture={model.architecture}"]
-    found += [f"{part}:moe"] if model.is_moe else []
-    found += [f"{part}:recurrent"] if model.is_recurrent else []
-    if device.family:
-        found.append(f"{part}:family={device.family}/{device.backend}")
-    else:
-        found.append(f"{part}:family=?/{device.backend}")
+    for kind, is_one in (("moe", model.is_moe), ("recurrent", model.is_recurrent)):
+        found += [f"{part}:{kind}", f"{part}:{kind} backend={device.backend}"] if is_one else []
+    found.append(f"{part}:family={device.family or '?'}/{device.backend}")
     if part in ("read", "compute"):
         found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]
         found.append(f"{part}:vendor quant={device.vendor}/{model.quant}")

@@ -53,7 +53,14 @@ _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
-_BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
+_BASES = {
+    "measured": "from runs",
+    "forecast": "from a forecast",
+    "profile": "from a profile",
+    "other runs": "from other models' runs",
+    "published": "from others' runs",
+    "relatives": "from others' runs on similar devices",
+}
 
 
 class QuantRow(msgspec.Struct, frozen=True):

@@ -120,6 +120,35 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert (refused.code, refused.out) == (5, "")
 
 
+def test_a_model_over_two_cards_by_device(ggbench: Run) -> None:
+    """A 70B that one card does not hold; nothing given twice is dropped."""
+    asked = ("plan", "llama-3.1-70b", "q4_k_m", "-c", "16k", "--json")
+    found = [ggbench(*asked, *gpus).json for gpus in (("--gpu", "rtx-3090x2"), ("--gpu", "rtx-3090") * 2)]
+    assert found[0]["rows"][0]["devices"] == found[1]["rows"][0]["devices"]
+    [row] = found[0]["rows"]
+    first, second, host = row["devices"]
+    assert (first["device"], second["device"], host["device"]) == ("CUDA0", "CUDA1", "CPU")
+    assert first["name"] == second["name"] == "NVIDIA GeForce RTX 3090"
+    assert first["weight_bytes"] + second["weight_bytes"] == row["device_weight_bytes"]
+    assert row["left_bytes"] == min(first["left_bytes"], second["left_bytes"]) > 0
+    assert ggbench(*asked, "--gpu", "rtx-3090").code == 3
+    assert ggbench(*asked, "--gpu", "rtx-3090x2", "-ts", "1,1,1").code == 2
+
+
+def test_experts_in_main_memory_have_memory_and_speed_of_both(ggbench: Run) -> None:
+    asked = ("plan", "qwen3-30b-a3b", "q4_k_m", "--gpu", "rtx-3060", "-c", "16k", "--n-cpu-moe", "24", "--json")
+    [row] = ggbench(*asked, "--ram", "32GiB@50GB/s").json["rows"]
+    card, host = row["devices"]
+    assert (row["fits"], card["left_bytes"] > 0, host["left_bytes"] > 0) == (True, True, True)
+    assert card["weight_bytes"] + host["weight_bytes"] == row["weight_bytes"]
+    slower = ggbench(*asked, "--ram", "32GiB@25GB/s").json["rows"][0]
+    assert row["at_n_ctx"]["tok_s"] > slower["at_n_ctx"]["tok_s"] > row["at_n_ctx"]["tok_s"] / 2
+    too_small = ggbench(*asked, "--ram", "8GiB@50GB/s")
+    assert (too_small.code, too_small.json["rows"][0]["devices"][1]["left_bytes"] < 0) == (3, True)
+    [unknown] = ggbench(*asked).json["rows"]
+    assert any("bandwidth of main memory is not known" in note for note in unknown["notes"])
+
+
 @pytest.mark.parametrize("model", ["qwen1.5-0.5b", "gemma-3-1b"])
 @pytest.mark.parametrize("shares", [(), ("-kvu",)], ids=["equal parts", "one cache"])
 def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, model: str, shares: tuple[str, ...]) -> None:

@@ -202,8 +202,8 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     assert _one(store, file, setup).basis == "measured"
 
 
-def test_a_step_that_reads_from_two_memories_has_a_bound() -> None:
-    """A token reads one memory after the other; a quantized cache is read faster."""
+def test_a_step_that_reads_from_two_memories_has_an_estimate() -> None:
+    """A token reads one memory after the other; a quantized cache is not assumed to be read faster."""
     machine = Machine(
         (Device("card", 24 << 30, "given", Bandwidth(200e9, "card's")),), MainMemory(64 << 30, Bandwidth(20e9, "RAM's"))
     )
@@ -213,5 +213,5 @@ def test_a_step_that_reads_from_two_memories_has_a_bound() -> None:
     }  # fmt: skip
     speeds = {name: known.of(file, setup) for name, setup in setups.items()}
     steps = {name: step_ms_at(speed, 8192).value for name, speed in speeds.items() if speed is not None}
-    assert steps["q8_0"] < steps["all"] < steps["half"] < 10 * steps["all"]
-    assert speeds["half"] is not None and speeds["half"].source == "bandwidth: card's and RAM's"
+    assert steps["q8_0"] == steps["all"] < steps["half"] < 10 * steps["all"]
+    assert speeds["half"] is not None and speeds["half"].basis == "relatives"

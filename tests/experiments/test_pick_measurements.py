@@ -11,7 +11,7 @@ def test_the_recommendation_then_its_alternatives() -> None:
     best = candidate("q8_0", loss=0.001, tok_s=turn_of(20.0, basis="other runs"))
     faster = candidate("q4_k_m", loss=0.03, tok_s=turn_of(40.0, basis="other runs"))
     slow = candidate("q6_k", loss=0.002, tok_s=turn_of(21.0, 0.01, "forecast"))
-    pick = recommend([best, faster, slow], Needs())
+    pick = recommend([best, faster, slow], Needs(given_prefer="quality"))
     assert next_to_measure(pick, ()) is best
     assert next_to_measure(pick, {best.name}) is faster
     assert next_to_measure(pick, {best.name, faster.name}) is None

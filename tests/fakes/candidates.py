@@ -1,6 +1,7 @@
 """Candidates of a pick, made up."""
 
 from ggbench.decisions.pick.record import Candidate, Loss, TurnSpeed
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
@@ -48,4 +49,5 @@ def candidate(
         speed=turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s,
         weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
         cache_loss=None if cache_loss is None else measured_loss(cache_loss),
+        setup=LlamaConfig(n_ctx=8192, type_k=cache, type_v=cache),
     )  # fmt: skip

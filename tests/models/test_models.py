@@ -70,9 +70,9 @@ PRINTED = {
 PRINTED_PARAMETERS = {
     "qwen3.5-122b-a10b": 122.11, "qwen3.8-27b": 27.32, "gemma-4-e4b": 7.52, "glm-4.5": 356.79, "llama-4-scout": 107.77,
     "llama-4-maverick": 400.71, "minimax-m2.5": 228.69, "nemotron-3-nano-30b-a3b": 31.58,
-    "nemotron-3-super-120b-a12b": 120.67,
+    "nemotron-3-super-120b-a12b": 120.67, "kimi-linear-48b-a3b": 49.12,
 }  # fmt: skip
-"""Of files whose mixture of types is their publisher's own."""
+"""Of files whose mixture of types is their publisher's own; Kimi Linear's is that of its index of safetensors."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup, Finding, findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
-from ggbench.engines.llama.build import LlamaBuild
+from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
@@ -46,6 +46,16 @@ def test_nothing_personal_is_shown() -> None:
         for private in ("alice", "scratch", "example.com", "GPU-1", "0000:01:00.0"):
             assert private not in text
     assert "~/.cache/huggingface/token" in text_of(PERSONAL, paths)
+
+
+def test_a_gpu_of_any_backend_is_listed_with_its_memory() -> None:
+    device = LlamaDevice("Vulkan0", "AMD Radeon RX 7900 XTX (RADV NAVI31)", "Vulkan", True, 23 * GIB, 24 * GIB)
+    llama = replace(SOUND.llama, devices=(device, *SOUND.llama.devices))
+
+    text = text_of(replace(SOUND, llama=llama), Paths(Path(HOME)))
+
+    assert "GPU Vulkan0: AMD Radeon RX 7900 XTX (RADV NAVI31), 23.0 GiB of 24.0 GiB free" in text
+    assert "GPU: none that llama.cpp or NVIDIA's driver lists" in text_of(SOUND, Paths(Path(HOME)))
 
 
 PATHS = Paths(Path(HOME))

@@ -5,8 +5,8 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.candidates import longest_fast_enough, turn_speed
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
+from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Expected

@@ -66,20 +66,20 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
         assert shown(app) == "SettingsDialog"
         words = await press(app, pilot, "enter")
         assert shown(app) == "PickScreen"
-        assert "Run q8_0 with an f16 KV cache and n_ctx 8,192: a turn in 25.0 ±1.2 s." in words
+        assert "Run q4_k_m with an f16 KV cache and n_ctx 8,192: a turn in 15.0" in words
         assert "→ pick" in words
         assert "loss [nats]" in words
-        pull, run = "ggbench pull small-0.6b q8_0", "llama-server -m /cache/small-q8_0.gguf -c 8192 -ngl 999 -np 1"
+        pull, run = "ggbench pull small-0.6b q4_k_m", "llama-server -m /cache/small-q4_k_m.gguf -c 8192 -ngl 999 -np 1"
         assert f" {pull}\n {run}" in words
         await press(app, pilot, "y")
         assert app.clipboard == f"{pull}\n{run}"
         await press(app, pilot, "o")
         assert app.clipboard.startswith(
-            "cat > Modelfile <<'EOF'\nFROM /cache/small-q8_0.gguf\nPARAMETER num_ctx 8192\n"
+            "cat > Modelfile <<'EOF'\nFROM /cache/small-q4_k_m.gguf\nPARAMETER num_ctx 8192\n"
         )
         words = await press(app, pilot, "enter")
         assert shown(app) == "CommandsDialog"
-        assert "llama-cli -m /cache/small-q8_0.gguf" in words
+        assert "llama-cli -m /cache/small-q4_k_m.gguf" in words
         await press(app, pilot, "escape", "escape")
         assert len(app.screen_stack) == 1
 
@@ -95,7 +95,19 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         assert "in a context of 8,192; 15.0 tok/s after 4,608" in " ".join(words.split())
         assert planner.picked[-1][1].needs == Needs(given_tok_s=15.0)
         await press(
-            app, pilot, "e", "right", "right", "down", "down", *["backspace"] * 2, "down", "down", "right", "enter"
+            app,
+            pilot,
+            "e",
+            "right",
+            "right",
+            "down",
+            "down",
+            *["backspace"] * 2,
+            "down",
+            "down",
+            "right",
+            "right",
+            "enter",
         )
         assert planner.picked[-1][1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
         words = await press(app, pilot, "escape", "P")
@@ -109,7 +121,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "P", "enter", "j")
+        words = await press(app, pilot, "P", "enter")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
         words = await press(app, pilot, "b")
         assert "200 tokens:" in words
@@ -121,7 +133,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
         assert selection == [("twin:small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "enter", "p")
-        assert started[1] == (None, [("small-0.6b", ("q8_0",))])
+        assert started[1] == (None, [("small-0.6b", ("q4_k_m",))])
 
     drive(app, steps)
 
@@ -129,7 +141,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
-        assert "No candidate meets the needs." in words
+        assert "Nothing meets 99.0 tok/s; nearest: q2_k, 30.0 ±1.5." in words
         assert "The nearest, q2_k, misses" in words
         planner.errors["twin:small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "enter")

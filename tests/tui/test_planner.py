@@ -69,7 +69,7 @@ def test_other_needs_read_no_header_again(
 
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     list(planner.rows(str(tiny_twin), (), BUDGET, setup))
-    caches = caches_of([("f16", "f16")], setup)
+    caches = caches_of([("f16", "f16")], setup, on_gpu=True)
     with Store.open(tmp_path / "results.sqlite") as store:
         for n_ctx in (512, 1024):
             needs = Needs(given_n_ctx=n_ctx)

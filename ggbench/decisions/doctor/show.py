@@ -125,8 +125,12 @@ def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
         yield "NVIDIA driver", f"{driver.version or 'unknown'}{runs}{f', {hidden} hidden' if hidden else ''}"
         for each in driver.gpus:
             yield f"GPU {each.gpu.index}", _gpu(each, paths)
-    else:
-        yield "GPU", driver.problem or "no NVIDIA GPU"
+    others = [device for device in checkup.llama.devices if device.is_gpu and device.backend != "CUDA"]
+    for device in others:
+        free = f"{format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} free"
+        yield f"GPU {device.name}", f"{device.description}, {free}"
+    if driver.problem or not (driver.gpus or others):
+        yield "GPU", driver.problem or "none that llama.cpp or NVIDIA's driver lists"
     for place in checkup.places:
         if not place.is_disposable:
             yield place.name, _place(place, checkup.places, paths)

@@ -1,11 +1,14 @@
-"""Find the candidates of a pick: plan every quant of every model with every KV cache, then add speeds and losses."""
+"""Find the candidates of a pick: plan every quant of every model with every KV cache, then add speeds and losses.
+
+A cache that does not fit on the GPUs is also planned with the least of the model in main memory. On the CPU alone an
+f16 cache is also planned without flash attention, which is faster there at depth.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from ggbench.decisions.known import (
@@ -14,11 +17,14 @@ from ggbench.decisions.known import (
     MeasuredLosses,
     ThisMachine,
     measured_losses,
+    typical_cache_loss,
     typical_loss,
 )
-from ggbench.decisions.pick.needs import ChatTurn, Needs
+from ggbench.decisions.pick.instead import what_instead
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, GgbenchError, UnknownName
@@ -35,16 +41,19 @@ from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import least_squares_above_zero
-from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
-from ggbench.units import KV_CELLS
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
-_F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+_ASSUMED_RAM = DeviceMemory(
+    HOST_DEVICE, "", 32 * GIB, 4 * GIB, "main memory", bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels")
+)
+"""Main memory beside a described GPU of which nothing is said."""
+_SAME_MEMORY = 0.9
+"""Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
 
 
 class PickRequest(msgspec.Struct, frozen=True):
@@ -59,13 +68,17 @@ class PickRequest(msgspec.Struct, frozen=True):
     """Other command-line options, for the command that reproduces a row."""
 
 
-def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
+def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: bool) -> tuple[KvCacheTypes, ...]:
     """Return the caches to try; without flash attention, only unquantized V. Raises UsageError for none."""
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
-    usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
+    usable = [each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED]
     if found and not usable:
         with_cache(setup, found[0]).check()
-    return usable
+    if not on_gpu and setup.flash_attn == "auto":
+        usable += [
+            replace(each, flash_attn="off") for each in usable if UNQUANTIZED.issuperset((each.type_k, each.type_v))
+        ]
+    return tuple(usable)
 
 
 def find_candidates(
@@ -79,6 +92,14 @@ def find_candidates(
     return tuple(candidate for model in models for candidate in finder.of_model(model))
 
 
+def _with_main_memory(budget: Budget) -> Budget:
+    """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
+    if not budget.on_gpu or any(device.server for device in budget.devices):
+        return budget
+    host = budget.host or _ASSUMED_RAM
+    return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
+
+
 def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
@@ -88,8 +109,7 @@ def _what_would_help(
     variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
     if variant is None or candidate.row.fits is not False:
         return ()
-    cache = KvCacheTypes(*candidate.cache, request.setup.flash_attn)
-    asked = with_cache(request.setup, cache, request.needs.n_ctx)
+    asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
     rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
     if request.budget.is_here:
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
@@ -112,14 +132,12 @@ class _Finder:
         """Return a model's candidates, by cache, then in the order of the variants."""
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         losses = self._losses.among(headers)
-        by_cache: dict[tuple[str, str], list[Candidate]] = {}
+        by_cache: dict[tuple[str, ...], list[Candidate]] = {}
         for variant in model.variants:
             for row in self._rows(variant, self._request.needs.n_ctx, self._request.caches):
-                types = row.type_k, row.type_v
-                cache = next((each for each in self._request.caches if (each.type_k, each.type_v) == types), None)
-                known = None if cache is None else self._speeds.of(variant.file, with_cache(self._request.setup, cache))
-                candidate = self._candidate(model.key, variant, row, known, losses, cache)
-                by_cache.setdefault(types, []).append(candidate)
+                setup = row.setup or self._request.setup
+                candidate = self._candidate(model.key, variant, row, losses, setup)
+                by_cache.setdefault((row.type_k, row.type_v, setup.flash_attn), []).append(candidate)
         return [each for group in by_cache.values() for each in group]
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
@@ -133,16 +151,12 @@ class _Finder:
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
     def _candidate(
-        self,
-        key: str,
-        variant: Target,
-        row: PlanRow,
-        known: SpeedEstimate | None,
-        losses: MeasuredLosses,
-        cache: KvCacheTypes | None,
+        self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses, setup: LlamaConfig
     ) -> Candidate:
-        needs, header = self._request.needs, "" if variant.file is None else variant.file.header_sha256
-        probe, types = self._probe(variant, row), (row.type_k, row.type_v)
+        needs, file = self._request.needs, variant.file
+        header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
+        probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
+        known = self._speeds.of(variant.file, setup) if row.outcome is Outcome.COMPLETED else None
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
@@ -151,8 +165,11 @@ class _Finder:
             if known is not None and needs.tok_s is not None and longest is not None:
                 offered = longest_fast_enough(known, needs.workload, longest, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
-            if cache is not None and n_ctx != row.n_ctx and row.fits:
-                (row,) = self._rows(variant, n_ctx, (cache,))
+            if n_ctx != row.n_ctx and row.fits:
+                cache = KvCacheTypes(*types, setup.flash_attn)
+                row = next(iter(self._rows(variant, n_ctx, (cache,))))
+        host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
+        is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
         return Candidate(
             row=row,
             model_key=key,
@@ -161,134 +178,68 @@ class _Finder:
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else _known_turn(known, needs.workload, n_ctx),
-            weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params),
-            cache_loss=_F16_LOSS if UNQUANTIZED.issuperset(types) else losses.of_cache(header, types),
+            speed=None if known is None else known_turn(known, needs.workload, n_ctx),
+            weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
+            cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
+            setup=replace(setup, n_ctx=n_ctx),
+            host_bytes=host.needed_bytes if host is not None and is_split else None,
         )
 
-    def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
-        """Return the newest run that searched this file with this cache, and the n_ctx it found.
+    def _n_slots(self, variant: Target, row: PlanRow) -> int:
+        return 0 if variant.file is None or row.n_gpu_layers is None else variant.file.n_layer + 1
 
-        None if it had more memory than is planned for.
+    def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
+        """Return the newest run that searched this file with this setup, and the n_ctx it found.
+
+        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less.
         """
         if variant.file is None:
             return None
-        setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here, header = ThisMachine.describe(), variant.file.header_sha256
-        wanted = here.decisive(setup, variant.file.n_layer)
+        wanted, usable = here.decisive(setup, variant.file.n_layer), self._request.budget.usable_bytes
         for run in self._speeds.runs:
-            found = run.result
-            if run.subject.header_sha256 != header or here.decisive(run.head.setup, run.subject.n_layer) != wanted:
+            found, ran = run.result, run.head.setup
+            if run.subject.header_sha256 != header or here.decisive(ran, run.subject.n_layer) != wanted:
                 continue
-            is_alike = (run.head.setup.n_seq_max, run.head.setup.n_streams) == (setup.n_seq_max, setup.n_streams)
-            if isinstance(found, LargestContext) and found.max_n_ctx is not None and is_alike:
-                had_less = (found.budget_bytes or 0) <= self._request.budget.usable_bytes
-                return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
+            if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
+                continue
+            is_limited_alike = getattr(ran, "memory_limit_bytes", None) == setup.memory_limit_bytes
+            is_limited_alike &= (ran.n_seq_max, ran.n_streams) == (setup.n_seq_max, setup.n_streams)
+            if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
+                return run.run_id, found.max_n_ctx
         return None
 
 
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
     """Return the pick from the results in the store, if there is one. Raises like `find_candidates`."""
+    assumed = request.budget.on_gpu and request.budget.host is None
+    request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
+    found = replace(found, assumes_main_memory=assumed)
+    if found.comfortable is False or found.misses_speed_alone:
+        found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:
         return found
     return replace(found, changes=_what_would_help(found.nearest_miss.candidate, models, request, allocator))
 
 
-def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
+def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
     """Return the next candidate whose speed matters but is neither measured nor forecast; None if there is none.
 
-    The recommendation and its alternatives matter; without one, so does the nearest miss if it misses a speed by an
-    estimate, which measuring may correct.
+    The recommendation and its alternatives matter; without one, so do the nearest miss if it misses a speed by an
+    estimate, which measuring may correct, and those that may meet the needs.
     """
     matter: list[Candidate] = []
     if pick.recommended is not None:
         matter = [each.candidate for each in (pick.recommended, *(each.checked for each in pick.alternatives))]
-    elif pick.nearest_miss is not None and {check.need for check in pick.nearest_miss.missed} == {"speed"}:
+    elif pick.nearest_miss is not None and pick.misses_speed_alone:
         nearest = pick.nearest_miss.candidate
         matter = [nearest] if nearest.speed is not None and not nearest.speed.is_bound else []
+        matter += [each.checked.candidate for each in pick.alternatives]
     unknown = (each for each in matter if each.speed is None or each.speed.basis not in ("measured", "forecast"))
     return next((each for each in unknown if each.name not in tried), None)
-
-
-_SAMPLED_STEPS = 9
-"""Number of an answer's steps to average: latency is piecewise linear."""
-
-
-def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
-    """Return the speed of the turn in a context of `n_ctx` tokens.
-
-    The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
-    context; the answer takes the sum of its steps. Each end of an interval is computed from the same ends of all parts,
-    since errors at different lengths are correlated.
-    """
-    depth = workload.depth_in(n_ctx)
-    answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
-    per_s = 1e3 * workload.n_gen
-    return TurnSpeed(
-        tok_s=Expected(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
-        turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
-        basis=known.basis,
-        source=known.source,
-    )
-
-
-def _known_turn(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
-    """Return the speed of the turn by the estimate that covers the end of its answer; None if none does."""
-    found = estimate_at(known, workload.depth_in(n_ctx) + workload.n_turn)
-    return None if found is None else turn_speed(found, workload, n_ctx)
-
-
-def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
-    """Return the longest context up to `n_ctx`, a multiple of 256, with an answer at `tok_s` or faster; 0 for none."""
-    fast, slow = 0, n_ctx // KV_CELLS + 1
-    while slow - fast > 1:
-        middle = (fast + slow) // 2
-        speed = _known_turn(known, workload, middle * KV_CELLS)
-        if speed is not None and speed.tok_s.value >= tok_s:
-            fast = middle
-        else:
-            slow = middle
-    return fast * KV_CELLS
-
-
-def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
-    """Return the time in ms of the steps that follow `first` tokens."""
-    positions = np.unique(np.linspace(first + 1, first + n_gen, min(n_gen, _SAMPLED_STEPS)).round().astype(int))
-    steps = [step_ms_at(known, int(position)) for position in positions]
-    return _each_way(lambda way: n_gen * float(np.mean([getattr(step, way) for step in steps])))
-
-
-def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
-    if not known.prefill_ms:
-        return None
-    return _each_way(
-        lambda way: (
-            (_prompt_ms([(n, getattr(each, way)) for n, each in known.prefill_ms], depth, n_prompt)
-             + getattr(answer_ms, way)) / 1e3
-        )
-    )  # fmt: skip
-
-
-def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) -> float:
-    """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors."""
-    if not all(np.isfinite(ms) for _, ms in timings):
-        return float("inf")
-    if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals cannot be fitted by relative errors
-        return 0.0
-    lengths = np.array([n for n, _ in timings], np.float64)
-    ms = np.array([each for _, each in timings])
-    rows = np.stack([lengths, lengths**2], axis=1)
-    linear, square = least_squares_above_zero(rows / ms[:, None], np.ones_like(ms))
-    end = depth + n_prompt
-    return float(linear * n_prompt + square * (end**2 - depth**2))
-
-
-def _each_way(value: Callable[[str], float]) -> Expected:
-    """Return a value and its interval, each computed from the corresponding values or ends of its parts."""
-    return Expected(value("value"), value("low"), value("high"))
 
 
 class PickedModel(msgspec.Struct, frozen=True):

@@ -12,23 +12,49 @@ from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.units import format_count, format_number, parse_tokens
 
-Preference = Literal["quality", "speed", "context"]
+Preference = Literal["balanced", "quality", "speed", "context"]
+
+UNNOTICED_LOSS = 0.012
+"""Losses in nats up to which nobody can tell quants apart.
+
+q5_k_m of Llama 3 8B loses 0.0108, q6_k 0.0055 (llama.cpp, tools/perplexity/README.md); with q6_k, 96.0 % of the most
+probable tokens stay the same, of f16 against itself 97.7 %. Close to the base, KL divergence has no relation left to
+task scores (arXiv 2606.19558), and the answers that flip grow with it (arXiv 2407.09141).
+"""
+NOTICED_LOSS = 0.05
+"""Loss in nats above which people notice: between q4_k_m, 0.031, and q3_k_m, 0.10, of the same table.
+
+q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.net, April 2026) 0.01 to 0.05 is usual at
+4 bits, and answers obviously differ above 0.1.
+"""
+READING_TOK_S = 238 / 60 / 0.75
+"""Tokens/s of silent reading: 238 words a minute (M. Brysbaert, Journal of Memory and Language 109, 2019), 0.75 words a
+token in English."""
+_AGENT_TOK_S = 20.0
+"""Nobody reads along: an assumption, between the 10 to 20 that guides call comfortable for code and the 30 that they
+wish for."""
+_ATTENTION_S = 10.0
+"""Wait before attention wanders: J. Nielsen, Usability Engineering, 1993."""
 
 RULES = (
     "Reject a candidate that fails a requirement, or if another is at least as good in loss, speed and context and"
     " clearly better in one (intervals do not overlap).",
-    "Candidates that certainly meet the requirements rank before those that may.",
-    "A loss up to --max-loss (default 0.05 nats) ranks before an unknown loss, and an unknown loss before a larger one;"
-    " among unknown losses, the cache with more bits ranks first.",
-    "--prefer decides. quality: lowest loss (most bits per weight if unknown), then the fastest of those not clearly"
-    " worse. speed: fastest, then the lowest loss of those not clearly slower. context: longest.",
+    "Candidates that certainly meet the requirements rank before those that may. A speed measured or forecast to be"
+    " within 20 % of --min-speed ranks before one that may be enough.",
+    f"Nobody can tell losses up to {UNNOTICED_LOSS} nats apart; people notice more than --max-loss (default"
+    f" {NOTICED_LOSS} nats), and the unknown loss of a cache with less than 8 bits.",
+    "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
+    " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
+    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
+    " comfortable, the fastest. An unknown speed ranks after a known one that is comfortable.",
+    "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
+    " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
+    "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s).",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
-    "Quality is not comparable across models, so --prefer quality picks the one with the most parameters.",
+    "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
+    " parameters.",
 )
 """The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
-
-LITTLE_LOSS = 0.05
-"""Largest loss in nats that counts as little, unless `max_loss` is given."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
@@ -43,7 +69,16 @@ class ChatTurn(msgspec.Struct, frozen=True):
     """Tokens of context unless --need-ctx is given."""
     min_tok_s: float | None = None
     """Minimum speed of the answer unless --min-speed is given."""
-    prefer: Preference = "quality"
+    prefer: Preference = "balanced"
+    comfort_tok_s: float = READING_TOK_S
+    """Speed from which an answer is comfortable."""
+    comfort_wait_s: float = 60.0
+    """Seconds for a prompt that are comfortable."""
+
+    @property
+    def comfort_turn_s(self) -> float:
+        """Seconds that a comfortable turn takes at most."""
+        return self.comfort_wait_s + self.n_gen / self.comfort_tok_s
 
     @property
     def n_turn(self) -> int:
@@ -57,8 +92,8 @@ class ChatTurn(msgspec.Struct, frozen=True):
 WORKLOADS = {
     each.name: each
     for each in (
-        ChatTurn("chat", 512, 300, 4096, 8192),
-        ChatTurn("agent", 16384, 800, 49152, 131072),
+        ChatTurn("chat", 512, 300, 4096, 8192, comfort_wait_s=_ATTENTION_S),
+        ChatTurn("agent", 16384, 800, 49152, 131072, comfort_tok_s=_AGENT_TOK_S),
         ChatTurn("documents", 30720, 500, 0, 32768),
         ChatTurn("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
     )
@@ -101,7 +136,7 @@ class Needs(msgspec.Struct, frozen=True):
     @property
     def little_loss(self) -> float:
         """Largest loss in nats that counts as little."""
-        return LITTLE_LOSS if self.max_loss is None else self.max_loss
+        return NOTICED_LOSS if self.max_loss is None else self.max_loss
 
     @property
     def prefer(self) -> Preference:

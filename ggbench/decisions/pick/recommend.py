@@ -1,4 +1,4 @@
-"""Choose the quant and the KV cache to run by `RULES`, and give the reasons.
+"""Choose the quant, the KV cache and the placement to run by `RULES`, and give the reasons.
 
 "At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
 overlap. So overlapping values never decide alone, a bound on speed does not beat a measurement, and dominance is
@@ -11,11 +11,23 @@ More context: the lowest loss among those with at least 1.5 times the context.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
-from ggbench.decisions.pick.needs import Needs, Preference
-from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Label, NeedCheck, Pick
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.needs import UNNOTICED_LOSS, Needs, Preference
+from ggbench.decisions.pick.record import (
+    Against,
+    Alternative,
+    BestIn,
+    Candidate,
+    Checked,
+    Label,
+    NeedCheck,
+    Pick,
+    Reason,
+)
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Z_95, Expected
 
@@ -23,13 +35,59 @@ _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
+_WORTH = 1.2
+"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m."""
+_NEARLY = 0.8
+"""Share of the wanted speed from which a measured one is nearly enough."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
 """Bits of all other cache types, q4_0 and iq4_nl."""
+_GOOD_CACHE_BITS = 8.0
+"""Fewer may cost what people notice, if it is not known."""
+
+
+class Concessions(NamedTuple):
+    """What a candidate asks of its user; less of the first matters more than any of the next."""
+
+    noticed: bool
+    """People notice its loss."""
+    slow: bool
+    """It is certainly not comfortable."""
+    split: bool
+    """A part of it that could be on a GPU is in main memory."""
+    cache: bool
+    """Its KV cache is quantized."""
+
+
+def concessions(candidate: Candidate, needs: Needs) -> Concessions:
+    known = candidate.least_loss
+    return Concessions(
+        (known is not None and known.value > needs.little_loss) or _is_coarse(candidate),
+        is_comfortable(candidate, needs) is False,
+        candidate.is_split,
+        candidate.is_cache_quantized,
+    )
+
+
+def _is_coarse(candidate: Candidate) -> bool:
+    """Return whether its cache has few bits and an unknown loss."""
+    return candidate.loss is None and cache_bits(candidate) < _GOOD_CACHE_BITS
+
+
+def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
+    """Return whether answer and turn are as fast as the workload's comfort asks; None if unknown."""
+    speed, workload = candidate.speed, needs.workload
+    if speed is None:
+        return None
+    if speed.tok_s.value < workload.comfort_tok_s:
+        return False
+    if speed.is_bound:
+        return None
+    return speed.turn_s is None or speed.turn_s.value <= workload.comfort_turn_s
 
 
 def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
-    """Return the recommendation with its alternatives, or the nearest miss if every candidate misses a need."""
+    """Return the recommendation with its alternatives, or the nearest miss if nothing is known to come as near."""
     checked = tuple(check(each, needs) for each in candidates)
     front = pareto_front(candidates)
     names = {each.name for each in front}
@@ -37,13 +95,119 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     surest = [each for each in open_to_choice if each.meets] or open_to_choice
     best = _best([each.candidate for each in surest], needs, needs.prefer)
     by_name = {each.candidate.name: each for each in checked}
-    if best is None:
-        return Pick(needs, checked, front, None, nearest_miss=_nearest_miss(checked))
-    (chosen, best_in), ideal = best, _best(front, needs, needs.prefer)
+    near = None if best is None or by_name[best[0].name].meets else _nearly_enough(checked)
+    if best is None or near is not None:
+        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked))
+        if best is None:
+            return found
+        return replace(found, alternatives=(Alternative("may meet", by_name[best[0].name]),))
+    fitting = [each for each in front if (each.max_n_ctx or 0) >= needs.n_ctx or needs.prefer != "balanced"]
+    (chosen, best_in), ideal = best, _best(fitting, needs, needs.prefer)
     first = None if ideal is None else by_name[ideal[0].name]
-    recommended, larger = by_name[chosen.name], _next_larger(chosen, checked)
+    recommended = by_name[chosen.name]
     alternatives = _alternatives(recommended, open_to_choice, needs)
-    return Pick(needs, checked, front, recommended, alternatives, larger, first, best_in=best_in)
+    return Pick(
+        needs,
+        checked,
+        front,
+        recommended,
+        alternatives,
+        first,
+        best_in=best_in,
+        comfortable=is_comfortable(chosen, needs),
+        reasons=tuple(_reasons(recommended, checked, needs)),
+    )
+
+
+def _nearly_enough(checked: Iterable[Checked]) -> Checked | None:
+    """Return the fastest that misses nothing but a speed, measured or forecast to be within 20 % of it."""
+    found = [
+        each
+        for each in checked
+        if [miss.need for miss in each.missed] == ["speed"]
+        and not each.unknown
+        and each.candidate.speed is not None
+        and each.candidate.speed.basis in ("measured", "forecast")
+        and (each.missed[0].value or 0.0) >= _NEARLY * each.missed[0].wanted
+    ]
+    return min(found, key=lambda each: (each.missed[0].short_by or 0.0, each.candidate.name), default=None)
+
+
+def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate, BestIn]:
+    """Return the best of one model's candidates as a friend would choose, and its advantage."""
+    least = min(concessions(each, needs) for each in candidates)
+    if least.noticed:
+        pool = [each for each in candidates if concessions(each, needs)[:2] == least[:2]]
+        return min(pool, key=lambda each: (_is_coarse(each), _loss_order(each), *_last_order(each))), "loss"
+    pool = [each for each in candidates if concessions(each, needs) == least]
+    if least.slow:
+        return min(pool, key=_last_order), "fastest though slow"
+    pool = [each for each in pool if is_comfortable(each, needs)] or pool
+    most = max(map(_pace, pool))
+    worth = [each for each in pool if _pace(each) * _WORTH >= most]
+    alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
+    if alike:
+        return min(alike, key=_last_order), "balance"
+    return min(worth, key=lambda each: (_loss_order(each), *_last_order(each))), "least loss at this speed"
+
+
+def _reasons(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Iterable[Reason]:
+    """Yield why neither the larger quant that loses just less nor the smaller that loses just more is the pick."""
+    own = chosen.candidate
+    by_quant: dict[str, list[Checked]] = {}
+    for each in checked:
+        row = each.candidate.row
+        if each.candidate.model_key == own.model_key and row.weight_bytes and _quant(each.candidate) != _quant(own):
+            by_quant.setdefault(_quant(each.candidate), []).append(each)
+    asked = concessions(own, needs)
+    best = [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
+    size = own.row.weight_bytes or 0
+    larger = [each for each in best if (each.candidate.row.weight_bytes or 0) > size]
+    smaller = [each for each in best if (each.candidate.row.weight_bytes or 0) < size]
+    finer = [each for each in larger if _loss_order(each.candidate) < _loss_order(own)]
+    coarser = [each for each in smaller if _loss_order(each.candidate) > _loss_order(own)]
+    neighbours = (
+        max(finer, key=lambda each: _loss_order(each.candidate), default=None),
+        min(coarser, key=lambda each: _loss_order(each.candidate), default=None),
+    )
+    for other in neighbours:
+        if other is not None:
+            mine, theirs = _pace(own), _pace(other.candidate)
+            is_alike = mine > 0 and theirs > 0 and _is_unsure(own) == _is_unsure(other.candidate)
+            is_larger = (other.candidate.row.weight_bytes or 0) > size
+            yield Reason(
+                _against(chosen, other, needs),
+                other,
+                "larger" if is_larger else "smaller",
+                theirs / mine if is_alike else None,
+            )
+
+
+def _quant(candidate: Candidate) -> str:
+    return candidate.selector or candidate.row.quant
+
+
+def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:
+    """Order by needs met, by what it asks beyond what the pick asks, then by speed."""
+    met = {True: 0, None: 1, False: 2}[each.meets]
+    theirs = concessions(each.candidate, needs)
+    return met, tuple(more and not less for more, less in zip(theirs, asked, strict=True)), *_last_order(each.candidate)
+
+
+def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:
+    """Return the first rule that puts the other after the pick."""
+    if other.meets is False:
+        return "misses"
+    if needs.prefer != "balanced":
+        return "ranks lower"
+    mine, theirs = concessions(chosen.candidate, needs), concessions(other.candidate, needs)
+    kinds: tuple[Against, ...] = ("noticed", "slow", "split", "cache")
+    for kind, own, rival in zip(kinds, mine, theirs, strict=True):
+        if own != rival:
+            return kind if rival else "ranks lower"
+    if not _is_unsure(chosen.candidate) and _is_unsure(other.candidate):
+        return "unknown speed"
+    return "slower" if _pace(other.candidate) < _pace(chosen.candidate) else "hardly faster"
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
@@ -68,11 +232,15 @@ def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> 
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
     chosen = [_best_of_model(each, needs, prefer) for each in by_model.values()]
-    least = min((_loss_class(each, needs) for each, _ in chosen), default=0)
-    chosen = [(each, best_in) for each, best_in in chosen if _loss_class(each, needs) == least]
+    if prefer == "balanced":
+        least_asked = min((concessions(each, needs)[:2] for each, _ in chosen), default=())
+        chosen = [(each, best_in) for each, best_in in chosen if concessions(each, needs)[:2] == least_asked]
+    else:
+        least = min((_loss_class(each, needs) for each, _ in chosen), default=0)
+        chosen = [(each, best_in) for each, best_in in chosen if _loss_class(each, needs) == least]
     if len(chosen) < 2:
         return chosen[0] if chosen else None
-    if prefer == "quality":
+    if prefer in ("balanced", "quality"):
         best, _ = min(chosen, key=lambda each: (-(each[0].row.n_params or 0), *_last_order(each[0])))
         return best, "parameters"
     if prefer == "context":
@@ -81,6 +249,8 @@ def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> 
 
 
 def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
+    if prefer == "balanced":
+        return _balanced(candidates, needs)
     least = min(_loss_class(each, needs) for each in candidates)
     pool = [each for each in candidates if _loss_class(each, needs) == least]
     if least == 1:
@@ -123,7 +293,7 @@ def _loss_order(candidate: Candidate) -> tuple[bool, float]:
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
-def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, str, str, str]]:
+def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, ...]]:
     """Order by speed (bounds after known speeds), then context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
     return _is_unsure(candidate), -_pace(candidate), -longest, size, candidate.name
@@ -135,11 +305,8 @@ def _is_unsure(candidate: Candidate) -> bool:
 
 
 def _pace(candidate: Candidate) -> float:
-    """Return turns/s; 1e-9 times the answer's tokens/s if prompts are unknown; 0 if nothing is known."""
-    speed = candidate.speed
-    if speed is None:
-        return 0.0
-    return 1 / speed.turn_s.value if speed.turn_s is not None else speed.tok_s.value * 1e-9
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
+    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
 
 
 def _clearly_slower(one: Candidate, other: Candidate) -> bool:
@@ -156,11 +323,14 @@ def _clearly_slower(one: Candidate, other: Candidate) -> bool:
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
     """Return at most one candidate per label, none twice."""
     own = recommended.candidate
+    if needs.prefer == "balanced" and not concessions(own, needs).noticed:
+        pool = [each for each in pool if not concessions(each.candidate, needs).noticed]
+    balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
-        ("better", [each for each in same_model if _is_better(each.candidate, own)], "quality"),
-        ("faster", [each for each in pool if _is_faster(each.candidate, own)], "speed"),
-        ("more context", _with_more_context(pool, own), "quality"),
+        ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
+        ("faster", [each for each in pool if _is_faster(each.candidate, own)], balanced or "speed"),
+        ("more context", _with_more_context(pool, own), balanced or "quality"),
     )
     found: list[Alternative] = []
     for label, among, prefer in wanted:
@@ -186,17 +356,6 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
-
-
-def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
-    def size(candidate: Candidate) -> int:
-        return candidate.row.weight_bytes or 0
-
-    alike = [
-        each for each in checked if each.candidate.model_key == own.model_key and each.candidate.cache == own.cache
-    ]
-    larger = [each for each in alike if size(each.candidate) > size(own)]
-    return min(larger, key=lambda each: (size(each.candidate), each.candidate.name), default=None)
 
 
 def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
@@ -239,9 +398,10 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
     if value < wanted:
         is_close = not speed.is_bound and speed.tok_s.high >= wanted
         return NeedCheck("speed", wanted, value, False, is_close, 1 - value / wanted, is_bound=speed.is_bound)
-    if speed.is_bound:
-        return NeedCheck("speed", wanted, value, None, is_bound=True)
-    return NeedCheck("speed", wanted, value, True, is_close=speed.tok_s.low < wanted)
+    is_close = speed.tok_s.low < wanted
+    if speed.is_bound or (is_close and speed.basis not in ("measured", "forecast")):
+        return NeedCheck("speed", wanted, value, None, is_close and not speed.is_bound, is_bound=speed.is_bound)
+    return NeedCheck("speed", wanted, value, True, is_close)
 
 
 def _loss(candidate: Candidate, wanted: float) -> NeedCheck:

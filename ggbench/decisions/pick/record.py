@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ggbench.decisions.pick.needs import Needs
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
@@ -18,7 +19,7 @@ from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
-Label = Literal["better", "faster", "more context"]
+Label = Literal["better", "faster", "more context", "may meet"]
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class TurnSpeed(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One quant with one KV cache. None is unknown: neither good nor bad."""
+    """One quant with one KV cache in one place. None is unknown: neither good nor bad."""
 
     row: PlanRow
     """Plan for the required context."""
@@ -82,6 +83,10 @@ class Candidate(msgspec.Struct, frozen=True):
     """Loss of weights and cache, if measured together."""
     to_run: FileToRun | None = None
     """File to run; None if its header cannot be read."""
+    setup: LlamaConfig = LlamaConfig()
+    """The setup to run it with, its n_ctx, cache and placement included."""
+    host_bytes: int | None = None
+    """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
 
     @property
     def cache(self) -> tuple[str, str]:
@@ -117,9 +122,29 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.loss or (max(known, key=lambda each: each.value) if known else None)
 
     @property
-    def name(self) -> tuple[str, str, str, str]:
+    def name(self) -> tuple[str, ...]:
         """Unique among the candidates of a pick, and the final tie-breaker."""
-        return self.row.model, self.selector or self.row.quant, *self.cache
+        return self.row.model, self.selector or self.row.quant, *self.cache, *self.options
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """llama.cpp's options of its placement and of flash attention that differ from the defaults."""
+        setup = self.setup
+        found = {
+            "-ncmoe": setup.n_cpu_moe or None,
+            "-ngl": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else None,
+            "-fa": setup.flash_attn if setup.flash_attn != "auto" else None,
+        }
+        return tuple(f"{option} {value}" for option, value in found.items() if value is not None)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether some of it is in main memory although a GPU is used."""
+        return self.host_bytes is not None
+
+    @property
+    def is_cache_quantized(self) -> bool:
+        return not {"f32", "f16", "bf16"}.issuperset(self.cache)
 
 
 class NeedCheck(msgspec.Struct, frozen=True):
@@ -165,9 +190,29 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 BestIn = Literal[
-    "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
-]
+    "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
+    "loss among the fastest", "context", "parameters",
+]  # fmt: skip
 """`bits` per weight, if no loss is known."""
+
+Against = Literal[
+    "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"
+]
+"""Why another quant is not the pick, from the first rule that decides: it misses a need; people notice its loss; its
+answers are not comfortable; it needs main memory; it needs a quantized cache; its speed is unknown and the pick's is
+not; it is slower and not noticeably better; it loses more and is hardly faster; the order of the preference."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why the pick and not another quant of the model."""
+
+    kind: Against
+    other: Checked
+    """The best way to run the other quant."""
+    size: Literal["larger", "smaller"] = "larger"
+    """Whether its file is."""
+    ratio: float | None = None
+    """Its speed over the pick's; None if either is unknown."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -175,6 +220,17 @@ class Alternative(msgspec.Struct, frozen=True):
 
     label: Label
     checked: Checked
+
+
+class Instead(msgspec.Struct, frozen=True):
+    """Something else that would answer comfortably, by the bound or the estimate of its speed."""
+
+    kind: Literal["smaller model", "mixture of experts", "GPU"]
+    name: str
+    """An id of the catalog, or a GPU's name."""
+    quant: str
+    tok_s: float
+    is_bound: bool
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -188,14 +244,20 @@ class Pick(msgspec.Struct, frozen=True):
     recommended: Checked | None
     """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()
-    next_larger: Checked | None = None
-    """The same cache with the next larger quant of the same model."""
     without_needs: Checked | None = None
     """The recommendation without any needs."""
     nearest_miss: Checked | None = None
     """The closest candidate, if nothing is recommended."""
     best_in: BestIn | None = None
     """The quantity in which the recommendation is best."""
+    comfortable: bool | None = None
+    """Whether the recommendation's speed is comfortable; None if unknown."""
+    reasons: tuple[Reason, ...] = ()
+    """Why not the quant that loses just less, and the one that loses just more."""
+    instead: tuple[Instead, ...] = ()
+    """What would be comfortable, if no candidate is."""
+    assumes_main_memory: bool = False
+    """Whether nothing is known of the main memory beside the GPUs."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 
@@ -205,12 +267,17 @@ class Pick(msgspec.Struct, frozen=True):
         return len({each.candidate.model_key for each in self.checked})
 
     @property
+    def misses_speed_alone(self) -> bool:
+        """Whether nothing is recommended, and the nearest miss misses no need but the speed."""
+        return self.nearest_miss is not None and {check.need for check in self.nearest_miss.missed} == {"speed"}
+
+    @property
     def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """The candidates of a short table: the pick, alternatives, the next larger quant, the nearest miss."""
+        """The candidates of a short table: the pick, alternatives, the quants beside it, the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             *((each.label, each.checked) for each in self.alternatives),
-            ("next larger", self.next_larger),
+            *((each.size, each.other) for each in self.reasons),
             ("no needs", self.without_needs),
             ("nearest miss", self.nearest_miss),
         ]

@@ -87,7 +87,14 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     ]
 
 
-_BASES = {"bound": "bandwidth", "measured": "a run", "forecast": "a forecast"}
+_BASES = {
+    "bound": "bandwidth",
+    "measured": "a run",
+    "forecast": "a forecast",
+    "profile": "a profile",
+    "published": "others' runs",
+    "relatives": "others' relatives",
+}
 
 
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
@@ -99,6 +106,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
         names("", (label for label, _ in shown)),
         *models,
         names("quant", (each.selector or each.row.quant for each in candidates)),
+        left("options", (" ".join(each.options) for each in candidates), stays=True),
         left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
         right("loss", map(loss_text, candidates), "nats", stays=True),
         right("answer", map(tok_s_text, candidates), "tok/s", stays=True),
@@ -151,7 +159,7 @@ def _legend(shown: Sequence[tuple[str, Checked]]) -> str:
     typical = [each.weights_loss for each in candidates if each.weights_loss and each.weights_loss.published]
     if "~" in losses and typical:
         models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)
-        lines.append(f"~: typical of the quant's type, published for {in_words(list(models))}, not this model")
+        lines.append(f"~: typical of the types, published for {in_words(list(models))}, not this model")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")
     if any(each.speed is not None and each.speed.is_bound for each in candidates):

@@ -6,24 +6,39 @@ import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Loss, NeedCheck, Pick, TurnSpeed
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.needs import READING_TOK_S, RULES, UNNOTICED_LOSS, ChatTurn, Needs, workload_text
+from ggbench.decisions.pick.recommend import is_comfortable
+from ggbench.decisions.pick.record import (
+    Alternative,
+    BestIn,
+    Candidate,
+    Checked,
+    Instead,
+    Loss,
+    NeedCheck,
+    Pick,
+    Reason,
+    TurnSpeed,
+)
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
 from ggbench.show.names import kv_name
 from ggbench.show.plan import MEMORY
 from ggbench.show.run_documents import ENDS, ends, expected
 from ggbench.show.text import expected_text
-from ggbench.sizing.plan import with_cache
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
+    "balance": "is the fastest that nobody could tell from the original",
+    "least loss at this speed": "loses least of those that are about as fast",
+    "fastest though slow": "is the fastest of those with little loss",
     "loss": "loses least",
     "speed among the least loss": "is the fastest of those whose loss is not clearly above the lowest",
     "bits": "has the most bits per weight; no loss is known",
@@ -34,14 +49,13 @@ _BEST_IN: Mapping[BestIn, str] = {
 }
 
 
-def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
+def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
     """Return the commands that run a candidate as planned; None without a file."""
     if candidate.to_run is None:
         return None
-    asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
     return run_commands(
         candidate.to_run,
-        asked,
+        replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         mmproj=Path(budget.mmproj) if budget.mmproj else None,
@@ -49,53 +63,149 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> Run
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
-    """Return e.g. `q6_k, KV q8_0`. Printable."""
-    name = kv_name(candidate.selector or candidate.row.quant, *candidate.cache)
+    """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
+    name = kv_name(" ".join([candidate.selector or candidate.row.quant, *candidate.options]), *candidate.cache)
     return sanitize(f"{candidate.row.model} {name}" if with_model else name)
 
 
 def headline(pick: Pick) -> str:
     """Return e.g. `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`"""
     if pick.recommended is None:
-        return "No candidate meets the needs."
+        return _nothing(pick)
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
-    name, turn = candidate.selector or candidate.row.quant, turn_text(candidate)
+    name, turn = " ".join([candidate.selector or candidate.row.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
+    may = "; it may meet the needs" if pick.recommended.meets is None else ""
+    slow = "; it is slow" if pick.comfortable is False else ""
     n_ctx = format_count(candidate.n_ctx)
-    return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}.")
+    return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}{may}{slow}.")
+
+
+def _nothing(pick: Pick) -> str:
+    nearest = pick.nearest_miss
+    if nearest is None or not pick.misses_speed_alone:
+        return "No candidate meets the needs."
+    name, wanted = _named(pick, nearest.candidate), wanted_text(nearest.missed[0])
+    return sanitize(f"Nothing meets {wanted}; nearest: {name}, {tok_s_text(nearest.candidate)}.")
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
     if pick.recommended is None:
-        return tuple(_why_nothing(pick))
-    chosen, first, larger = pick.recommended, pick.without_needs, pick.next_larger
-    name = _named(pick, chosen.candidate)
-    sentences = []
+        return (*_why_nothing(pick), *_instead(pick))
+    chosen, first = pick.recommended, pick.without_needs
+    own, name = chosen.candidate, _named(pick, chosen.candidate)
+    sentences = [_in_a_sentence(pick, own)] if pick.needs.prefer == "balanced" else []
     if first is None or first is chosen:
-        best = _BEST_IN[pick.best_in or "loss"]
-        sentences.append(f"{name} {best}, and would be the pick without these needs too.")
+        if not sentences:
+            best = _BEST_IN[pick.best_in or "loss"]
+            sentences.append(f"{name} {best}, and would be the pick without these needs too.")
     elif first.missed:
         sentences.append(f"{_named(pick, first.candidate)} would come first, but misses {_misses(first)}.")
     else:
         unknown = in_words([f"its {each.need}" for each in first.unknown])
         other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
         sentences.append(f"{name} meets the needs; {other}.")
-    if larger is not None and larger is not first:
-        changes = _changes(chosen.candidate, larger)
-        sentences.append(f"The next larger quant, {candidate_name(larger.candidate)}, {changes}.")
-    if figures := _not_known(chosen.candidate):
+    told = [first.candidate.name] if first is not None and first.missed else []
+    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in told]:
+        sentences.append(f"{'; '.join(against)}.")
+    if own.host_bytes is not None:
+        sentences.append(_in_main_memory(own))
+        if pick.assumes_main_memory:
+            sentences.append("32 GiB of it are assumed, as DDR4-3200 in two channels; --ram names yours.")
+    if figures := _not_known(own, is_speed_told=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
         sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
-    sentences += _beyond_training(chosen.candidate)
+    sentences += _beyond_training(own)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
-    return tuple(sentences)
+    return (*sentences, *_instead(pick))
+
+
+def _in_a_sentence(pick: Pick, own: Candidate) -> str:
+    """Return what the pick loses and how fast it is, as a person would say it."""
+    loss, speed, floor = own.least_loss, own.speed, pick.needs.workload.comfort_tok_s
+    nats = "" if loss is None else f" ({loss_text(own)} nats)"
+    if loss is None:
+        lost = "What it loses is not known"
+    elif own.loss is not None and loss.value <= UNNOTICED_LOSS:
+        lost = "Nobody could tell it from the original"
+    else:
+        lost = f"People notice what it loses{nats}" if loss.value > pick.needs.little_loss else f"It loses little{nats}"
+    if speed is None:
+        return f"{lost}; how fast it answers is not known."
+    reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"
+    at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
+    if speed.tok_s.value < floor:
+        return f"{lost}; it answers at {at}, slower than {reading} ({format_number(floor)})."
+    if pick.comfortable is False:
+        longest = format_number(pick.needs.workload.comfort_turn_s)
+        return f"{lost}; it answers at {at}, but a turn takes longer than {longest} s."
+    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'} at {at}, faster than {reading}."
+
+
+def _why_not(reason: Reason, pick: Pick) -> str:
+    other = reason.other.candidate
+    name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
+    match reason.kind:
+        case "misses":
+            return f"{name} misses {_misses(reason.other)}"
+        case "noticed":
+            return f"{name} loses what people notice ({loss_text(other)} nats)"
+        case "slow":
+            return f"{name} is slow: {tok_s_text(other)} tok/s"
+        case "split":
+            at = "" if share is None else f" and has {share} % of the speed"
+            return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
+        case "cache":
+            return f"{name} needs a quantized cache"
+        case "unknown speed":
+            return f"how fast {name} answers is not known"
+        case "slower" | "hardly faster":
+            at = "another speed" if share is None else f"{share} % of the speed"
+            nats = f"{loss_text(other)} nats"
+            return f"{name} has {at} and loses {nats}"
+        case "ranks lower":
+            return _changes(pick, other, share)
+
+
+def _changes(pick: Pick, other: Candidate, share: str | None) -> str:
+    nats = "" if other.least_loss is None else f" and loses {loss_text(other)} nats"
+    return f"{_named(pick, other)} has {'another' if share is None else f'{share} % of the'} speed{nats}"
+
+
+def _in_main_memory(candidate: Candidate) -> str:
+    setup, n_bytes = candidate.setup, format_bytes(candidate.host_bytes)
+    if setup.n_cpu_moe:
+        return f"The experts of {setup.n_cpu_moe} layers stay in main memory, which takes {n_bytes} of it."
+    on_gpu = candidate.row.n_gpu_layers
+    return f"{format_count(on_gpu)} layers are on the GPU; the rest takes {n_bytes} of main memory."
+
+
+_INSTEADS = {"smaller model": "a smaller model, ", "mixture of experts": "a mixture of experts, ", "GPU": "on an "}
+
+
+def _instead(pick: Pick) -> list[str]:
+    """Return what would be comfortable; nothing if the pick is."""
+    if pick.recommended is not None and pick.comfortable is not False:
+        return []
+    floor = format_number(max(pick.needs.workload.comfort_tok_s, pick.needs.tok_s or 0.0))
+    found = []
+    for each in pick.instead:
+        at = f"{'up to ' if each.is_bound else ''}{format_number(each.tok_s)} tok/s"
+        quant = f" {each.quant}"
+        found.append(
+            f"{_INSTEADS[each.kind]}{each.name}{quant if each.kind != 'GPU' else f' with {each.quant}'} ({at})"
+        )
+    if not found:
+        return []
+    nothing = f"No quant of this model with little loss answers at {floor} tok/s here. " if pick.recommended else ""
+    return [f"{nothing}What would: {'; '.join(found)}."]
 
 
 def _named(pick: Pick, candidate: Candidate) -> str:
@@ -111,7 +221,10 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
     else:
         yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
         miss = nearest.missed[0]
-        if [each.need for each in nearest.missed] == ["speed"]:
+        if pick.alternatives:
+            other = pick.alternatives[0].checked.candidate
+            yield f"{_named(pick, other)} may be fast enough: its speed ({tok_s_text(other)}) is not measured."
+        elif pick.misses_speed_alone and not pick.instead:
             if miss.is_bound and miss.value:
                 ratio = format_number(miss.wanted / miss.value)
                 yield f"No setting helps: use a smaller model, a shorter context, or {ratio} times the bandwidth."
@@ -127,13 +240,13 @@ def _beyond_training(candidate: Candidate) -> list[str]:
     return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
 
 
-def _not_known(candidate: Candidate) -> list[str]:
+def _not_known(candidate: Candidate, *, is_speed_told: bool) -> list[str]:
     figures = []
     if candidate.joint_loss is None and candidate.cache_loss is None:
         figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
     if candidate.joint_loss is None and candidate.weights_loss is None:
         figures.append("what the weights lose")
-    if candidate.speed is None or candidate.speed.is_bound:
+    if not is_speed_told and (candidate.speed is None or candidate.speed.is_bound):
         figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
     return figures
 
@@ -157,21 +270,6 @@ def _miss_text(check: NeedCheck) -> str:
             return f"{wanted} by {format_number(check.wanted - value, 2)} ({had}{close})"
         case "loss":
             return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
-
-
-def _changes(own: Candidate, larger: Checked) -> str:
-    """Describe what the next larger quant misses or, if it misses nothing, what it would change."""
-    if larger.missed:
-        return f"misses {_misses(larger)}"
-    changes, other = [], larger.candidate
-    if other.weights_loss is not None and own.weights_loss is not None:
-        theirs, mine = (format_number(loss.nats.value, 2) for loss in (other.weights_loss, own.weights_loss))
-        changes.append(f"its weights' loss is {theirs} nats instead of {mine}")
-    if other.speed is not None and own.speed is not None:
-        share = format_number(100 * other.speed.tok_s.value / own.speed.tok_s.value, 2)
-        changes.append(f"its answers have {share} % of the speed")
-    verb = "may meet" if larger.meets is None else "meets"
-    return f"{verb} the needs too{': ' if changes else ''}{in_words(changes or [''])}"
 
 
 def loss_text(candidate: Candidate) -> str:
@@ -213,7 +311,11 @@ def speed_source(candidate: Candidate) -> str:
     speed = candidate.speed
     if speed is None or speed.is_bound:
         return ""
-    return f"speed: {speed.source}" if speed.basis == "other runs" else f"speed {speed.basis}: {speed.source}"
+    return (
+        f"speed: {speed.source}"
+        if speed.basis not in ("measured", "forecast")
+        else f"speed {speed.basis}: {speed.source}"
+    )
 
 
 def _loss(loss: Loss) -> str:
@@ -253,6 +355,14 @@ _QUALITY = Shape(
         for name in ("weights", "cache", "joint")
     ),
 )
+_PLACEMENT = Shape(
+    "Placement",
+    "What of the model is where.",
+    _row("n_gpu_layers"),
+    field("n_cpu_moe", int, "Layers whose experts stay in main memory.", lambda each: each.setup.n_cpu_moe),
+    field("tensor_split", list[float], "Shares of several GPUs.", lambda each: each.setup.tensor_split),
+    of(Candidate, "host_bytes"),
+)
 _CANDIDATE = Shape(
     "Candidate",
     "",
@@ -261,6 +371,8 @@ _CANDIDATE = Shape(
     _row("type_k type_v provenance file?"),
     of(Candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
     _row("n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
+    field("placement", _PLACEMENT, get=lambda candidate: candidate),
+    field("flash_attn", str, "`auto`, `on` or `off`.", lambda candidate: candidate.setup.flash_attn),
     of(Candidate, "download_bytes"),
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
@@ -285,11 +397,39 @@ _CHECKED = Shape(
         lambda checked: {check.need: check for check in checked.checks},
     ),
 )
-_REASONED = Shape("Reasoned", "A candidate and the reasons.", _CHECKED.fields, field("reason", str))
+_INSTEAD = Shape("Instead", "", of(Instead, "kind name quant tok_s is_bound"))
+_REASON = Shape(
+    "Reason",
+    "Why not another quant.",
+    of(Reason, "kind size ratio"),
+    field("quant", str, get=lambda each: _quant_of(each.other.candidate)),
+    field("other", str, "The best way to run it.", lambda each: candidate_name(each.other.candidate)),
+)
+_REASONED = Shape(
+    "Reasoned",
+    "A candidate and the reasons.",
+    _CHECKED.fields,
+    field("comfortable", bool | None, "Whether its speed is comfortable for the workload; null if unknown."),
+    field("reason", str),
+    field("reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."),
+    field("instead", many(_INSTEAD), "What would be comfortable, if this is not."),
+)
+
+
+def _quant_of(candidate: Candidate) -> str:
+    return candidate.selector or candidate.row.quant
 
 
 def _reasoned(pick: Pick, checked: Checked | None) -> dict[str, object] | None:
-    return None if checked is None else _REASONED.value(checked, reason=" ".join(reason(pick)))
+    if checked is None:
+        return None
+    return _REASONED.value(
+        checked,
+        comfortable=is_comfortable(checked.candidate, pick.needs),
+        reason=" ".join(reason(pick)),
+        reasons=pick.reasons,
+        instead=pick.instead,
+    )
 
 
 PICK = Document(

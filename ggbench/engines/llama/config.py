@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
-
 import msgspec
-from msgspec.structs import replace
+import re
+from collections.abc import (Mapping)
+from ggbench.engines.contract import (DescribedDevice, EngineConfig, ON_OFF, Request, Stage, check_given)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE, TOKENS, joined)
+from ggbench.units import (KV_CELLS, format_number)
+from msgspec.structs import (replace)
+from typing import (Annotated, ClassVar, Literal, Self)
 
-from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
-from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -39,7 +38,7 @@ _OF_THE_LOAD = (
     "mmap", "mlock", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes when loading the model; the others are for the context."""
-_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
 _PLACEMENT = (
@@ -328,7 +327,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies."""
         given = [text.rpartition("=") for text in self.override_tensor]
         layers = [""] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
-        experts = tuple((layer + _EXPERTS, "CPU") for layer in layers)
+        experts = tuple((layer + EXPERTS, "CPU") for layer in layers)
         return (*((pattern, device) for pattern, _, device in given), *experts)
 
 

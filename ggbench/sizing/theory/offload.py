@@ -7,10 +7,12 @@ ones; the last `n_gpu_layers` of them are offloaded, and the input embedding nev
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -63,7 +65,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     on_device = {False: 0, True: 0}
     for tensor in file.tensors:
         n_bytes = tensor.n_bytes or 0
-        device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
+        device = overriding_buffer(tensor.name, tuple(overrides))
         offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
         if device is not None and offloaded and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
@@ -77,6 +79,18 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
         host_weight_bytes=on_device[False],
         overridden_host_bytes=overridden_host_bytes,
     )
+
+
+def overriding_buffer(name: str, overrides: tuple[tuple[str, str], ...]) -> str | None:
+    """Return the buffer type that the first matching override gives a tensor; None without one."""
+    return next((buffer for pattern, buffer in _joined(overrides) if pattern.search(name)), None)
+
+
+@functools.lru_cache(maxsize=256)
+def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Join neighbouring patterns of one buffer type, as the experts of each layer have one."""
+    groups = ((buffer, [pattern for pattern, _ in found]) for buffer, found in groupby(overrides, key=itemgetter(1)))
+    return tuple((re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups)
 
 
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
-from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -199,7 +199,7 @@ PICK = Form(
         FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
-        FormField("max_loss", "most loss", f"any; {LITTLE_LOSS:g} nats is little", _number, "{:g}".format),
+        FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
 
 
-_COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
+_COLUMNS = ("", "", "quant", "options", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
 _MAX_CHANGES = 3
 
 
@@ -181,7 +181,7 @@ class PickScreen(TaskScreen):
     @property
     def _commands(self) -> RunCommands | None:
         candidate = self._candidate
-        return None if candidate is None else commands_of(candidate, self._asked.budget, self._asked.setup)
+        return None if candidate is None else commands_of(candidate, self._asked.budget)
 
     def _leave_with(self, start: Callable[[Candidate], None]) -> None:
         candidate = self._candidate
@@ -233,6 +233,7 @@ def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
         mark,
         label,
         sanitize(candidate.selector or row.quant),
+        " ".join(candidate.options),
         "/".join(dict.fromkeys(candidate.cache)),
         loss_text(candidate),
         tok_s_text(candidate),

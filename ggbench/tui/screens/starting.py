@@ -278,12 +278,12 @@ class StartScreen(TaskScreen):
             from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 
             self._answers["pick"] = needs
-            caches = caches_of([(name, name) for name in CACHE_TYPES], setup)
+            caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
             with services.open_store() as store:
                 return machine.planner.pick(entry.model, entry.quants, PickRequest(needs, budget, setup, caches), store)
 
         def measure(candidate: Candidate) -> None:
-            planned = replace(setup, type_k=candidate.row.type_k, type_v=candidate.row.type_v, n_ctx=candidate.n_ctx)
+            planned = replace(candidate.setup, n_ctx=candidate.n_ctx)
             names = (candidate.selector or candidate.row.quant,)
             row = QuantRow(names[0], candidate.row)
             self._ask_to_decode(planned, [(entry.model, names)], [row], sanitize(names[0]))

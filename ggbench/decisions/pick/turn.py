@@ -1,0 +1,91 @@
+"""The speed of a workload's turn from an estimate of steps and prompts, and the longest context that is fast enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ggbench.decisions.pick.needs import ChatTurn
+from ggbench.decisions.pick.record import TurnSpeed
+from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import least_squares_above_zero
+from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
+from ggbench.units import KV_CELLS
+
+_SAMPLED_STEPS = 9
+"""Number of an answer's steps to average: latency is piecewise linear."""
+
+
+def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
+    """Return the speed of the turn in a context of `n_ctx` tokens.
+
+    The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
+    context; the answer takes the sum of its steps. Each end of an interval is computed from the same ends of all parts,
+    since errors at different lengths are correlated.
+    """
+    depth = workload.depth_in(n_ctx)
+    answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
+    per_s = 1e3 * workload.n_gen
+    return TurnSpeed(
+        tok_s=Expected(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
+        turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
+        basis=known.basis,
+        source=known.source,
+    )
+
+
+def known_turn(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
+    """Return the speed of the turn by the estimate that covers the end of its answer; None if none does."""
+    found = estimate_at(known, workload.depth_in(n_ctx) + workload.n_turn)
+    return None if found is None else turn_speed(found, workload, n_ctx)
+
+
+def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
+    """Return the longest context up to `n_ctx`, a multiple of 256, with an answer at `tok_s` or faster; 0 for none."""
+    fast, slow = 0, n_ctx // KV_CELLS + 1
+    while slow - fast > 1:
+        middle = (fast + slow) // 2
+        speed = known_turn(known, workload, middle * KV_CELLS)
+        if speed is not None and speed.tok_s.value >= tok_s:
+            fast = middle
+        else:
+            slow = middle
+    return fast * KV_CELLS
+
+
+def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
+    """Return the time in ms of the steps that follow `first` tokens."""
+    positions = np.unique(np.linspace(first + 1, first + n_gen, min(n_gen, _SAMPLED_STEPS)).round().astype(int))
+    steps = [step_ms_at(known, int(position)) for position in positions]
+    return _each_way(lambda way: n_gen * float(np.mean([getattr(step, way) for step in steps])))
+
+
+def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
+    if not known.prefill_ms:
+        return None
+    return _each_way(
+        lambda way: (
+            (_prompt_ms([(n, getattr(each, way)) for n, each in known.prefill_ms], depth, n_prompt)
+             + getattr(answer_ms, way)) / 1e3
+        )
+    )  # fmt: skip
+
+
+def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) -> float:
+    """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors."""
+    if not all(np.isfinite(ms) for _, ms in timings):
+        return float("inf")
+    if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals cannot be fitted by relative errors
+        return 0.0
+    lengths = np.array([n for n, _ in timings], np.float64)
+    ms = np.array([each for _, each in timings])
+    rows = np.stack([lengths, lengths**2], axis=1)
+    linear, square = least_squares_above_zero(rows / ms[:, None], np.ones_like(ms))
+    end = depth + n_prompt
+    return float(linear * n_prompt + square * (end**2 - depth**2))
+
+
+def _each_way(value: Callable[[str], float]) -> Expected:
+    """Return a value and its interval, each computed from the corresponding values or ends of its parts."""
+    return Expected(value("value"), value("low"), value("high"))

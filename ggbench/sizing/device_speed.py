@@ -1,0 +1,158 @@
+"""Estimate speed on GPUs that nobody measured here from the published rows of llama-bench."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+
+import msgspec
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.known_devices import KnownDevice, recognize_device
+from ggbench.models.published import data_text
+from ggbench.sizing.placement import Placement, place_bandwidths
+from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.device_speed import (
+    DeviceKind,
+    DeviceRead,
+    ModelKind,
+    SpeedModel,
+    decode_costs,
+    prompt_costs,
+    quant_class,
+)
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_estimate import POSITIONS, SpeedBasis, SpeedEstimate
+from ggbench.text import in_words
+from ggbench.units import counted
+
+_PROMPTS = (128, 512, 2048, 8192)
+_METAL = "MTL"
+"""ggml's name of it."""
+
+
+class FittedSpeeds(msgspec.Struct, frozen=True):
+    """What `scripts/fit_speeds` found."""
+
+    decode: SpeedModel
+    prompt: SpeedModel
+
+
+@functools.cache
+def fitted_speeds() -> FittedSpeeds:
+    return msgspec.json.decode(data_text("device-speed.json"), type=FittedSpeeds)
+
+
+def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedEstimate | None:
+    """Return the speed that others' rows of these devices, or of their relatives, let expect.
+
+    None for a plan without a GPU, if a bandwidth is unknown, or the bytes read.
+    """
+    bandwidths = place_bandwidths(budget)
+    devices = budget.devices
+    if not budget.on_gpu or not devices or any(device.server for device in devices):
+        return None
+    # Rows with a quantized cache are too few to say what its kernels gain.
+    plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
+    placement = Placement(file, plain, on_gpu=True, devices=devices, host=budget.host)
+    if placement.theory is None:
+        return None
+    try:
+        weights = {place: each.read_bytes() for place, each in placement.weights_read.items()}
+        read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, placement.theory.window or 1})}
+    except Unsupported:
+        return None
+    places = set().union(*read.values())
+    on_devices = sorted(places - {HOST})
+    if not on_devices or not places <= set(bandwidths):
+        return None
+    kinds = {place: device_kind(devices[place]) for place in on_devices}
+    model = model_kind(file)
+
+    def step_ms(by_place: dict[int, float]) -> Expected:
+        reads = [
+            DeviceRead(
+                kinds[place],
+                bandwidths[place].bytes_per_s,
+                weights.get(place, 0.0),
+                by_place[place] - weights.get(place, 0.0),
+                placement.layers[:-1].count(place),
+            )
+            for place in on_devices
+        ]
+        host_ms = by_place.get(HOST, 0.0) / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0
+        return fitted_speeds().decode.predict(decode_costs(reads, model, host_ms=host_ms))
+
+    basis, source = _source(list(kinds.values()))
+    steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())
+    prefills = () if len(places) > 1 else _prefills(placement, file, setup, devices[0], model)
+    return SpeedEstimate(basis, source, steps, prefills)
+
+
+def device_kind(device: DeviceMemory) -> DeviceKind:
+    """Return what the speed of a planned GPU depends on: of its own name, or of what its driver calls it."""
+    known = recognize_device(device.name, device.free_bytes)
+    backend = device.backend or re.sub(r"\d+$", "", device.device)
+    backend = "Metal" if backend == _METAL else backend
+    if known is None:
+        return DeviceKind(device.name, "", "", backend)
+    return DeviceKind(known.name, known.family, known.vendor, backend)
+
+
+def model_kind(file: ModelFile) -> ModelKind:
+    sizes: dict[str, int] = {}
+    for tensor in file.tensors:
+        sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + (tensor.n_bytes or 0)
+    is_recurrent = any(state.recurrent_elements for state in file.states)
+    return ModelKind(file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent)
+
+
+def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str]:
+    """Return whether the devices themselves have rows, and how many rows of what the estimate leans on."""
+    model, counts, own = fitted_speeds().decode, dict[str, int](), True
+    for kind in kinds:
+        n_own = model.n_rows.get(f"read:device={kind.term}", 0)
+        own = own and n_own > 0
+        relatives = f"read:family={kind.family}/{kind.backend}"
+        if n_own:
+            counts[kind.name] = n_own
+        elif model.n_rows.get(relatives):
+            counts[f"{kind.family} with {kind.backend}"] = model.n_rows[relatives]
+        else:
+            counts["other devices"] = sum(n for term, n in model.n_rows.items() if term.startswith("read:family="))
+    rows = in_words([f"{name} ({counted(n, 'row')})" for name, n in counts.items()])
+    return (
+        ("published", f"others' llama-bench of {rows}")
+        if own
+        else ("relatives", f"others' llama-bench of relatives: {rows}")
+    )
+
+
+def _prefills(
+    placement: Placement, file: ModelFile, setup: LlamaConfig, device: DeviceMemory, model: ModelKind
+) -> tuple[tuple[int, Expected], ...]:
+    """Return the times of prompts on one GPU with all of the model; nothing if its FP16 rate is not known."""
+    known = recognize_device(device.name, device.free_bytes)
+    rate = None if known is None else prompt_rate(known)
+    if rate is None or device.bandwidth is None or placement.theory is None:
+        return ()
+    weights = file_weights(file, file.name)
+    found = []
+    for n in _PROMPTS:
+        flop = 2.0 * weights.parameters.layers_active * n + placement.theory.prefill_flop(n)
+        n_batches = math.ceil(n / setup.n_ubatch)
+        read_ms = n_batches * weights.read_bytes(n / n_batches) / device.bandwidth.bytes_per_s * 1e3
+        costs = prompt_costs(device_kind(device), model, compute_ms=flop / rate * 1e3, read_ms=read_ms)
+        found.append((n, fitted_speeds().prompt.predict(costs)))
+    return tuple(found)
+
+
+def prompt_rate(device: KnownDevice) -> float | None:
+    """Return the flop/s that prompts are held against; None if it is not stated."""
+    tflops = device.fp16_matrix_tflops or device.fp16_tflops
+    return None if tflops is None else tflops * 1e12

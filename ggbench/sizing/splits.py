@@ -1,0 +1,166 @@
+"""Find the least of a model that has to stay in main memory for a context to fit, and divide the rest over the GPUs.
+
+What people run: the experts of the first layers (`--n-cpu-moe`), or the first layers whole (`--n-gpu-layers`). The
+sizes of the tensors and the cache give the number; llama.cpp's allocator confirms or corrects it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.llama.config import EXPERTS, LlamaConfig
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.weights import is_tied
+
+_MOST_TRIES = 6
+"""Contexts to size at most; two are usual."""
+
+
+class _Layer(NamedTuple):
+    """Bytes of one layer, the output's as the last."""
+
+    experts: int
+    rest: int
+    """Its other tensors, and its part of the cache."""
+
+
+def smallest_split(
+    file: ModelFile, setup: LlamaConfig, budget: Budget, allocator: DryAllocator, whole: DryContext
+) -> LlamaConfig | None:
+    """Return the setup that keeps least in main memory so that its context fits; None if no number is enough.
+
+    Experts come first. `whole` is the context with everything on the GPUs, which does not fit. The allocator has the
+    file loaded, and `setup` an n_ctx. Raises EngineEnded if the worker ends, but not if llama.cpp refuses a context.
+    """
+    if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor or setup.n_gpu_layers >= 0 or not setup.kv_offload:
+        return None  # the user has placed it
+    layers = _layers(file, setup, whole)
+    kinds = ("n_cpu_moe", "n_gpu_layers") if any(layer.experts for layer in layers) else ("n_gpu_layers",)
+    for kind in kinds:
+        found = _Search(file, setup, budget, allocator, layers, kind).least(whole)
+        if found is not None:
+            return found
+    return None
+
+
+class _Search:
+    def __init__(
+        self,
+        file: ModelFile,
+        setup: LlamaConfig,
+        budget: Budget,
+        allocator: DryAllocator,
+        layers: Sequence[_Layer],
+        kind: str,
+    ) -> None:
+        self._file, self._setup, self._budget, self._allocator = file, setup, budget, allocator
+        self._layers, self._kind = layers, kind
+
+    def least(self, context: DryContext) -> LlamaConfig | None:
+        """Return the setup of the smallest number that fits; None if none does."""
+        n_layer, tried = self._file.n_layer, dict[int, bool]()
+        fits: LlamaConfig | None = None
+        low, spare = 1, dict[str, int]()
+        for _ in range(_MOST_TRIES):
+            ends = [number for number, passed in tried.items() if passed]
+            most = min(ends, default=n_layer + 2) - 1
+            number = next((n for n in range(low, min(most, n_layer + (self._kind != "n_cpu_moe")) + 1)
+                           if self._counts(n, context, spare)), None)  # fmt: skip
+            if number is None:
+                break
+            setup = self._with(number, context, spare)
+            found = self._context(setup)
+            if found is None:
+                return fits
+            placement = Placement(self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host)
+            lacking = {
+                each.device: -(each.left_bytes or 0)
+                for each in placement.planned(found)
+                if each.left_bytes is not None and each.left_bytes < 0
+            }
+            if set(lacking) - {device.device for device in self._budget.devices}:
+                return None  # main memory is too small
+            tried[number] = not lacking
+            context = found
+            if lacking:
+                low = number + 1
+                spare = {device: spare.get(device, 0) + n_bytes for device, n_bytes in lacking.items()}
+            else:
+                fits = setup
+        return fits
+
+    def _counts(self, number: int, context: DryContext, spare: dict[str, int]) -> tuple[int, ...] | None:
+        """Return how many layers lie on each GPU, the output's included, if as many as needed fit; else None."""
+        is_moe = self._kind == "n_cpu_moe"
+        kept = [
+            (layer.rest + (0 if is_moe and index < number else layer.experts))
+            for index, layer in enumerate(self._layers)
+        ]
+        kept = kept if is_moe else kept[number:]
+        compute, counts = dict(context.device_compute), []
+        left = list(kept)
+        whole_compute = context.device_compute_bytes or context.host_compute_bytes
+        alone = len(self._budget.devices) == 1
+        for device in self._budget.devices:
+            taken = whole_compute if alone else compute.get(device.device, 0)
+            room = device.usable_bytes - taken - spare.get(device.device, 0)
+            count = 0
+            while left and left[0] <= room:
+                room -= left.pop(0)
+                count += 1
+            counts.append(count)
+        return None if left else tuple(counts)
+
+    def _with(self, number: int, context: DryContext, spare: dict[str, int]) -> LlamaConfig:
+        value = number if self._kind == "n_cpu_moe" else self._file.n_layer + 1 - number
+        setup = replace(self._setup, **{self._kind: value})
+        counts = self._counts(number, context, spare) or ()
+        return replace(setup, tensor_split=tuple(map(float, counts))) if len(counts) > 1 else setup
+
+    def _context(self, setup: LlamaConfig) -> DryContext | None:
+        assert setup.n_ctx is not None
+        try:
+            return self._allocator.context(setup.n_ctx, setup)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            return None
+
+
+def _layers(file: ModelFile, setup: LlamaConfig, context: DryContext) -> list[_Layer]:
+    experts, rest = [0] * (file.n_layer + 1), [0] * (file.n_layer + 1)
+    tied = is_tied(file.tensors)
+    for tensor in file.tensors:
+        layer, n_bytes = layer_of(tensor.name), tensor.n_bytes or 0
+        if layer is not None and re.search(EXPERTS, tensor.name):
+            experts[layer] += n_bytes
+        elif layer is not None:
+            rest[layer] += n_bytes
+        elif not tensor.name.startswith("token_embd") or tied:
+            rest[-1] += n_bytes
+    cached = list(_cached(file, setup, context))
+    total = sum(cached) or 1.0
+    for layer, share in enumerate(cached):
+        rest[layer] += round(context.cache_bytes * share / total)
+    return [_Layer(*each) for each in zip(experts, rest, strict=True)]
+
+
+def _cached(file: ModelFile, setup: LlamaConfig, context: DryContext) -> Iterator[float]:
+    """Yield the bytes of each layer's cache by the formula; equal ones without a formula."""
+    for layer in range(file.n_layer):
+        try:
+            cache = kv_cache(file, setup.type_k, setup.type_v, {layer})
+        except Unsupported:
+            yield 1.0
+        else:
+            yield replace(cache, window=context.swa_cells or cache.window).cached_bytes(context.n_ctx)

@@ -1,0 +1,78 @@
+"""Speeds of GPUs that nobody measured here, beside the published rows that they are from."""
+
+import functools
+import statistics
+
+import pytest
+
+from ggbench.decisions.known import KnownSpeeds
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.description import describe_machine
+from ggbench.models.published.benches import load_benches
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
+from ggbench.sizing.budget import described_budget
+from ggbench.stats.speed_estimate import SpeedEstimate, prefill_ms_at, step_ms_at, tok_s_at
+
+
+@functools.cache
+def _file(model: str) -> ModelFile:
+    [target] = resolve_headers(parse_model(model))
+    assert target.file is not None
+    return target.file
+
+
+def _speed(model: str, gpu: str, ram: str | None = None, setup: LlamaConfig | None = None) -> SpeedEstimate:
+    budget = described_budget(describe_machine([gpu], ram), reserve_bytes=None)
+    found = KnownSpeeds(None, budget).of(_file(model), setup or LlamaConfig())
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "quant", "device"),
+    [
+        ("qwen2.5-7b:q8_0", "qwen2 7B", "q8_0", "dgx-spark"),
+        ("qwen3-30b-a3b:q8_0", "qwen3moe 30B.A3B", "q8_0", "m2-ultra-192gb"),
+        ("llama-3.1-8b:q4_k_m", "llama 8B", "q4_k_m", "rtx-4090"),
+    ],
+)
+def test_a_device_with_rows_is_as_fast_as_its_rows_at_every_depth(
+    model: str, name: str, quant: str, device: str
+) -> None:
+    known = _speed(model, device)
+    assert known.basis == "published" and "row" in known.source
+    errors = []
+    for row in load_benches():
+        if (row.device, row.model, row.quant, row.count) == (device, name, quant, 1) and row.is_decode:
+            expected = tok_s_at(known, row.n_depth + int(row.test[2:]) // 2)
+            assert expected.low <= row.tok_s <= expected.high
+            errors.append(abs(expected.value / row.tok_s - 1))
+    assert len(errors) >= 2 and statistics.median(errors) < 0.15
+
+
+def test_the_less_is_known_of_a_device_the_wider_is_the_interval() -> None:
+    """Of its own rows, its family's, and of a backend alone."""
+    widths = {}
+    for gpu, basis in (("rtx-3090", "published"), ("rtx-3060", "relatives"), ("12GiB@360GB/s", "relatives")):
+        known = _speed("llama-3.1-8b:q4_k_m", gpu)
+        step = step_ms_at(known, 1024)
+        assert known.basis == basis
+        widths[gpu] = step.high / step.value
+    assert list(widths.values()) == sorted(widths.values())
+
+
+def test_experts_in_main_memory_take_its_time() -> None:
+    """At 60 GB/s they take longer than all that the card reads, and less than at a fifth of that."""
+    setup = LlamaConfig(n_cpu_moe=99)
+    on_card = _speed("qwen3-30b-a3b:q4_k_m", "rtx-3090")
+    fast, slow = (_speed("qwen3-30b-a3b:q4_k_m", "rtx-3090", f"64GiB@{rate}GB/s", setup) for rate in (60, 12))
+    steps = [step_ms_at(each, 1024).value for each in (on_card, fast, slow)]
+    assert steps[0] < 0.5 * steps[1] < 0.25 * steps[2]
+
+
+def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate() -> None:
+    fast, slow = (prefill_ms_at(_speed("llama-3.1-8b:q4_k_m", gpu), 2048) for gpu in ("rtx-4090", "rtx-3060"))
+    assert fast is not None and slow is not None and 2 * fast.value < slow.value
+    assert not _speed("llama-3.1-8b:q4_k_m", "12GiB@360GB/s").prefill_ms

@@ -1,0 +1,62 @@
+"""Times predicted from costs with pooled terms."""
+
+import math
+
+import pytest
+
+from ggbench.stats.device_speed import (
+    Cost,
+    DeviceKind,
+    DeviceRead,
+    ModelKind,
+    SpeedModel,
+    decode_costs,
+    quant_class,
+)
+
+MODEL = SpeedModel(
+    terms=("layer", "read", "read:device=card/CUDA"),
+    values=(0.0, math.log(1.25), math.log(1.1)),
+    covariance=((100,), (0, 100), (0, 0, 400)),
+    spreads={"read:device": 0.3},
+    residual=0.05,
+    n_rows={"read:device=card/CUDA": 12},
+)
+KNOWN = DeviceKind("card", "cards", "maker", "CUDA")
+
+
+def test_a_known_device_takes_its_own_share_and_an_unknown_one_a_wider_interval() -> None:
+    known = MODEL.predict([Cost(10.0, ("read", "read:device=card/CUDA"))])
+    unknown = MODEL.predict([Cost(10.0, ("read", "read:device=other/CUDA"))])
+    assert (known.value, unknown.value) == pytest.approx((13.75, 12.5))
+    known_sd, unknown_sd = (math.log(each.high / each.value) / 1.96 for each in (known, unknown))
+    assert (known_sd, unknown_sd) == pytest.approx(
+        (math.sqrt(0.05**2 + 0.001 + 0.004), math.sqrt(0.05**2 + 0.001 + 0.3**2)), rel=1e-3
+    )
+
+
+def test_nothing_is_faster_than_its_reads_at_the_full_bandwidth() -> None:
+    costs = [Cost(10.0, ("read", "read:device=other/CUDA")), Cost(1.0, ("layer",))]
+    found = MODEL.predict(costs)
+    assert found.low == 10.0 < found.value < found.high
+
+
+def test_devices_compute_one_after_the_other() -> None:
+    """Two that share the bytes take as long as one, and the link between them."""
+    kind = ModelKind("llama", "q4_k", False, False)
+    one = decode_costs([DeviceRead(KNOWN, 1e12, 8e9, 2e9, 32)], kind)
+    two = decode_costs([DeviceRead(KNOWN, 1e12, 4e9, 1e9, 16)] * 2, kind)
+    links = [cost for cost in two if cost.terms[0] == "link"]
+    assert sum(cost.least_ms for cost in two) - links[0].least_ms == pytest.approx(sum(cost.least_ms for cost in one))
+    assert len(links) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("q4_k_m", "q4_k"), ("q4_K", "q4_k"), ("q5_1", "q4_0"), ("iq2_xxs", "iq2"), ("mxfp4", "mxfp4"),
+        ("mxfp4_moe", "mxfp4"), ("bf16", "bf16"), ("q8_0", "q8_0"),
+    ],
+)  # fmt: skip
+def test_tensor_types_and_quants_share_a_class(name: str, expected: str) -> None:
+    assert quant_class(name) == expected
