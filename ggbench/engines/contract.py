@@ -45,6 +45,8 @@ class EngineConfig:
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file on this machine."""
     loads_gguf: ClassVar[bool] = False
+    is_served: ClassVar[bool] = False
+    """Whether it loads the file into a server, which can only be asked to generate."""
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can still be used after a failed decode."""
     sizes_dry: ClassVar[bool] = False
@@ -52,7 +54,9 @@ class EngineConfig:
     failure_hints: ClassVar[Mapping[str, str]] = {}
     """Hints for a failed run, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
-    """Fields set by MODEL and QUANT of a command line, so they are not options."""
+    """Fields set by MODEL, QUANT or --engine of a command line, so they are not options."""
+    engine_option: str = ""
+    """Value of --engine that selects the engine; empty if MODEL does."""
 
     n_ctx: int | None = None
     n_batch: int | None = None

@@ -62,7 +62,7 @@ def test_a_card_that_is_not_here_takes_the_layers_and_their_cache(files: dict[st
 
 @pytest.mark.parametrize("model", ["qwen3.5-0.8b", "granite-4.0-h-tiny", "lfm2-1.2b", "nemotron-3-nano-30b-a3b"])
 def test_recurrent_states_are_allocated_wherever_main_memory_begins(model: str, tmp_path: Path) -> None:
-    """ggml aligns the card's tensors to 128 bytes, main memory to 64."""
+    """Tensors of the card are aligned to 128 bytes, those of main memory to 64."""
     [target] = resolve_headers(parse_model(model, "f16"))
     path = write_sparse(target.header(), tmp_path)
     found = allocated(path, LlamaConfig(n_ctx=4096, threads=1), (DescribedDevice("CUDA0", "CUDA", GIB),))
