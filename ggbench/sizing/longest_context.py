@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import (Callable)
+from ggbench.engines.endings import (EngineEnded, Failed, OutOfMemory)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.sizing.dry_allocator import (DryContext)
+from ggbench.sizing.placement import (Placement)
+from ggbench.units import (KV_CELLS)
 
-from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.placement import Placement
-from ggbench.units import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
 """This many questions may follow the caller's expectation before the bracket is halved instead."""
@@ -122,6 +122,36 @@ _TOO_MUCH = 1 << 62
 def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
     """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
     return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
+
+
+_FAR = 4
+"""Ratio of the lengths that a line goes through."""
+
+
+def longest_by_line(
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+) -> int:
+    """Return the longest context that fits by the line through `first` and a longer context; 0 for none.
+
+    It agrees with `longest_n_ctx` to some hundred tokens and makes one context, which all quants of a shape share.
+    Raises like that.
+    """
+    assert placement.weight_bytes is not None
+    if placement.weight_bytes > usable_bytes:
+        return 0
+    far = min(ceiling, _FAR * first.n_ctx)
+    try:
+        second = size(far) if far > first.n_ctx else first
+    except EngineEnded as end:
+        if not isinstance(end.ending, Failed | OutOfMemory):
+            raise
+        return longest_n_ctx(placement, usable_bytes, size, first, ceiling)
+    needed, more = (placement.needed_bytes(each, usable_bytes) for each in (first, second))
+    if more <= needed:
+        return ceiling if more <= usable_bytes else 0
+    found = first.n_ctx + int((usable_bytes - needed) * (second.n_ctx - first.n_ctx) / (more - needed))
+    bounded = max(found, first.n_ctx) if needed <= usable_bytes else min(found, first.n_ctx - KV_CELLS)
+    return min(ceiling, max(0, bounded // KV_CELLS * KV_CELLS))
 
 
 def longest_n_ctx(

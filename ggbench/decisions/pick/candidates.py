@@ -6,45 +6,36 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Callable, Collection, Iterable, Sequence)
+from ggbench.decisions.known import (KnownSpeeds, MeasuredLosses, ThisMachine, UNQUANTIZED, measured_losses, typical_cache_loss, typical_loss)
+from ggbench.decisions.pick.instead import (what_instead)
+from ggbench.decisions.pick.needs import (Needs)
+from ggbench.decisions.pick.recommend import (check, recommend)
+from ggbench.decisions.pick.record import (Candidate, Pick)
+from ggbench.decisions.pick.turn import (known_turn, longest_fast_enough)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (BadFile, GgbenchError, UnknownName)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.quants import (name_without_quant)
+from ggbench.hub.access import (HubAccess)
+from ggbench.machine.readings import (programs_that_hold_memory)
+from ggbench.models.added_places import (added_models)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.models.disk import (LocalModel, find_local_models)
+from ggbench.models.reference import (ModelRef)
+from ggbench.models.targets import (Target, resolve_headers)
+from ggbench.runs.run import (LargestContext)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.dry_allocator import (DryAllocator)
+from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
+from ggbench.sizing.plan_record import (Budget, Change, DeviceMemory, HOST_DEVICE, KvCacheTypes, PlanRow)
+from ggbench.sizing.what_helps import (with_programs)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.units import (GIB)
+from msgspec.structs import (replace)
 
-from ggbench.decisions.known import (
-    UNQUANTIZED,
-    KnownSpeeds,
-    MeasuredLosses,
-    ThisMachine,
-    measured_losses,
-    typical_cache_loss,
-    typical_loss,
-)
-from ggbench.decisions.pick.instead import what_instead
-from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick
-from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, UnknownName
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.quants import name_without_quant
-from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import programs_that_hold_memory
-from ggbench.models.added_places import added_models
-from ggbench.models.catalog import load_catalog
-from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import ModelRef
-from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.run import LargestContext
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
-from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
@@ -100,13 +91,17 @@ def _with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
+def _variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
+    wanted = candidate.row.model, candidate.row.quant, candidate.selector
+    return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+
+
 def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
-    wanted = candidate.row.model, candidate.row.quant, candidate.selector
-    variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+    variant = _variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
@@ -115,6 +110,23 @@ def _what_would_help(
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
         rows = with_programs(rows, held)
     return rows[0].changes
+
+
+def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator) -> Pick:
+    """Return the pick with the longest context of the recommendation searched."""
+    chosen = found.recommended
+    if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
+        return found
+    variant, own = _variant_of(chosen.candidate, models), chosen.candidate
+    if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
+        return found
+    asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
+    cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
+    row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
+    if row.outcome is not Outcome.COMPLETED or not row.planned_n_ctx:
+        return found
+    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.planned_n_ctx)
+    return found.with_recommended(check(exact, request.needs))
 
 
 class _Finder:
@@ -217,7 +229,7 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = replace(found, assumes_main_memory=assumed)
+    found = replace(_with_longest(found, models, request, allocator), assumes_main_memory=assumed)
     if found.comfortable is False or found.misses_speed_alone:
         found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:
