@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Mapping, Sequence)
-from ggbench.engines.contract import (config_type)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.rpc_client import (Link, Percentiles, RemoteDevice, ServerProbe)
-from ggbench.engines.llama.rpc_server import (RpcServerReady)
-from ggbench.hub.repo_records import (RepoListing)
-from ggbench.machine.readings import (Program)
-from ggbench.show import (FITS, FITS_NOT, UNKNOWN)
-from ggbench.show.against import (PublishedSize)
-from ggbench.show.document import (Document, Shape, field, many, of, sometimes, within)
-from ggbench.show.names import (models_title, row_labels)
-from ggbench.show.published import (ROW as PUBLISHED_ROW)
-from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names)
-from ggbench.show.text import (planned_speed_text, projector_text, slots_text, swa_text)
-from ggbench.sizing.cluster import (ClusterPlan, ClusterSplit)
-from ggbench.sizing.plan_record import (Budget, Change, ChangeKind, HOST_DEVICE, PlanRow, PlannedDevice, PlannedSpeed)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number)
-from rich.console import (Group, RenderableType)
-from rich.padding import (Padding)
-from rich.table import (Table)
-from rich.text import (Text)
+from collections.abc import Callable, Mapping, Sequence
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.contract import config_type
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
+from ggbench.engines.llama.rpc_server import RpcServerReady
+from ggbench.hub.repo_records import RepoListing
+from ggbench.machine.readings import Program
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.against import PublishedSize
+from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
+from ggbench.show.names import models_title, row_labels
+from ggbench.show.published import ROW as PUBLISHED_ROW
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
 """Number of sources of expected speeds named under the table."""

@@ -6,16 +6,16 @@ import csv
 import io
 import math
 import re
-from collections.abc import (Iterable, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.glossary import (UNSTEADY)
-from ggbench.sizing.plan_record import (PlannedForecast)
-from ggbench.stats.decode_timing import (DepthSpeed, LatencySummary, LineFit, PrefillSpeed)
-from ggbench.stats.intervals import (Estimate, Expected)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bytes, format_count, format_interval, format_ms, format_number)
+from collections.abc import Iterable, Sequence
 
+from ggbench.engines.contract import EngineConfig
+from ggbench.show import UNKNOWN
+from ggbench.show.glossary import UNSTEADY
+from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Estimate, Expected
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")

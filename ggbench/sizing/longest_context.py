@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import (Callable)
-from ggbench.engines.endings import (EngineEnded, Failed, OutOfMemory)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.sizing.dry_allocator import (DryContext)
-from ggbench.sizing.placement import (Placement)
-from ggbench.units import (KV_CELLS)
+from collections.abc import Callable
 
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.units import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
 """This many questions may follow the caller's expectation before the bracket is halved instead."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
 import re
-from collections.abc import (Mapping)
-from ggbench.engines.contract import (DescribedDevice, EngineConfig, ON_OFF, Request, Stage, check_given)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (FieldKind, Option, SIZE, TOKENS, joined)
-from ggbench.units import (KV_CELLS, format_number)
-from msgspec.structs import (replace)
-from typing import (Annotated, ClassVar, Literal, Self)
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
+from ggbench.errors import UsageError
+from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
+from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
