@@ -143,8 +143,9 @@ def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequenc
     if budget.cache_ram_bytes == 0:
         return "none (--cache-ram 0)"
     if budget.cache_ram_bytes is None:
-        left_bytes = [row.devices[-1].left_bytes if row.devices else row.left_bytes for row in rows if row.fits]
-        least = min((each for each in left_bytes if each is not None), default=None)
+        hosts = [each for row in rows if row.fits for each in row.devices if each.device == HOST_DEVICE]
+        alone = [] if budget.on_gpu else [row for row in rows if row.fits]
+        least = min((each.left_bytes for each in (*hosts, *alone) if each.left_bytes is not None), default=None)
         text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
         if least is not None and 0 <= least < CACHE_RAM_BYTES:
             text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
