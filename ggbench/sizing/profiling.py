@@ -56,7 +56,7 @@ _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
 _EXPERT_TYPE = "q4_k"
-_HEADS = ((64, 16, 16), (128, 16, 4), (256, 8, 1))
+_HEADS = ((64, 16, 16), (64, 14, 2), (128, 16, 16), (128, 16, 4), (256, 8, 1))
 """Width of a head, query heads and KV heads of the shapes whose attention is timed."""
 _BASE = Hyperparameters(
     architecture="llama", n_layer=4, n_embd=64, n_head=2, n_head_kv=2, n_ff=64, n_vocab=256, n_ctx_train=32768
@@ -233,7 +233,7 @@ class _Timer:
     ) -> dict[int, tuple[float, float]]:
         """Return what a layer with experts costs in addition, and the share by which a byte of theirs costs more."""
         small = replace(_BASE, architecture="qwen3moe", n_layer=16, n_expert=32, n_expert_used=4, n_ff_expert=64)
-        wide = replace(place.wide, architecture="qwen3moe", n_expert=16, n_expert_used=4, n_ff_expert=1024, n_layer=1)
+        wide = replace(place.wide, architecture="qwen3moe", n_expert=8, n_expert_used=4, n_ff_expert=1024, n_layer=1)
         wide = _of_bytes(wide, _EXPERT_TYPE, 2 * place.least_bytes)
         routed, thin = timed("experts", _pure(wide, _EXPERT_TYPE)), timed("experts", _pure(small, "q8_0"))
         found = {}

@@ -16,9 +16,9 @@ import msgspec
 from ggbench.stats.intervals import Expected
 from ggbench.units import GIB
 
-MODEL_ERROR = 0.12
-"""Share by which a profile's speeds are off besides the spread of its timings, at a probability of 95 %; see
-scripts/profile_residuals."""
+MODEL_ERROR = 0.15
+"""Share by which a profile's speeds are taken to be off besides the spread of its timings, at a probability of 95 %: an
+assumption, which scripts/profile_residuals puts to the test."""
 _OTHER_TYPE_ERROR = 0.5
 """The same for bytes of a tensor type that was not timed."""
 
@@ -143,7 +143,10 @@ def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:
 
 
 def fit_attention(works: Sequence[AttentionWork], position_ns: Sequence[float], spread: float) -> Attention:
-    """Return the costs that explain the times of a position in these shapes best, by relative error, none negative."""
+    """Return the costs that explain the times of a position in these shapes best, by relative error, none negative.
+
+    The spread is at least the largest error: on a CPU a position costs more where its KV misses the caches.
+    """
     import numpy as np
 
     columns = np.array([[each.n_head, each.n_elements, each.n_bytes] for each in works])
@@ -156,4 +159,5 @@ def fit_attention(works: Sequence[AttentionWork], position_ns: Sequence[float], 
             best, least = np.zeros(3), missed
             best[list(chosen)] = found
     head, element, byte = (float(each) for each in best)
+    spread = max(spread, float(abs(columns @ best - 1).max()))
     return Attention(head, element, byte, spread)
