@@ -27,7 +27,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert pick["quality"]["kld"] == pytest.approx(0.0108 + 0.00098, rel=0.01)
     assert pick["quality"]["weights"]["basis"] == pick["quality"]["cache"]["basis"] == "published typical"
     assert pick["placement"] == {"n_gpu_layers": 33, "n_cpu_moe": 0, "tensor_split": [], "host_bytes": None}
-    assert (pick["flash_attn"], pick["comfortable"]) == ("auto", None)
+    assert (pick["flash_attn"], pick["comfortable"]) == ("auto", True)
     assert "Nobody could tell it from the original" in pick["reason"]
     assert [(each["quant"], each["kind"]) for each in pick["reasons"]] == [
         ("q6_k", "slower"),
