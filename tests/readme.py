@@ -27,7 +27,7 @@ class Shown:
 SHOWN = {
     "pick": Shown(
         "ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k",
-        (("Run ", "next larger"), ("llama-server", "llama-server")),
+        (("Run ", "smaller"), ("llama-server", "llama-server")),
     ),
     "plan": Shown(
         "ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k",

@@ -36,6 +36,7 @@ _WITH_DOCUMENTS = (
     "ggbench.show.plan",
     "ggbench.show.limits",
     "ggbench.show.model_documents",
+    "ggbench.show.profile",
     "ggbench.show.published",
     "ggbench.show.run_documents",
     "ggbench.decisions.compare.show",

@@ -164,6 +164,13 @@ _BANDWIDTH = memory_option(
     metavar="RATE",
 )
 
+_ENGINE = source_option(
+    "--engine",
+    "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
+    "in quotes. Default: ggbench's llama.cpp.",
+    metavar="llama-server[=PATH]",
+)
+
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
@@ -260,8 +267,18 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
-def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:  # noqa: ANN401 - the fields' own types
-    return MeasureRequest(_parsed(model, quants), **given)
+def _asked(
+    model: str,
+    quants: tuple[str, ...],
+    engine: str | None,
+    setup: LlamaConfig,
+    **given: Any,  # noqa: ANN401 - the fields' own types
+) -> MeasureRequest:
+    if engine is not None:
+        from ggbench.engines.llama_server.config import run_by
+
+        setup = run_by(engine, setup)
+    return MeasureRequest(_parsed(model, quants), setup, **given)
 
 
 model_arguments = as_record(
@@ -287,7 +304,8 @@ def measuring_options(
     from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", _asked, [*MeasureRequest.__struct_fields__, "quants"])(function))
+        taken = [*MeasureRequest.__struct_fields__, "quants", "engine"]
+        function = _ENGINE(output_options(as_record("asked", _asked, taken)(function)))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

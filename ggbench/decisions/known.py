@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, and losses of quants and KV cache types, without new measurements.
 
-Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers,
-the share of the bandwidth that other models reach here, others' rows of llama-bench, or the bandwidth alone. Losses
-come from stored quality runs, or from what is published about the quant type.
+Speeds come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
+profile of the machine, the share of the bandwidth that other models reach here, others' rows of llama-bench, or the
+bandwidth alone. Losses come from stored quality runs, or from what is published about the quant type.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
 from ggbench.text import in_words
@@ -127,13 +128,15 @@ class KnownSpeeds:
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
     def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed without runs of the file: by the share of the bandwidth that other models reach here if one
-        memory is read, by others' rows, or at the bandwidths.
+        """Return the speed without runs of the file: by the machine's profile, by the share of the bandwidth that other
+        models reach here if one memory is read, by others' rows, or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
         budget, bandwidths = self._budget, place_bandwidths(self._budget)
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
+            return found
         window = None if placement.theory is None else placement.theory.window
         try:
             read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
@@ -385,6 +388,8 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
 
 
+_SCORED_N_CTX = 512
+"""llama-perplexity's default, which the limits of `pick` are taken from."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
@@ -392,8 +397,10 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if there is none.
 
-    The value is the median KL divergence over models. Few models have one, so the interval also covers ln(PPL / PPL of
-    the 16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
+    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
+    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
+    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
+    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -401,10 +408,14 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     if name == _PUBLISHED_IN.get(architecture):
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
+    if name.startswith("ud-"):
+        name = name.removeprefix("ud-").replace("_xl", "_m")
+        rows += _rows().get(name, ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    if not scored:
+    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
+    if not klds:
         return None
-    klds = _by_model([(row, kld) for row, kld, _ in scored])
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))

@@ -36,7 +36,8 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
     Raises GgbenchError for a single target that cannot be planned.
     """
     rows = plan(targets, request, allocator)
-    if not request.budget.on_gpu and not (request.budget.is_here and recent_runs(1)):
+    budget = request.budget
+    if not budget.on_gpu and budget.profile is None and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
     from ggbench.decisions.known import KnownSpeeds, with_estimates  # slow to import

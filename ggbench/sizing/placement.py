@@ -73,14 +73,14 @@ class Placement:
         self.theory: KvCache | None = None
         """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
-        self._cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
-        self.is_cache_on_devices = HOST not in self._cache_places
+        self.cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
+        self.is_cache_on_devices = HOST not in self.cache_places
         self._caches: dict[int, KvCache] = {}
         """The cache in each memory, by formula."""
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
-            for place in set(self._cache_places):
-                layers = {layer for layer, each in enumerate(self._cache_places) if each == place}
+            for place in set(self.cache_places):
+                layers = {layer for layer, each in enumerate(self.cache_places) if each == place}
                 self._caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
         except Unsupported as error:
             self.no_theory_reason = error.message
@@ -173,7 +173,7 @@ class Placement:
 
     def _cache_by_place(self, context: DryContext) -> dict[int, int]:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
-        counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
+        counts = {place: float(self.cache_places.count(place)) for place in set(self.cache_places)}
         if self.theory is not None:
             counts = {place: self._cached_bytes(cache, context) for place, cache in self._caches.items()}
         total = sum(counts.values())
@@ -181,7 +181,7 @@ class Placement:
 
     def cache_bytes(self, context: DryContext) -> int:
         """Return the cache in the planned memory."""
-        if not self.on_gpu or set(self._cache_places) == {0}:
+        if not self.on_gpu or set(self.cache_places) == {0}:
             return context.cache_bytes
         return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
 
@@ -230,7 +230,7 @@ class Placement:
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
-        layers = {layer for layer, place in enumerate(self._cache_places) if not self.on_gpu or place != HOST}
+        layers = {layer for layer, place in enumerate(self.cache_places) if not self.on_gpu or place != HOST}
         if self.theory is None or left_bytes < 0 or not layers:
             return None
         planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
@@ -252,12 +252,16 @@ class Placement:
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
         """Return the weights that decoding reads from each memory. Raises Unsupported if a tensor's size is unknown."""
+        return weights_by_place(self._file, self.read_places)
+
+    @property
+    def read_places(self) -> list[int]:
+        """The memory that each tensor of the file is read from; a tied embedding table is read with the output."""
         tied = is_tied(self._file.tensors)
-        places = [
+        return [
             self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
             for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
         ]
-        return weights_by_place(self._file, places)
 
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.

@@ -56,6 +56,7 @@ Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 _BASES = {
     "measured": "from runs",
     "forecast": "from a forecast",
+    "profile": "from a profile",
     "other runs": "from other models' runs",
     "published": "from others' runs",
     "relatives": "from others' runs on similar devices",

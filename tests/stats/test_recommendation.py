@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known import typical_loss
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
-from ggbench.decisions.pick.recommend import check, dominates, recommend
+from ggbench.decisions.pick.recommend import check, concessions, dominates, recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
@@ -128,8 +128,7 @@ def test_quality_takes_the_least_loss_then_the_faster() -> None:
     assert pick.recommended is not None
     assert pick.recommended.candidate.row.quant == "q6_k"
     assert [(each.label, each.checked.candidate.row.quant) for each in pick.alternatives] == [("faster", "q4_k_m")]
-    assert pick.next_larger is not None
-    assert pick.next_larger.candidate.row.quant == "q8_0"
+    assert [each.other.candidate.row.quant for each in pick.reasons] == ["q8_0", "q4_k_m"]
 
 
 @pytest.mark.parametrize(
@@ -204,3 +203,93 @@ def test_of_several_models_the_one_with_most_parameters() -> None:
 def test_needs_that_nothing_meets(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Needs(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_balance_takes_the_faster_of_what_nobody_can_tell_apart() -> None:
+    """Less loss is worth a little speed, not twice the time; below comfort only speed counts."""
+    q8_0, q6_k, q4_k_m, q2_k = (
+        candidate("q8_0", loss=0.001, tok_s=20, gib=7),
+        candidate("q6_k", loss=0.005, tok_s=27, gib=5.5),
+        candidate("q4_k_m", loss=0.03, tok_s=30, gib=4),
+        candidate("q2_k", loss=0.3, tok_s=45, gib=3),
+    )
+    found = [q8_0, q6_k, q4_k_m, q2_k]
+    assert _chosen(recommend(found, Needs())) is q6_k
+    assert _chosen(recommend([q8_0, q4_k_m, q2_k], Needs())) is q4_k_m
+    slow = [replace(each, speed=turn_of(each.speed.tok_s.value / 10)) for each in found if each.speed is not None]
+    pick = recommend(slow, Needs())
+    assert (pick.comfortable, _chosen(pick)) == (False, slow[2])
+    assert _chosen(recommend([q2_k], Needs())) is q2_k
+
+
+def test_what_is_split_or_has_a_quantized_cache_comes_after_what_is_neither() -> None:
+    whole = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, basis="bound"), n_ctx=8192)
+    cache = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(28, basis="bound"), n_ctx=16384)
+    split = replace(candidate("q8_0", loss=0.001, tok_s=turn_of(20, basis="bound")), host_bytes=2**30)
+    coarse = candidate("q8_0", "q4_0", loss=0.001, cache_loss=None, tok_s=turn_of(60, basis="bound"), n_ctx=65536)
+    q2_k = candidate("q2_k", loss=0.3, tok_s=turn_of(70, basis="bound"), n_ctx=65536)
+    order = []
+    left = [q2_k, coarse, split, cache, whole]
+    while left:
+        chosen = _chosen(recommend(left, Needs()))
+        order.append(chosen)
+        left = [each for each in left if each is not chosen]
+    assert order == [whole, cache, split, q2_k, coarse]
+
+
+def test_what_is_measured_to_be_nearly_fast_enough_comes_before_what_only_may_be() -> None:
+    near, far = candidate("near", tok_s=37.0), candidate("far", tok_s=16.0)
+    may = candidate("may", "q8_0", tok_s=turn_of(120, basis="bound"), cache_loss=0.001)
+    needs = Needs(given_tok_s=40)
+    pick = recommend([near, far, may], needs)
+    assert pick.recommended is None
+    assert pick.nearest_miss is not None and pick.nearest_miss.candidate is near
+    assert [(each.label, each.checked.candidate) for each in pick.alternatives] == [("may meet", may)]
+    assert _chosen(recommend([far, may], needs)) is may
+
+
+@given(candidate_lists(), any_needs(), st.data())
+def test_the_more_is_measured_the_better_the_answer(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
+    """A speed that turns out to be enough never takes an answer away, nor makes it less sure."""
+    before = recommend(found, needs)
+    number = data.draw(st.integers(0, len(found) - 1))
+    least = max(needs.tok_s or 0.0, needs.workload.comfort_tok_s, 1.0)
+    measured = [
+        replace(each, speed=turn_of(2 * least, 0.01)) if at == number and _is_unmeasured(each) else each
+        for at, each in enumerate(found)
+    ]
+    after = recommend(measured, needs)
+    assert _status(after) >= _status(before)
+
+
+def _is_unmeasured(candidate: Candidate) -> bool:
+    return candidate.speed is None or candidate.speed.is_bound
+
+
+def _status(pick: Pick) -> int:
+    return 0 if pick.recommended is None else 2 if pick.recommended.meets else 1
+
+
+@given(candidate_lists(), any_needs())
+def test_the_reasons_are_those_that_decided(found: list[Candidate], needs: Needs) -> None:
+    """With the other made like the pick in what is said against it, the reason is another."""
+    pick = recommend(found, replace(needs, given_prefer="balanced"))
+    if pick.recommended is None:
+        return
+    own = pick.recommended.candidate
+    for each in pick.reasons:
+        other = each.other.candidate
+        mine, theirs = concessions(own, pick.needs), concessions(other, pick.needs)
+        match each.kind:
+            case "misses":
+                assert each.other.meets is False
+            case "noticed" | "slow" | "split" | "cache":
+                place = ("noticed", "slow", "split", "cache").index(each.kind)
+                assert theirs[place] and not mine[place]
+                assert theirs[:place] == mine[:place]
+            case "unknown speed":
+                assert own.speed is not None and (other.speed is None or other.speed.is_bound)
+            case "slower" | "hardly faster":
+                assert mine == theirs
+            case "ranks lower":
+                assert any(mine)

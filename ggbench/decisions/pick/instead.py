@@ -83,7 +83,7 @@ def _gpu(candidate: Candidate, needs: Needs, budget: Budget) -> Instead | None:
         read = (row.weight_bytes or 0) + (row.kv_bytes or 0)
         tok_s = card.bandwidth_gb_s * 1e9 / read if read else 0.0
         if tok_s * _OF_BOUND >= _wanted(needs):
-            return Instead("GPU", card.name, row.quant, tok_s, is_bound=True)
+            return Instead("GPU", f"{card.name} of {card.memory_gib:g} GiB", row.quant, tok_s, is_bound=True)
     return None
 
 

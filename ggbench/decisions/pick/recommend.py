@@ -35,8 +35,9 @@ _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
-_WORTH = 1.2
-"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m."""
+_WORTH, _WORTH_SPLIT = 1.2, 1.1
+"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m. With a part in main memory
+less, since more of it there slows prompts most."""
 _NEARLY = 0.8
 """Share of the wanted speed from which a measured one is nearly enough."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -104,7 +105,7 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     fitting = [each for each in front if (each.max_n_ctx or 0) >= needs.n_ctx or needs.prefer != "balanced"]
     (chosen, best_in), ideal = best, _best(fitting, needs, needs.prefer)
     first = None if ideal is None else by_name[ideal[0].name]
-    recommended, larger = by_name[chosen.name], _next_larger(chosen, checked)
+    recommended = by_name[chosen.name]
     alternatives = _alternatives(recommended, open_to_choice, needs)
     return Pick(
         needs,
@@ -112,7 +113,6 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
         front,
         recommended,
         alternatives,
-        larger,
         first,
         best_in=best_in,
         comfortable=is_comfortable(chosen, needs),
@@ -145,7 +145,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         return min(pool, key=_last_order), "fastest though slow"
     pool = [each for each in pool if is_comfortable(each, needs)] or pool
     most = max(map(_pace, pool))
-    worth = [each for each in pool if _pace(each) * _WORTH >= most]
+    worth = [each for each in pool if _pace(each) * (_WORTH_SPLIT if least.split else _WORTH) >= most]
     alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
     if alike:
         return min(alike, key=_last_order), "balance"
@@ -153,35 +153,46 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
 
 
 def _reasons(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Iterable[Reason]:
-    """Yield why neither the next larger nor the next smaller quant of the model is the pick."""
+    """Yield why neither the larger quant that loses just less nor the smaller that loses just more is the pick."""
     own = chosen.candidate
     by_quant: dict[str, list[Checked]] = {}
     for each in checked:
         row = each.candidate.row
         if each.candidate.model_key == own.model_key and row.weight_bytes and _quant(each.candidate) != _quant(own):
             by_quant.setdefault(_quant(each.candidate), []).append(each)
-    best = [min(group, key=lambda each: _rank(each, needs)) for group in by_quant.values()]
+    asked = concessions(own, needs)
+    best = [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
     size = own.row.weight_bytes or 0
     larger = [each for each in best if (each.candidate.row.weight_bytes or 0) > size]
     smaller = [each for each in best if (each.candidate.row.weight_bytes or 0) < size]
+    finer = [each for each in larger if _loss_order(each.candidate) < _loss_order(own)]
+    coarser = [each for each in smaller if _loss_order(each.candidate) > _loss_order(own)]
     neighbours = (
-        min(larger, key=lambda each: each.candidate.row.weight_bytes or 0, default=None),
-        max(smaller, key=lambda each: each.candidate.row.weight_bytes or 0, default=None),
+        max(finer, key=lambda each: _loss_order(each.candidate), default=None),
+        min(coarser, key=lambda each: _loss_order(each.candidate), default=None),
     )
     for other in neighbours:
         if other is not None:
             mine, theirs = _pace(own), _pace(other.candidate)
             is_alike = mine > 0 and theirs > 0 and _is_unsure(own) == _is_unsure(other.candidate)
-            yield Reason(_against(chosen, other, needs), other, theirs / mine if is_alike else None)
+            is_larger = (other.candidate.row.weight_bytes or 0) > size
+            yield Reason(
+                _against(chosen, other, needs),
+                other,
+                "larger" if is_larger else "smaller",
+                theirs / mine if is_alike else None,
+            )
 
 
 def _quant(candidate: Candidate) -> str:
     return candidate.selector or candidate.row.quant
 
 
-def _rank(each: Checked, needs: Needs) -> tuple[object, ...]:
+def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:
+    """Order by needs met, by what it asks beyond what the pick asks, then by speed."""
     met = {True: 0, None: 1, False: 2}[each.meets]
-    return met, concessions(each.candidate, needs), *_last_order(each.candidate)
+    theirs = concessions(each.candidate, needs)
+    return met, tuple(more and not less for more, less in zip(theirs, asked, strict=True)), *_last_order(each.candidate)
 
 
 def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:
@@ -197,8 +208,7 @@ def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:
             return kind if rival else "ranks lower"
     if not _is_unsure(chosen.candidate) and _is_unsure(other.candidate):
         return "unknown speed"
-    is_larger = (other.candidate.row.weight_bytes or 0) > (chosen.candidate.row.weight_bytes or 0)
-    return "slower" if is_larger else "hardly faster"
+    return "slower" if _pace(other.candidate) < _pace(chosen.candidate) else "hardly faster"
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
@@ -296,11 +306,8 @@ def _is_unsure(candidate: Candidate) -> bool:
 
 
 def _pace(candidate: Candidate) -> float:
-    """Return turns/s; 1e-9 times the answer's tokens/s if prompts are unknown; 0 if nothing is known."""
-    speed = candidate.speed
-    if speed is None:
-        return 0.0
-    return 1 / speed.turn_s.value if speed.turn_s is not None else speed.tok_s.value * 1e-9
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
+    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
 
 
 def _clearly_slower(one: Candidate, other: Candidate) -> bool:
@@ -319,12 +326,12 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     own = recommended.candidate
     if needs.prefer == "balanced" and not concessions(own, needs).noticed:
         pool = [each for each in pool if not concessions(each.candidate, needs).noticed]
-    better: Preference = "balanced" if needs.prefer == "balanced" else "quality"
+    balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
-        ("better", [each for each in same_model if _is_better(each.candidate, own)], better),
-        ("faster", [each for each in pool if _is_faster(each.candidate, own)], "speed"),
-        ("more context", _with_more_context(pool, own), "quality"),
+        ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
+        ("faster", [each for each in pool if _is_faster(each.candidate, own)], balanced or "speed"),
+        ("more context", _with_more_context(pool, own), balanced or "quality"),
     )
     found: list[Alternative] = []
     for label, among, prefer in wanted:
@@ -350,17 +357,6 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
-
-
-def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
-    def size(candidate: Candidate) -> int:
-        return candidate.row.weight_bytes or 0
-
-    alike = [
-        each for each in checked if each.candidate.model_key == own.model_key and each.candidate.cache == own.cache
-    ]
-    larger = [each for each in alike if size(each.candidate) > size(own)]
-    return min(larger, key=lambda each: (size(each.candidate), each.candidate.name), default=None)
 
 
 def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:

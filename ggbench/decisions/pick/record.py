@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
@@ -209,6 +210,8 @@ class Reason(msgspec.Struct, frozen=True):
     kind: Against
     other: Checked
     """The best way to run the other quant."""
+    size: Literal["larger", "smaller"] = "larger"
+    """Whether its file is."""
     ratio: float | None = None
     """Its speed over the pick's; None if either is unknown."""
 
@@ -242,8 +245,6 @@ class Pick(msgspec.Struct, frozen=True):
     recommended: Checked | None
     """None if every candidate misses a need."""
     alternatives: tuple[Alternative, ...] = ()
-    next_larger: Checked | None = None
-    """The same cache with the next larger quant of the same model."""
     without_needs: Checked | None = None
     """The recommendation without any needs."""
     nearest_miss: Checked | None = None
@@ -253,7 +254,7 @@ class Pick(msgspec.Struct, frozen=True):
     comfortable: bool | None = None
     """Whether the recommendation's speed is comfortable; None if unknown."""
     reasons: tuple[Reason, ...] = ()
-    """Why not the next larger and the next smaller quant."""
+    """Why not the quant that loses just less, and the one that loses just more."""
     instead: tuple[Instead, ...] = ()
     """What would be comfortable, if no candidate is."""
     assumes_main_memory: bool = False
@@ -266,6 +267,14 @@ class Pick(msgspec.Struct, frozen=True):
         """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})
 
+    def with_recommended(self, new: Checked) -> Pick:
+        """Return the pick with the recommended candidate sized more exactly."""
+        candidate = new.candidate
+        checked = tuple(new if each is self.recommended else each for each in self.checked)
+        front = tuple(candidate if each.name == candidate.name else each for each in self.front)
+        first = new if self.without_needs is self.recommended else self.without_needs
+        return replace(self, checked=checked, front=front, recommended=new, without_needs=first)
+
     @property
     def misses_speed_alone(self) -> bool:
         """Whether nothing is recommended, and the nearest miss misses no need but the speed."""
@@ -273,11 +282,11 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """The candidates of a short table: the pick, alternatives, the next larger quant, the nearest miss."""
+        """The candidates of a short table: the pick, alternatives, the quants beside it, the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             *((each.label, each.checked) for each in self.alternatives),
-            ("next larger", self.next_larger),
+            *((each.size, each.other) for each in self.reasons),
             ("no needs", self.without_needs),
             ("nearest miss", self.nearest_miss),
         ]

@@ -401,7 +401,7 @@ _INSTEAD = Shape("Instead", "", of(Instead, "kind name quant tok_s is_bound"))
 _REASON = Shape(
     "Reason",
     "Why not another quant.",
-    of(Reason, "kind ratio"),
+    of(Reason, "kind size ratio"),
     field("quant", str, get=lambda each: _quant_of(each.other.candidate)),
     field("other", str, "The best way to run it.", lambda each: candidate_name(each.other.candidate)),
 )
@@ -411,7 +411,7 @@ _REASONED = Shape(
     _CHECKED.fields,
     field("comfortable", bool | None, "Whether its speed is comfortable for the workload; null if unknown."),
     field("reason", str),
-    field("reasons", many(_REASON), "Why not the next larger and the next smaller quant."),
+    field("reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."),
     field("instead", many(_INSTEAD), "What would be comfortable, if this is not."),
 )
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_cases
-from ggbench.commands.options import MeasureRequest, measuring_options, no_measure_option
+from ggbench.commands.load_options import BudgetOptions, load_options_of_cases
+from ggbench.commands.options import MeasureRequest, field_option, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     ggbench forecast org/name-GGUF q4_k_m -ctk q8_0 -ctv q8_0
     ggbench forecast qwen2.5-72b q4_k_m -ngl 40
     ggbench forecast qwen2.5-7b --no-measure
+    ggbench forecast qwen3-30b-a3b q4_k_m --machine their-profile.json
     """,
 )
+@field_option(BudgetOptions, "machine", "Forecast for the machine of this device profile; nothing is measured.")
 @no_measure_option
 @measuring_options(many=True, load=load_options_of_cases)
-def command(asked: MeasureRequest, no_measure: bool) -> None:
+def command(asked: MeasureRequest, no_measure: bool, machine: str | None) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; only headers are downloaded.
 
     Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
@@ -37,7 +40,8 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     rounds plus 8 % for unmodelled effects.
 
     --no-measure shows only known speeds, preferring in this order: runs of this file with the same setup, a forecast,
-    an estimate from two or more other models, the bandwidth limit. plan, pick and the TUI show the same.
+    an estimate from two or more other models, the bandwidth limit. plan, pick and the TUI show the same. --machine
+    does so for the machine of a device profile, which ggbench profile writes there.
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
@@ -52,15 +56,15 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
-    if no_measure:
-        _show_known(targets, asked)
+    if no_measure or machine is not None:
+        _show_known(targets, asked, machine)
         return
     measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
     show_measured(measured)
     measured.leave()
 
 
-def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
+def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str | None) -> None:
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.step_forecast import known_forecasts
@@ -68,18 +72,22 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 
-    setup = asked.setup
-    budget = machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=default_threads(),
-        reserve_bytes=None,
-        bandwidth=asked.bandwidth,
-        limit_bytes=setup.memory_limit_bytes,
-        measures=False,
-    )
+    setup, option = asked.setup, "--no-measure"
+    if machine is not None:
+        option = f"--machine {shlex.quote(machine)}"
+        budget = BudgetOptions(machine=machine).budget(setup)
+    else:
+        budget = machine_budget(
+            n_gpu_layers=setup.n_gpu_layers,
+            main_gpu=setup.main_gpu,
+            threads=default_threads(),
+            reserve_bytes=None,
+            bandwidth=asked.bandwidth,
+            limit_bytes=setup.memory_limit_bytes,
+            measures=False,
+        )
     with Store.open() as store:
-        runs = known_forecasts(store, targets, setup, budget)
+        runs = known_forecasts(store, targets, setup, budget, option)
     documents = [run_document(run) for run in runs]
     show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model.text, is_sweep=len(runs) > 1)
     for run in runs:

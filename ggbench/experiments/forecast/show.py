@@ -38,7 +38,7 @@ from ggbench.units import format_count, format_interval, format_number
 _AT = (1, 4096, 32768)
 """Positions for the speeds in a table of several quants."""
 
-_CAPTION = "Expected on this machine, with 95 % intervals."
+_CAPTION = "Expected, with 95 % intervals."
 
 
 def _by_number(name: str, about: str) -> tuple[Field, ...]:

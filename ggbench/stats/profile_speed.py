@@ -1,0 +1,159 @@
+"""Speed from a machine's profile: what a batch of tokens does in one memory, times what each part of it costs there.
+
+t = step + layers + weights by type + attention. Weights cost by their bytes, those of chosen experts more or less than
+others. Attention to one position costs for each query head, for each element of its vectors, and for each byte of KV.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from ggbench.stats.intervals import Expected
+from ggbench.units import GIB
+
+MODEL_ERROR = 0.12
+"""Share by which a profile's speeds are off besides the spread of its timings, at a probability of 95 %; see
+scripts/profile_residuals."""
+_OTHER_TYPE_ERROR = 0.5
+"""The same for bytes of a tensor type that was not timed."""
+
+
+_Cost = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+_Name = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[\w/ .-]*$")]
+
+
+class Timed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    ms: Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+    spread: _Cost
+    """How far the median of its rounds is above the fastest, as a share."""
+
+
+class Attention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Time [ns] that a batch's attention adds for each position of the context."""
+
+    head: _Cost
+    """For each query head."""
+    element: _Cost
+    """For each element of K and V of a query head."""
+    byte: _Cost
+    """For each byte of K and V."""
+    spread: _Cost
+
+    def of(self, work: AttentionWork) -> float:
+        return self.head * work.n_head + self.element * work.n_elements + self.byte * work.n_bytes
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a batch of some number of tokens costs in one memory."""
+
+    step_ms: _Cost
+    """Whatever the model."""
+    layer_ms: _Cost
+    """For each layer, without its matrices."""
+    expert_layer_ms: _Cost
+    """For each layer with experts, in addition."""
+    expert_share: _Cost
+    """Time of a byte that an expert reads for one token, relative to other weights of its type."""
+    gib_ms: Annotated[dict[_Name, Timed], msgspec.Meta(min_length=1)]
+    """For each GiB of weights that one token reads, by tensor type."""
+    attention: dict[_Name, Attention]
+    """Costs by `cache_key`."""
+
+
+class AttentionWork(msgspec.Struct, frozen=True):
+    """Attention of some layers to one position."""
+
+    n_head: float
+    """Query heads of all these layers."""
+    n_elements: float
+    """Elements of K and V of all query heads."""
+    n_bytes: float
+    """Bytes of K and V."""
+    window: int | None = None
+    """Most positions attended to."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What one token of a model does in one memory."""
+
+    n_layer: int
+    n_expert_layer: int
+    dense_bytes: Mapping[str, float]
+    """Weights that one token reads, by tensor type."""
+    expert_bytes: Mapping[str, float]
+    attention: tuple[AttentionWork, ...]
+
+
+def cache_key(type_k: str, type_v: str, *, flash_attn: bool) -> str:
+    return f"{type_k}/{type_v} {'flash' if flash_attn else 'plain'}"
+
+
+def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str) -> Expected | None:
+    """Return the time of one batch with `n` positions of context, in the memories that the model is in.
+
+    None if this kind of cache was not timed.
+    """
+    total = spread = 0.0
+    for rates, work in parts:
+        if cache not in rates.attention:
+            return None
+        total += rates.layer_ms * work.n_layer + rates.expert_layer_ms * work.n_expert_layer
+        for share, weights in ((1.0, work.dense_bytes), (rates.expert_share, work.expert_bytes)):
+            for type_name, n_bytes in weights.items():
+                rate, error = _rate(rates.gib_ms, type_name)
+                total += share * rate * n_bytes / GIB
+                spread += error * share * rate * n_bytes / GIB
+        attention = rates.attention[cache]
+        ms = sum(attention.of(each) * min(n, each.window or n) for each in work.attention) / 1e6
+        total += ms
+        spread += attention.spread * ms
+    total += max(rates.step_ms for rates, _ in parts)
+    half = math.hypot(spread, MODEL_ERROR * total)
+    return Expected(total, max(0.0, total - half), total + half)
+
+
+def prompt_ms(parts: Sequence[tuple[Rates, Work]], n_prompt: int, n_batch: int, cache: str) -> Expected | None:
+    """Return the time to read a prompt from an empty context, given the rates of batches of `n_batch` tokens."""
+    whole, rest = divmod(n_prompt, n_batch)
+    sums = [0.0, 0.0, 0.0]
+    for index, share in enumerate([*([1.0] * whole), rest / n_batch]):
+        found = batch_ms(parts, index * n_batch, cache)
+        if found is None:
+            return None
+        for place, end in enumerate((found.value, found.low, found.high)):
+            sums[place] += share * end
+    return Expected(*sums)
+
+
+def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:
+    """Return the ms per GiB of a type and its error as a share; the median of all for a type that was not timed.
+
+    The few vectors and routers in f32 count as f16.
+    """
+    type_name = "f16" if type_name == "f32" else type_name
+    if type_name in gib_ms:
+        return gib_ms[type_name].ms, gib_ms[type_name].spread
+    ordered = sorted(each.ms for each in gib_ms.values())
+    return ordered[len(ordered) // 2], _OTHER_TYPE_ERROR
+
+
+def fit_attention(works: Sequence[AttentionWork], position_ns: Sequence[float], spread: float) -> Attention:
+    """Return the costs that explain the times of a position in these shapes best, by relative error, none negative."""
+    import numpy as np
+
+    columns = np.array([[each.n_head, each.n_elements, each.n_bytes] for each in works])
+    columns = columns / np.array(position_ns)[:, None]
+    best, least = np.zeros(3), float(len(works))
+    for chosen in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
+        found = np.linalg.lstsq(columns[:, chosen], np.ones(len(works)), rcond=None)[0]
+        missed = float(((columns[:, chosen] @ found - 1) ** 2).sum())
+        if (found >= 0).all() and missed < least:
+            best, least = np.zeros(3), missed
+            best[list(chosen)] = found
+    head, element, byte = (float(each) for each in best)
+    return Attention(head, element, byte, spread)
