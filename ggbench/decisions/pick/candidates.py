@@ -22,7 +22,7 @@ from ggbench.decisions.known import (
 )
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.recommend import check, recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
@@ -100,13 +100,17 @@ def _with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
+def _variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
+    wanted = candidate.row.model, candidate.row.quant, candidate.selector
+    return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+
+
 def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
-    wanted = candidate.row.model, candidate.row.quant, candidate.selector
-    variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+    variant = _variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
@@ -115,6 +119,23 @@ def _what_would_help(
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
         rows = with_programs(rows, held)
     return rows[0].changes
+
+
+def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator) -> Pick:
+    """Return the pick with the longest context of the recommendation searched."""
+    chosen = found.recommended
+    if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
+        return found
+    variant, own = _variant_of(chosen.candidate, models), chosen.candidate
+    if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
+        return found
+    asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
+    cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
+    row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
+    if row.outcome is not Outcome.COMPLETED or not row.planned_n_ctx:
+        return found
+    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.planned_n_ctx)
+    return found.with_recommended(check(exact, request.needs))
 
 
 class _Finder:
@@ -206,6 +227,7 @@ class _Finder:
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue
             is_limited_alike = getattr(ran, "memory_limit_bytes", None) == setup.memory_limit_bytes
+            is_limited_alike &= (ran.n_seq_max, ran.n_streams) == (setup.n_seq_max, setup.n_streams)
             if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None
@@ -216,7 +238,7 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = replace(found, assumes_main_memory=assumed)
+    found = replace(_with_longest(found, models, request, allocator), assumes_main_memory=assumed)
     if found.comfortable is False or found.misses_speed_alone:
         found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:

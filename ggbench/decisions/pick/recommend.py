@@ -35,8 +35,9 @@ _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
-_WORTH = 1.2
-"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m."""
+_WORTH, _WORTH_SPLIT = 1.2, 1.1
+"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m. With a part in main memory
+less, since more of it there slows prompts most."""
 _NEARLY = 0.8
 """Share of the wanted speed from which a measured one is nearly enough."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -144,7 +145,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         return min(pool, key=_last_order), "fastest though slow"
     pool = [each for each in pool if is_comfortable(each, needs)] or pool
     most = max(map(_pace, pool))
-    worth = [each for each in pool if _pace(each) * _WORTH >= most]
+    worth = [each for each in pool if _pace(each) * (_WORTH_SPLIT if least.split else _WORTH) >= most]
     alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
     if alike:
         return min(alike, key=_last_order), "balance"
