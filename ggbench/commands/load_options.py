@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
 import click
+import importlib.util
 import msgspec
-from click.core import ParameterSource
-from msgspec.structs import replace
-
-from ggbench.commands.options import (
-    TOKENS,
-    MeasureRequest,
-    as_record,
-    field_option,
-    field_options,
-    model_option,
-    option,
-    projector_option,
-)
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
-from ggbench.plugins import load_plugin
-from ggbench.text import in_words, sanitize
+from click.core import (ParameterSource)
+from collections.abc import (Callable, Sequence)
+from ggbench.commands.options import (MeasureRequest, TOKENS, as_record, field_option, field_options, model_option, option, projector_option)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.llama.config import (KV_TYPES, LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE_OR_NONE, config_options, joined, long_flag, options_of)
+from ggbench.plugins import (load_plugin)
+from ggbench.text import (in_words, sanitize)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from typing import (Annotated, Any, TYPE_CHECKING, TypeVar)
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-    from ggbench.engines.events import Memory
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, FoundSetup, Job
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.commands.output import (Output)
+    from ggbench.engines.events import (Memory)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Experiment, FoundSetup, Job)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -43,7 +33,7 @@ _SWITCHED_OFF = ("mmap", "kv_offload")
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
-"""Fields of commands that plan; others measure one sequence, or as many as they are asked for."""
+"""Fields of commands about memory; others measure one sequence, or as many as they are asked for."""
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "n_ctx")]
 
 
@@ -69,7 +59,10 @@ load_options_of_plans = _load_options(
     n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
-    *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
+    *_KV,
+    "n_ctx",
+    *_SLOTS,
+    n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
 """Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
