@@ -98,7 +98,7 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     by_name = {each.candidate.name: each for each in checked}
     near = None if best is None or by_name[best[0].name].meets else _nearly_enough(checked)
     if best is None or near is not None:
-        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked))
+        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked, needs))
         if best is None:
             return found
         return replace(found, alternatives=(Alternative("may meet", by_name[best[0].name]),))
@@ -359,13 +359,20 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
-def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """Return the one with the smallest worst miss, relative to the need."""
+def _nearest_miss(checked: Sequence[Checked], needs: Needs) -> Checked | None:
+    """Return the one with the smallest worst miss, relative to the need; what loses little and is measured first."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
-    return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
+    def order(each: Checked) -> tuple[object, ...]:
+        speed = each.candidate.speed
+        is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
+        misses_speed = {miss.need for miss in each.missed} == {"speed"}
+        is_lossy = concessions(each.candidate, needs).noticed
+        return misses_speed and is_lossy, misses_speed and is_estimated, worst(each), each.candidate.name
+
+    return min(checked, key=order, default=None)
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:
