@@ -137,7 +137,7 @@ def reproduce(command: str, words: Sequence[str], config: object, options: Mappi
 
 def config_options(config: object, *, without: Collection[str] = ()) -> list[str]:
     """Return the options of fields that are not the default and not implied by MODEL and QUANT, `without` some."""
-    words = []
+    words = ["--engine", engine] if (engine := getattr(config, "engine_option", "")) else []
     left_out = {*getattr(config, "in_words", ()), *without}
     kind: Any = type(config)
     for field, default in defaults_of(kind).items():

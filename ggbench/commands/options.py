@@ -70,6 +70,8 @@ class MeasureRequest(msgspec.Struct, frozen=True):
     """Whether to measure with the settings found by a search."""
     server: ServerOptions | None = None
     """None for a command that measures only files."""
+    engines: tuple[LlamaConfig, ...] = ()
+    """`setup` as run by each given engine; one for a command that cannot compare them."""
     configs: Mapping[str, EngineConfig] = {}
     """The config of each engine with its own format, by engine name; `setup` has the options shared by all engines."""
 
@@ -162,6 +164,14 @@ _BANDWIDTH = memory_option(
     "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
+)
+
+_ENGINE = source_option(
+    "--engine",
+    "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
+    "in quotes. Default: ggbench's llama.cpp.",
+    metavar="llama-server[=PATH]",
+    multiple=True,
 )
 
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
@@ -260,8 +270,19 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
-def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:  # noqa: ANN401 - the fields' own types
-    return MeasureRequest(_parsed(model, quants), **given)
+def _asked(
+    model: str,
+    quants: tuple[str, ...],
+    engine: tuple[str, ...],
+    setup: LlamaConfig,
+    **given: Any,  # noqa: ANN401 - the fields' own types
+) -> MeasureRequest:
+    setups = [setup]
+    if engine:
+        from ggbench.engines.llama_server.config import run_by
+
+        setups = [run_by(text, setup) for text in engine]
+    return MeasureRequest(_parsed(model, quants), setups[0], engines=tuple(setups), **given)
 
 
 model_arguments = as_record(
@@ -287,7 +308,8 @@ def measuring_options(
     from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", _asked, [*MeasureRequest.__struct_fields__, "quants"])(function))
+        taken = [*MeasureRequest.__struct_fields__, "quants", "engine"]
+        function = _ENGINE(output_options(as_record("asked", _asked, taken)(function)))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

@@ -388,6 +388,8 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
 
 
+_SCORED_N_CTX = 512
+"""llama-perplexity's default, which the limits of `pick` are taken from."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
@@ -395,8 +397,10 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if there is none.
 
-    The value is the median KL divergence over models. Few models have one, so the interval also covers ln(PPL / PPL of
-    the 16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats.
+    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
+    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
+    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
+    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -404,10 +408,14 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     if name == _PUBLISHED_IN.get(architecture):
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
+    if name.startswith("ud-"):
+        name = name.removeprefix("ud-").replace("_xl", "_m")
+        rows += _rows().get(name, ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    if not scored:
+    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
+    if not klds:
         return None
-    klds = _by_model([(row, kld) for row, kld, _ in scored])
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))

@@ -108,6 +108,11 @@ class Experiment(abc.ABC):
             self.refuse_servers()
         elif not setup.loads_gguf:
             self.refuse_all_but_gguf()
+        elif setup.is_served and self.needs_file:
+            raise UsageError(
+                f"{self.kind} needs ggbench's own llama.cpp, which does more than generate",
+                f"omit --engine; decode, prefill, speed and bench measure {setup.program}",
+            )
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)

@@ -60,6 +60,17 @@ def test_a_card_that_is_not_here_takes_the_layers_and_their_cache(files: dict[st
     assert found["CPU"].output_bytes
 
 
+@pytest.mark.parametrize("model", ["qwen3.5-0.8b", "granite-4.0-h-tiny", "lfm2-1.2b", "nemotron-3-nano-30b-a3b"])
+def test_recurrent_states_are_allocated_wherever_main_memory_begins(model: str, tmp_path: Path) -> None:
+    """Tensors of the card are aligned to 128 bytes, those of main memory to 64."""
+    [target] = resolve_headers(parse_model(model, "f16"))
+    path = write_sparse(target.header(), tmp_path)
+    found = allocated(path, LlamaConfig(n_ctx=4096, threads=1), (DescribedDevice("CUDA0", "CUDA", GIB),))
+    states = sum(state.state_bytes for state in target.header().states)
+    assert found.total("kv_bytes") == pytest.approx(states, abs=0.1 * MIB)
+    assert found.cache_bytes is not None and found.cache_bytes > states
+
+
 def test_cuda_copies_a_quantized_cache_to_f16_and_vulkan_does_not(files: dict[str, tuple[ModelFile, Path]]) -> None:
     """One layer's K and V of all cells, in a compute buffer that has some room for them already."""
     file, path = files["qwen1.5-0.5b"]

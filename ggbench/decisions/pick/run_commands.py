@@ -1,7 +1,7 @@
 """Write the commands that run a quant as planned, with llama-server, llama-cli and Ollama.
 
-Sources: llama.cpp's common/arg.cpp and tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile
-reference and parser/parser.go. Only options that differ from a program's default are written.
+Sources: llama.cpp's tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile reference and
+parser/parser.go. Only options that differ from a program's default are written.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ from pathlib import Path
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.flags import ALL_LAYERS, load_flags, server_flags
 from ggbench.models.targets import FileToRun
 from ggbench.units import GIB, format_bytes, format_count
 
-ALL_LAYERS = 999
-"""More layers than any model has. llama-server accepts `all` only since it has `auto`, its default, which may leave
-layers in main memory."""
-
 _DEFAULT = LlamaConfig()
-_LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
-"""llama.cpp's `--load-mode` by (mmap, mlock)."""
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
 _PLACEHOLDER = Path("MODEL.gguf")
@@ -39,12 +34,12 @@ def run_commands(
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly.
     """
     model = _model_words(file, mmproj)
-    load = _load_words(setup, on_gpu=on_gpu)
+    load = load_flags(setup, on_gpu=on_gpu)
     obstacles = _ollama_obstacles(file, setup, mmproj)
     modelfile = "" if obstacles else _modelfile(file, setup, on_gpu=on_gpu)
     name = _ollama_name(file)
     return RunCommands(
-        llama_server=_line(["llama-server", *model, *load, "-np", str(setup.n_seq_max)]),
+        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu)]),
         llama_cli=_line(["llama-cli", *model, *load]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
@@ -76,35 +71,6 @@ def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
         # without --no-mmproj, -hf downloads and loads a projector that the plan did not count
         return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
     return ["-m", str(_PLACEHOLDER), *projector]
-
-
-def _load_words(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
-    words = [] if setup.n_ctx is None else ["-c", str(setup.n_ctx)]
-    for option, name in (("-b", "n_batch"), ("-ub", "n_ubatch"), ("-ctk", "type_k"), ("-ctv", "type_v")):
-        words += _unless_default(option, setup, name)
-    words += _unless_default("-fa", setup, "flash_attn")
-    if setup.n_gpu_layers >= 0:
-        words += ["-ngl", str(setup.n_gpu_layers)]
-    elif on_gpu:
-        words += ["-ngl", str(ALL_LAYERS)]
-    split_mode = "none" if setup.main_gpu is not None else setup.split_mode
-    words += [] if split_mode == _DEFAULT.split_mode else ["-sm", split_mode]
-    words += _unless_default("-mg", setup, "main_gpu")
-    words += ["-ts", ",".join(f"{share:g}" for share in setup.tensor_split)] if setup.tensor_split else []
-    words += ["--rpc", ",".join(setup.rpc_servers)] if setup.rpc_servers else []
-    words += ["-ot", ",".join(setup.override_tensor)] if setup.override_tensor else []
-    words += ["-cmoe"] if setup.cpu_moe else []
-    for option, name in (("-ncmoe", "n_cpu_moe"), ("-t", "threads"), ("-tb", "threads_batch")):
-        words += _unless_default(option, setup, name)
-    load_mode = _LOAD_MODES.get((setup.mmap, setup.mlock))
-    words += [] if load_mode is None else ["-lm", load_mode]
-    words += [] if setup.kv_offload else ["-nkvo"]
-    return [*words, "--swa-full"] if setup.swa_full else words
-
-
-def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
-    value = getattr(setup, name)
-    return [] if value == getattr(_DEFAULT, name) else [option, str(value)]
 
 
 def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:

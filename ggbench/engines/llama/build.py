@@ -105,11 +105,16 @@ _GPU_BACKENDS = ("cuda", "hip", "vulkan", "sycl", "metal", "musa", "cann", "open
 
 def gpu_backends() -> tuple[str, ...]:
     """Return the GPU backends among llama.cpp's libraries here, without loading any: `cuda`, `vulkan`."""
+    return tuple(name for name in _GPU_BACKENDS if has_backend(name))
+
+
+def has_backend(name: str) -> bool:
+    """Return whether llama.cpp's libraries here include that of a backend: `rpc`, `vulkan`; none is loaded."""
     package = importlib.util.find_spec("llama_cpp")
     if package is None or package.origin is None:
-        return ()
+        return False
     folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(package.origin).parent / "lib")
-    return tuple(name for name in _GPU_BACKENDS if any(folder.glob(f"*ggml-{name}*")))
+    return any(folder.glob(f"*ggml-{name}*"))
 
 
 def offload_devices() -> tuple[LlamaDevice, ...]:

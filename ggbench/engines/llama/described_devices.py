@@ -104,8 +104,9 @@ class DescribedDevices:
             return text
 
         def allocate(_: int, size: int) -> int:
-            # in a dry run only the states of recurrent layers are allocated, in main memory
-            buffer = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), size)
+            # in a dry run only the states of recurrent layers are allocated, in main memory, which is less aligned
+            padded = size and size + _ALIGNMENT
+            buffer = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), padded)
             c_void_p.from_address(buffer + _N_BUFFER_FUNCTIONS * ctypes.sizeof(c_void_p)).value = buffer_handle
             return int(buffer)
 

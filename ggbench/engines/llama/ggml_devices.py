@@ -7,13 +7,12 @@ other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rp
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ggbench.engines.events import MemoryKind
-from ggbench.engines.llama.build import LlamaDevice, build_command
+from ggbench.engines.llama.build import LlamaDevice, build_command, has_backend
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU uses main memory."""
@@ -184,8 +183,7 @@ class NoRpc(Exception):
 
 def is_built_with_rpc() -> bool:
     """Return whether the llama.cpp here has the RPC backend, without loading it."""
-    package = importlib.util.find_spec("llama_cpp")
-    return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-rpc*")))
+    return has_backend("rpc")
 
 
 def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:

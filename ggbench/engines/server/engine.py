@@ -40,7 +40,7 @@ from ggbench.engines.events import (
     Steps,
     TokensTogether,
 )
-from ggbench.engines.server.config import Address, EndpointConfig
+from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import (
     Ended,
     FirstByte,
@@ -94,25 +94,14 @@ class EndpointEngine:
         began = time.perf_counter()
         try:
             address = Address.parse(setup.base_url, setup.api_key_env or None)
-            server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
-            self._server = server
-            info = server.info
-            found = next((each for each in info.models if each.name == setup.model), None)
-            if found is None:
-                raise UnknownName("model of this server", setup.model, [each.name for each in info.models])
-            self._model = found
-            if setup.clock == "server" and info.clock != "each token":
-                raise UsageError(f"{info.title} does not time each token", "omit --clock to use arrival times")
-            self._clock = "server" if info.clock == "each token" and setup.clock != "client" else "client"
-            self._takes_totals = info.clock != "none" and setup.clock != "client"
-            round_trip_ns = server.round_trips_ns()
+            server, answered = self._connect(address, setup.model, setup.clock)
         except GgbenchError as error:
             yield Ready(None, {})
             yield Failed("load", error.message, error)
             return
-        yield Ready(None, {"server": " ".join(filter(None, (info.title, info.version)))})
+        yield Ready(None, {"server": " ".join(filter(None, (server.info.title, server.info.version)))})
+        yield answered
         n_ctx = self._model.n_ctx
-        yield ServerAnswered(ServerFound(info.title, info.version or "", n_ctx, info.n_parallel, round_trip_ns))
         if self._model.is_loaded is False:
             ending = yield from self._load(server)
             if not isinstance(ending, Completed):
@@ -157,6 +146,26 @@ class EndpointEngine:
         if self._server is not None:
             self._server.close()
         self._server = None
+
+    def _connect(
+        self, address: Address, model: str | None = None, clock: ClockChoice = "auto"
+    ) -> tuple[Server, ServerAnswered]:
+        """Find the server, its model (None for its first) and its clock, and time requests without computation.
+
+        Raises GgbenchError.
+        """
+        server = self._server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
+        info = server.info
+        found = next((each for each in info.models if model in (None, each.name)), None)
+        if found is None:
+            raise UnknownName("model of this server", model or "", [each.name for each in info.models])
+        self._model = found
+        if clock == "server" and info.clock != "each token":
+            raise UsageError(f"{info.title} does not time each token", "omit --clock to use arrival times")
+        self._clock = "server" if info.clock == "each token" and clock != "client" else "client"
+        self._takes_totals = info.clock != "none" and clock != "client"
+        facts = ServerFound(info.title, info.version or "", found.n_ctx, info.n_parallel, server.round_trips_ns())
+        return server, ServerAnswered(facts)
 
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Make the server load its model by an unrecorded request for one token."""

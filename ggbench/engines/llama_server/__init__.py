@@ -1,0 +1,1 @@
+"""The user's own llama-server, started for a run and measured over HTTP."""

@@ -1,0 +1,108 @@
+"""Settings of a run by the user's own llama-server: llama.cpp's, and the command that starts it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.text import in_words, shorten
+
+NAME = "llama-server"
+_OWN_FLAGS = (
+    "-m", "--model", "-hf", "--hf-repo", "-c", "--ctx-size", "-np", "--parallel", "--host", "--port", "--api-key",
+    "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
+)  # fmt: skip
+"""Flags that ggbench gives itself, or that hide the server from it."""
+_FAILURE_HINTS = {
+    "no output from": "use a longer --timeout",
+    "out of memory": "a smaller context or quant needs less",
+    "invalid argument": "this build does not know the flag: omit the option, or update llama-server",
+    "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
+}
+
+
+class LlamaServerConfig(LlamaConfig, frozen=True):
+    """How llama-server loads a model: the same settings as ggbench's own llama.cpp, given as flags."""
+
+    engine: ClassVar[str] = "llama_server"
+    program: ClassVar[str] = NAME
+    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
+    sizes_dry: ClassVar[bool] = False
+    is_served: ClassVar[bool] = True
+    in_words: ClassVar[frozenset[str]] = frozenset({"command"})
+
+    command: str = ""
+    """The program's absolute path and the user's own flags, quoted as for a shell."""
+
+    @property
+    def engine_option(self) -> str:  # type: ignore[override]
+        return f"{NAME}={self.command}"
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.command)
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        return {**super().described, NAME: self.command}
+
+    def check(self) -> None:
+        super().check()
+        if self.memory_limit_bytes is not None:
+            raise UsageError(f"--memory-limit does not limit {NAME}", "omit it, or omit --engine")
+
+
+def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
+    """Return a setup run by an `--engine`: `llama-server`, `llama-server=PATH [FLAGS]`, or `llama`, ggbench's own.
+
+    Raises UsageError for another engine, a program that is missing or not executable, or a flag that ggbench gives.
+    """
+    name, equals, command = text.strip().partition("=")
+    if text.strip() == LlamaConfig.engine:
+        return setup
+    if name.replace("_", "-") != NAME:
+        hint = f"write --engine {NAME} or --engine {NAME}=PATH; {LlamaConfig.engine} is ggbench's own llama.cpp"
+        raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
+    words = _split(command) if equals and command.strip() else [NAME]
+    taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
+    if taken:
+        raise UsageError(
+            f"--engine: ggbench sets {in_words(taken)} itself",
+            "omit it; MODEL, -c and --batch have options of their own",
+        )
+    fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
+    return LlamaServerConfig(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
+
+
+def _split(command: str) -> list[str]:
+    """Return the words of a command; the whole text is the path if such a file exists."""
+    if Path(command).expanduser().is_file():
+        return [command]
+    try:
+        return shlex.split(command)
+    except ValueError:
+        raise UsageError(f"--engine: unbalanced quotes in {shorten(command, 60)!r}", "quote the path") from None
+
+
+def _program(name: str) -> str:
+    """Return the absolute path of a program, found on PATH if it has no folder. Raises UsageError."""
+    shown = shorten(name, 100)
+    path = Path(name).expanduser()
+    if path.name == name and not path.is_file():
+        found = shutil.which(name)
+        if found is None:
+            raise UsageError(f"--engine: {shown} is not on PATH", f"install it, or give its path: {NAME}=PATH")
+        path = Path(found)
+    if path.is_dir() and (path / NAME).is_file():
+        path /= NAME
+    if not path.is_file():
+        raise UsageError(f"--engine: there is no file {shown}", f"give the path of a {NAME}")
+    if not os.access(path, os.X_OK):
+        raise UsageError(f"--engine: {shown} is not executable", "chmod +x it, or give another path")
+    return str(path.absolute())

@@ -1,0 +1,172 @@
+"""The user's own llama-server as an engine: started for each load, measured over HTTP by its own clock, and ended.
+
+It runs with the flags of the commands that `ggbench pick` prints, on a free port of the loopback interface, with a
+random key. A step includes its sampler and the server's own work between two tokens, which the engine of ggbench does
+not have.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from ggbench.engines.contract import (
+    DEFAULT_TIMEOUT_S,
+    Decode,
+    DecodeAtDepth,
+    DescribedDevice,
+    EngineConfig,
+    ProveContext,
+    Source,
+    Workload,
+)
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, RequestEnded
+from ggbench.engines.llama.config import whole_steps
+from ggbench.engines.llama.flags import server_flags
+from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
+from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
+from ggbench.engines.server.client import Client
+from ggbench.engines.server.config import Address
+from ggbench.engines.server.engine import EndpointEngine
+from ggbench.errors import GgbenchError
+
+CONFIG = LlamaServerConfig
+
+_HOST = "127.0.0.1"
+_HEALTH_S = 0.1
+
+
+def launch(
+    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
+) -> LlamaServerEngine:
+    """Return an engine whose server ends when `cancel` is set, and gets no request while `hold` is set."""
+    return LlamaServerEngine(cancel, timeout_s=timeout_s, hold=hold)
+
+
+class _OwnAddress(Address, frozen=True):
+    """The address of a server that ggbench started, with the key that ggbench made for it."""
+
+    key: str = ""
+
+    def api_key(self) -> str:
+        return self.key
+
+
+class LlamaServerEngine(EndpointEngine):
+    def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
+        super().__init__(cancel, timeout_s=timeout_s, hold=hold)
+        self._process: ServerProcess | None = None
+        self._builds: dict[str, Build] = {}
+
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
+        """Start the server and wait until it has loaded the model; without an n_ctx, with the smallest context."""
+        if not isinstance(setup, LlamaServerConfig) or source.path is None:
+            yield Failed("load", f"{NAME} loads GGUF files only")
+            return
+        self.close()
+        try:
+            build = self._build(setup.words[0])
+        except GgbenchError as error:
+            yield Failed("start", error.message, error)
+            return
+        began = time.perf_counter()
+        flags = server_flags(replace(setup, n_ctx=setup.n_ctx or whole_steps(1)), on_gpu=True)
+        trace = ["-lv", "4"] if build.can_trace else []
+        program, *own = setup.words
+        key = secrets.token_hex(16)
+        command = [program, "-m", str(source.path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        process = self._process = ServerProcess(command, key)
+        ending = process.wait_for_port(self._cancel, self._timeout_s)
+        address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
+        if ending is None:
+            ending = self._wait_for_health(process, address)
+        process.stop_keeping()
+        yield Ready(process.pid, process.versions(build))
+        if ending is None:
+            ending = yield from self._opened(process, address, time.perf_counter() - began)
+        if not isinstance(ending, Completed):
+            self.close()
+        yield ending
+
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
+        yield Failed("context", f"{NAME} does not report the size of a context in advance")
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Run a workload like an endpoint; a server that died in the middle is a crash, with its log's cause."""
+        is_timed, asked = True, workload
+        if isinstance(workload, DecodeAtDepth):
+            if workload.n_batch:
+                yield Failed(workload.stage, f"{NAME} has no request for a batch at a depth")
+                return
+            # the token that comes with the prompt is the untimed one, so the first timed step has the same position
+            asked = Decode(workload.n_depth + 1, workload.n_gen)
+        for item in super().run(asked):
+            match item:
+                case PromptRead() if asked is not workload:
+                    continue
+                case RequestEnded(timing) if timing.n_tokens > 1 and timing.server_gen_ns is None:
+                    is_timed = False
+                case Ending():
+                    if isinstance(item, Completed) and not is_timed:
+                        item = Failed(workload.stage, f"this {NAME} is too old: it does not time its tokens")
+                    yield self._explained(item, workload)
+                    return
+            yield item
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        if workload is DecodeAtDepth:
+            return ""
+        if workload is ProveContext:
+            return f"{NAME} cannot be asked for its memory at the end of a context"
+        return super().unsupported(workload)
+
+    def close(self) -> None:
+        super().close()
+        if self._process is not None:
+            self._process.close()
+        self._process = None
+
+    def _build(self, program: str) -> Build:
+        if program not in self._builds:
+            self._builds[program] = describe_build(program)
+        return self._builds[program]
+
+    def _wait_for_health(self, process: ServerProcess, address: Address) -> Ending | None:
+        """Wait until the server answers that its model is loaded; None if it does."""
+        with Client(address, timeout_s=self._timeout_s) as client:
+            while True:
+                try:
+                    if client.get("/health").status == 200:
+                        return None
+                except GgbenchError:  # it may not listen yet, or be ending
+                    if process.has_ended:
+                        return process.ending("load")
+                if (ending := process.interrupted(self._cancel, self._timeout_s)) is not None:
+                    return ending
+                time.sleep(_HEALTH_S)
+
+    def _opened(self, process: ServerProcess, address: Address, seconds: float) -> Generator[Event, None, Ending]:
+        try:
+            _, answered = self._connect(address)
+        except GgbenchError as error:
+            return process.ending("load") if process.has_ended else Failed("load", error.message, error)
+        yield replace(process.allocated(), tensor_bytes=self._model.tensor_bytes)
+        yield answered
+        yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
+        sizes = process.context_sizes()
+        yield Opened(seconds, sizes.get("n_ctx", self._model.n_ctx), sizes.get("n_batch"), sizes.get("n_ubatch"))
+        return Completed()
+
+    def _explained(self, ending: Ending, workload: Workload) -> Ending:
+        """Return the server's own ending for a failed request if it has died."""
+        process = self._process
+        if isinstance(ending, Crashed | Failed) and process is not None and process.ends_soon():
+            return process.ending(workload.stage)
+        return ending

@@ -1,0 +1,47 @@
+"""Runs a program that never outlives ggbench: `python -m ggbench.engines.llama_server.keeper PROGRAM FLAGS...`.
+
+The program is killed when stdin closes, which the kernel does when ggbench dies, and on Linux also when this process
+dies. Its output starts with a line of its process id. It ends as the program did, by the same exit status or signal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(command: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the user's folder
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.write(1, b"%d\n" % os.getpid())
+
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=prepare)
+    except OSError as error:
+        sys.exit(f"cannot run {command[0]}: {error.strerror}")
+
+    def watch() -> None:
+        os.read(0, 1)
+        child.kill()
+
+    threading.Thread(target=watch, daemon=True).start()
+    status = child.wait()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL) if -status not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

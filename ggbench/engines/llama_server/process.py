@@ -1,0 +1,243 @@
+"""A llama-server started by ggbench: its build, its log, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ggbench.engines.contract import Stage
+from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
+from ggbench.engines.events import Allocated, MemoryKind
+from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
+from ggbench.engines.llama_server.config import NAME
+from ggbench.errors import EngineFailed, UsageError
+from ggbench.machine.host import count_oom_kills
+from ggbench.text import shorten
+
+_DESCRIBE_S = 60.0
+_MAX_LOG_LINES = 20_000
+"""Lines kept of a load; a log of every tensor has some thousands."""
+_TAIL_LINES = 200
+_MAX_LINE_BYTES = 1 << 16
+_POLL_S = 0.05
+_END_S = 10.0
+_DYING_S = 1.0
+
+_VERSION = re.compile(r"^version: (?P<version>.+)$", re.MULTILINE)
+_COMMIT = re.compile(r"commit (?P<new>[0-9a-f]{7,40})|\((?P<old>[0-9a-f]{7,40})\)")
+_BUILT_WITH = re.compile(r"^built with (?P<compiler>.+)$", re.MULTILINE)
+_HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
+_PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
+"""llama-server's prefix of a line: time, level."""
+_LISTENING = re.compile(r"listening on http://[^:]+:(\d+)|is listening.*\bport: (\d+)")
+_CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
+_SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
+_LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
+_DEVICE = re.compile(r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: .+ \(\d+ MiB, \d+ MiB free\)")
+_FAULT = re.compile(
+    r"error loading model: .+|error while loading shared libraries: .+|error: .+|cannot run .+"
+    r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
+)
+
+
+class Build(msgspec.Struct, frozen=True):
+    """A build of llama-server; empty if it does not say."""
+
+    version: str = ""
+    commit: str = ""
+    built_with: str = ""
+    """Compiler and target."""
+    can_trace: bool = False
+    """Whether `-lv 4` logs buffers; older builds do so anyway, and would log every token."""
+
+
+def describe_build(program: str) -> Build:
+    """Ask a program for its version.
+
+    Raises EngineFailed if it lacks a library, and UsageError if it is no llama-server for this machine.
+    """
+    version, usage = _output(program, "--version"), _output(program, "--help")
+    said = shorten((version or usage).strip().rpartition("\n")[2], 200)
+    if "shared libraries" in said or "Library not loaded" in version:
+        raise EngineFailed(f"{NAME} does not start: {said}", "set LD_LIBRARY_PATH to the folder of its libraries")
+    if "--ctx-size" not in usage or "--port" not in usage:
+        hint = "run it with --version by hand to see what it is"
+        raise UsageError(f"{shorten(program, 100)} is not a {NAME} that runs here{f': {said}' if said else ''}", hint)
+    named, compiler = _VERSION.search(version), _BUILT_WITH.search(version)
+    commit = _COMMIT.search(named["version"]) if named else None
+    return Build(
+        shorten(named["version"], 100) if named else "",
+        (commit["new"] or commit["old"]) if commit else "",
+        shorten(compiler["compiler"], 100) if compiler else "",
+        _HAS_TRACE.search(usage) is not None,
+    )
+
+
+def _output(program: str, flag: str) -> str:
+    try:
+        child = subprocess.run(
+            (program, flag),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_DESCRIBE_S,
+            env=_environment({}),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{error}"
+    return child.stdout.decode(errors="replace")
+
+
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without llama.cpp's options in it: the stored setup is all that applies."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG_")}
+    return {**kept, "GGML_NO_BACKTRACE": "1", **added}
+
+
+class ServerProcess:
+    """A running llama-server. A thread reads its log, so that a flood does not block it."""
+
+    def __init__(self, command: Sequence[str], key: str) -> None:
+        """Start it. The key is passed in the environment, as other users can read a command line."""
+        self._n_oom_kills = count_oom_kills()
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ggbench.engines.llama_server.keeper", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment({"LLAMA_API_KEY": key}),
+            start_new_session=True,  # ggbench handles Ctrl-C and decides about the server
+        )
+        self.pid: int | None = None
+        self.port: int | None = None
+        """None until its log names it."""
+        self.load_log: list[str] = []
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._errors: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._is_loading = True
+        self._read_at = time.monotonic()
+        self._reader = threading.Thread(target=self._read, name="ggbench-server-log", daemon=True)
+        self._reader.start()
+
+    def wait_for_port(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
+        """Wait until the server says that it listens; None if it does."""
+        while self.port is None:
+            if self.has_ended:
+                return self.ending("load")
+            if (ending := self.interrupted(cancel, timeout_s)) is not None:
+                return ending
+            self._reader.join(_POLL_S)
+        return None
+
+    def interrupted(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
+        if cancel.is_set():
+            return Cancelled()
+        return TimedOut(timeout_s, NAME) if time.monotonic() - self._read_at > timeout_s else None
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._reader.is_alive()
+
+    def ends_soon(self) -> bool:
+        """Return whether it ends within a moment, as after a connection that it broke off by dying."""
+        self._reader.join(_DYING_S)
+        return self.has_ended
+
+    def stop_keeping(self) -> None:
+        """Stop collecting the log for `allocated`: the model is loaded."""
+        self._is_loading = False
+
+    def ending(self, stage: Stage) -> Ending:
+        """Return how the ended server ended, by the cause in its log."""
+        self._reader.join(_END_S)
+        try:
+            status = self._keeper.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return Crashed(None, (), f"{NAME} closed its log but did not exit")
+        log = [*self.load_log, *self._tail]
+        blame = out_of_memory_line(log)
+        n_kills = count_oom_kills()
+        if not blame and status == -signal.SIGKILL and None not in (n_kills, self._n_oom_kills):
+            blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
+        if blame:
+            return OutOfMemory(stage, shorten(blame, 200), alive=False)
+        faults = [match[0] for line in log if (match := _FAULT.search(line))]
+        cause = next(iter(faults or list(self._errors) or list(self._tail)[-1:]), "")
+        return Crashed(status, (shorten(cause, 200),), program=NAME)
+
+    def allocated(self) -> Allocated:
+        return parse_allocations(self.load_log, self._places())
+
+    def context_sizes(self) -> dict[str, int]:
+        """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""
+        return {match["name"]: int(match["n"]) for line in self.load_log if (match := _CONTEXT_SIZE.search(line))}
+
+    def versions(self, build: Build) -> dict[str, str]:
+        """Return the versions for `Ready`, from the build and the log of the load."""
+        info = next((match["features"] for line in self.load_log if (match := _SYSTEM_INFO.search(line))), "")
+        backends = [part.partition(" : ")[0].strip() for part in info.split("|") if " : " in part]
+        backends += [match["name"] for line in self.load_log if (match := _LOADED_BACKEND.search(line))]
+        backends += [
+            name.rstrip("0123456789") for name, place in self._places().items() if place is not MemoryKind.HOST
+        ]
+        return {
+            "llama_cpp": build.version.partition(" (")[0],
+            "llama_cpp_commit": build.commit,
+            "build_flags": build.built_with,
+            "system_info": shorten(info, 2000),
+            "backends": " ".join(shorten(name, 40) for name in dict.fromkeys(backends)),
+            "server": " ".join(filter(None, (NAME, build.version))),
+        }
+
+    def close(self) -> None:
+        """Kill the server and wait for it; may be called twice."""
+        assert self._keeper.stdin is not None and self._keeper.stdout is not None
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+        try:
+            self._keeper.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+        self._reader.join(_END_S)
+
+    def _places(self) -> dict[str, MemoryKind]:
+        """Return the kind of memory of each device that the log lists."""
+        found: dict[str, MemoryKind] = {}
+        for line in self.load_log:
+            if (match := _DEVICE.search(line)) and match["name"] not in ("CPU", "BLAS"):
+                place = MemoryKind.REMOTE if match["name"] == "RPC" else MemoryKind.GPU
+                found[match["name"] + match["index"]] = place
+                found[f"{match['name']}_Host"] = MemoryKind.HOST
+        return found
+
+    def _read(self) -> None:
+        stdout = self._keeper.stdout
+        assert stdout is not None
+        with stdout:
+            for raw in iter(lambda: stdout.readline(_MAX_LINE_BYTES), b""):
+                self._read_at = time.monotonic()
+                line = raw.decode(errors="replace").rstrip()
+                if self.pid is None and line.isdecimal():
+                    self.pid = int(line)
+                    continue
+                prefix = _PREFIX.match(line)
+                line = line[prefix.end() :] if prefix else line
+                self._tail.append(line)
+                if prefix and prefix["level"] == "E":
+                    self._errors.append(line)
+                if self._is_loading and len(self.load_log) < _MAX_LOG_LINES:
+                    self.load_log.append(line)
+                if self.port is None and (match := _LISTENING.search(line)):
+                    self.port = int(match[1] or match[2])

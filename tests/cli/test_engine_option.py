@@ -1,0 +1,95 @@
+"""`--engine llama-server=PATH` on the command line, with a program that loads no model."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ggbench.engines.llama_server.config import LlamaServerConfig
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from tests.cli.conftest import Run
+from tests.fakes.llama_server import install
+
+
+@pytest.mark.parametrize("command", ["decode", "bench"])
+def test_a_run_by_the_users_server_is_stored_with_its_build_and_can_be_repeated(
+    command: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    program = install(tmp_path)
+    ran = ggbench(command, tiny_twin, "-n", "300", "-t", "1", "--engine", f"llama-server={program}", "--json")
+    assert ran.code == 0, ran.err
+    with Store.open() as store:
+        run = read_run(store, store.load_run(1))
+    assert isinstance(run.head.setup, LlamaServerConfig) and run.head.environment is not None
+    assert (run.head.environment.llama_cpp, run.head.environment.llama_cpp_commit) == ("0.5.0-dev", "0c1e570")
+    assert run.head.environment.build_flags == "GNU 12.2.0 for Linux x86_64"
+    assert run.head.setup.command == str(program)
+    assert f"--engine {shlex.quote(f'llama-server={program}')}" in ran.out
+    assert run.result.latency.tok_s == pytest.approx(100)  # type: ignore[union-attr]
+
+
+def test_prefill_takes_its_clock_too(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    engine = f"llama-server={install(tmp_path)}"
+    ran = ggbench("prefill", tiny_twin, "--lengths", "25,100", "-t", "1", "--engine", engine, "--json")
+    assert ran.code == 0, ran.err
+    assert [(each["n_prompt"], each["prefill_ms"]) for each in ran.json["prefills"]] == [(25, 25.0), (100, 100.0)]
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "reason"),
+    [
+        ("no model", 6, "error loading model"),
+        ("no library", 6, "does not start"),
+        ("no memory", 3, "out of memory"),
+        ("aborts", 6, "SIGABRT"),
+        ("dies", 6, "SIGSEGV"),
+    ],
+)
+def test_a_failure_is_one_line_and_an_exit_code(
+    way: str, code: int, reason: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    engine = f"llama-server={install(tmp_path, way)}"
+    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--quiet", "--engine", engine)
+    lines = [line for line in ran.err.splitlines() if line.startswith("Error: ")]
+    assert ran.code == code and len(lines) == 1 and reason in lines[0], ran.err
+
+
+def test_a_missing_program_is_a_usage_error(tiny_twin: Path, ggbench: Run) -> None:
+    ran = ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such")
+    assert ran.code == 2 and "there is no file /no/such" in ran.err
+
+
+def test_a_server_that_runs_already_takes_no_engine(tmp_path: Path, ggbench: Run) -> None:
+    ran = ggbench("decode", "http://127.0.0.1:1", "--engine", f"llama-server={install(tmp_path)}")
+    assert ran.code == 2 and "--engine is for a model that ggbench loads itself" in ran.err
+
+
+@pytest.mark.parametrize("command", ["quality", "forecast", "tune", "maxctx"])
+def test_what_a_server_cannot_be_asked_is_refused_before_any_load(
+    command: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    ran = ggbench(command, tiny_twin, "--engine", f"llama-server={install(tmp_path)}")
+    assert ran.code == 2 and f"{command} needs ggbench's own llama.cpp" in ran.err, ran.err
+
+
+def test_bench_measures_several_engines_in_turns_and_names_the_faster(
+    tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    program = install(tmp_path)
+    engines = ["--engine", f"llama-server={program}", "--engine", f"llama-server={program} --step-ns 5000000"]
+    ran = ggbench("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines, "--json")
+    assert ran.code == 0, ran.err
+    with Store.open() as store:
+        commands = [read_run(store, store.load_run(number)).head.setup.command for number in range(1, 5)]  # type: ignore[attr-defined]
+    first, second = str(program), f"{program} --step-ns 5000000"
+    assert commands == [first, second, second, first]
+    speed = next(each for each in ran.json["metrics"] if each["metric"] == "tok_s")
+    assert speed["better"] == [2] and speed["versus"][0]["ratio"] == pytest.approx(2)
+    assert f"llama-server: {first} in a, {second} in b" in ran.json["differences"]["configuration"][0]
+
+
+def test_several_engines_are_for_bench_alone(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
+    assert "ggbench bench alone" in ggbench("decode", tiny_twin, *engines).err
+    assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err

@@ -1,0 +1,239 @@
+"""The user's own llama-server as an engine: what it is told, what is read from it, and every way in which it fails."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Score, Source
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.events import Allocated, Event, MemoryKind, Opened, PromptRead, Ready, ServerAnswered, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
+from ggbench.engines.llama_server.engine import LlamaServerEngine
+from ggbench.errors import UsageError
+from tests.fakes.llama_server import install
+
+FILE = Source(Path("/models/x.gguf"))
+LLAMA = LlamaConfig(n_ctx=1280, threads=1, type_k="q8_0")
+
+
+class Started:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cancel = threading.Event()
+        self.engine = LlamaServerEngine(self.cancel, timeout_s=60)
+
+    def open(self, way: str = "", flags: str = "", setup: LlamaConfig = LLAMA) -> list[Event | Ending]:
+        return list(self.engine.open(FILE, run_by(f"llama-server={install(self.folder, way)} {flags}", setup)))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    found = Started(tmp_path)
+    yield found
+    found.engine.close()
+
+
+_T = TypeVar("_T")
+
+
+def _of(events: list[Event | Ending], kind: type[_T]) -> list[_T]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _is_running(pid: int | None) -> bool:
+    return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+def test_it_gets_the_flags_that_pick_prints_and_the_users_own_and_no_key_among_them(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "7")
+    assert started.open(flags="-dev Vulkan0")[-1] == Completed()
+    flags = json.loads((tmp_path / "flags.json").read_text())
+    loads = ["-m", "/models/x.gguf", "-c", "1280", "-ctk", "q8_0", "-ngl", "999", "-t", "1", "-np", "1"]
+    assert flags == [*loads, "--host", "127.0.0.1", "--port", "0", "-lv", "4", "-dev", "Vulkan0"]
+
+
+def test_build_devices_and_buffers_are_read_from_its_log(started: Started) -> None:
+    events = started.open()
+    (ready,), (allocated,), (opened,) = _of(events, Ready), _of(events, Allocated), _of(events, Opened)
+    assert ready.versions == {
+        "llama_cpp": "0.5.0-dev",
+        "llama_cpp_commit": "0c1e570",
+        "build_flags": "GNU 12.2.0 for Linux x86_64",
+        "system_info": "CPU : SSE3 = 1 | AVX2 = 1 |",
+        "backends": "CPU Vulkan",
+        "server": "llama-server 0.5.0-dev (build 1, commit 0c1e570)",
+    }
+    assert [(each.device, each.place) for each in allocated.buffers] == [
+        ("Vulkan0", MemoryKind.GPU),
+        ("CPU", MemoryKind.HOST),
+    ]
+    assert allocated.total("kv_bytes") == pytest.approx(28.12 * 2**20, rel=1e-3)
+    assert (opened.n_ctx, opened.n_batch, opened.n_ubatch, allocated.flash_attn) == (1280, 1280, 512, True)
+    assert len(_of(events, ServerAnswered)) == 1
+
+
+def test_it_is_timed_by_its_own_clock_and_ends_with_the_engine(started: Started) -> None:
+    ready = _of(started.open(), Ready)[0]
+    *events, ending = started.engine.run(Decode(25, 10))
+    (steps,), (prompt,) = _of(events, Steps), _of(events, PromptRead)
+    assert ending == Completed()
+    assert (steps.clock, steps.first_position, steps.step_ns) == ("server", 26, [10_000_000] * 10)
+    assert (prompt.n_prompt, prompt.elapsed_ns) == (25, 25_000_000)
+    assert _is_running(ready.pid)
+    started.engine.close()
+    started.engine.close()
+    assert not _is_running(ready.pid)
+
+
+def test_the_first_step_at_a_depth_has_the_position_that_ggbenchs_own_engine_gives_it(started: Started) -> None:
+    started.open()
+    *events, ending = started.engine.run(DecodeAtDepth(100, 4))
+    assert ending == Completed() and not _of(events, PromptRead)
+    assert [(each.first_position, len(each.step_ns)) for each in _of(events, Steps)] == [(102, 4)]
+    assert isinstance([*started.engine.run(DecodeAtDepth(100, 4, 8))][-1], Failed)
+
+
+def test_probabilities_are_refused_with_the_reason(started: Started) -> None:
+    assert "no probabilities" in started.engine.unsupported(Score)
+    assert not started.engine.unsupported(Prefill) and not started.engine.unsupported(DecodeAtDepth)
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "reason"),
+    [
+        ("no model", Crashed, "llama-server ended with exit status 1: error loading model: llama_model"),
+        ("no memory", OutOfMemory, "failed to allocate CPU buffer of size 47185920000"),
+        ("unknown flag", Crashed, "llama-server ended with exit status 1: error: invalid argument: -lm"),
+        ("aborts", Crashed, "llama-server was killed by SIGABRT: free(): invalid pointer"),
+        ("no library", Failed, "libllama.so.0: cannot open shared object file"),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_start_is_an_ending_with_its_cause(
+    started: Started, way: str, kind: type[Ending], reason: str
+) -> None:
+    ending = started.open(way)[-1]
+    assert isinstance(ending, kind) and reason in ending.reason and "\n" not in ending.reason
+
+
+def test_another_program_is_a_usage_error(started: Started) -> None:
+    ending = [*started.engine.open(FILE, run_by("llama-server=/bin/true", LLAMA))][-1]
+    assert isinstance(ending, Failed) and isinstance(ending.error, UsageError)
+
+
+def test_a_silent_server_is_stopped(started: Started) -> None:
+    started.engine = LlamaServerEngine(started.cancel, timeout_s=0.5)
+    *events, ending = started.open("silent")
+    assert ending == TimedOut(0.5, "llama-server")
+    assert not _is_running(_of(events, Ready)[0].pid)
+
+
+def test_cancelling_stops_a_server_that_loads(started: Started) -> None:
+    started.cancel.set()
+    *events, ending = started.open("silent")
+    assert ending == Cancelled() and not _is_running(_of(events, Ready)[0].pid)
+
+
+def test_a_flood_of_its_log_does_not_block_it(started: Started) -> None:
+    assert started.open("floods")[-1] == Completed()
+
+
+def test_a_death_in_the_middle_is_a_crash_by_its_signal_and_it_starts_again(started: Started) -> None:
+    started.open("dies")
+    *events, ending = started.engine.run(Decode(25, 100))
+    assert isinstance(ending, Crashed) and "llama-server was killed by SIGSEGV" in ending.reason
+    assert sum(len(each.step_ns) for each in _of(events, Steps)) > 0
+    assert started.open()[-1] == Completed()
+
+
+def test_a_hang_in_the_middle_is_timed_out(started: Started) -> None:
+    started.engine = LlamaServerEngine(started.cancel, timeout_s=5)
+    started.open("hangs")
+    assert isinstance([*started.engine.run(Decode(25, 100))][-1], TimedOut)
+
+
+def test_a_server_without_timings_is_too_old(started: Started) -> None:
+    started.open("untimed")
+    ending = [*started.engine.run(Decode(25, 10))][-1]
+    assert isinstance(ending, Failed) and "too old" in ending.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("vllm", "no engine named 'vllm'"),
+        ("llama-server=/no/such", "there is no file /no/such"),
+        ("llama-server='/no", "unbalanced quotes"),
+        ("llama-server={tmp}/plain", "is not executable"),
+        ("llama-server={tmp}/llama-server --port 8080", "ggbench sets --port itself"),
+        ("llama-server={tmp}/llama-server --host=0.0.0.0", "ggbench sets --host=0.0.0.0 itself"),
+        ("llama-server", "llama-server is not on PATH"),
+    ],
+)
+def test_bad_words_are_usage_errors(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path)
+    (tmp_path / "plain").write_text("")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match=message):
+        run_by(text.replace("{tmp}", str(tmp_path)), LLAMA)
+
+
+def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my builds"
+    folder.mkdir()
+    program = install(folder)
+    monkeypatch.setenv("PATH", str(folder))
+    assert run_by("llama-server", LLAMA) == run_by(f"llama-server={program}", LLAMA)
+    setup = run_by(f"llama-server='{folder}' -dev Vulkan0", LLAMA)
+    assert isinstance(setup, LlamaServerConfig) and setup.words == [str(program), "-dev", "Vulkan0"]
+    assert run_by(setup.engine_option, LLAMA) == setup
+    with pytest.raises(UsageError, match="memory-limit"):
+        replace(setup, memory_limit_bytes=1 << 30).check()
+
+
+_PARENT = """
+import sys, threading, time
+from pathlib import Path
+from ggbench.engines.contract import Source
+from ggbench.engines.events import Ready
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
+from ggbench.engines.llama_server.engine import LlamaServerEngine
+engine = LlamaServerEngine(threading.Event(), timeout_s=60)
+for event in engine.open(Source(Path("x.gguf")), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
+    if isinstance(event, Ready):
+        print(event.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("victim", ["ggbench", "the keeper"])
+def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path) -> None:
+    """The kernel ends it, whether the parent or the process in between is killed."""
+    parent = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PARENT, str(install(tmp_path))], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    status = Path(f"/proc/{pid}/status").read_text()
+    keeper = int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
+    server = os.pidfd_open(pid)
+    os.kill(parent.pid if victim == "ggbench" else keeper, signal.SIGKILL)
+    assert select.select([server], [], [], 20)[0]  # readable once it has ended
+    os.close(server)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()

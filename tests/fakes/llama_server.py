@@ -1,0 +1,120 @@
+"""A llama-server program that loads no model: `python -m tests.fakes.llama_server WAY FLAGS...`.
+
+Its log is the real one of version 0.5.0-dev, cut to what ggbench reads; its answers are those of `AnyLength`.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.fakes.endpoint import Handler, Request, TestEndpoint
+from tests.fakes.endpoint_faults import dies
+from tests.fakes.endpoint_voices import AnyLength, Body
+
+VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
+HELP = "-c, --ctx-size N\n--port PORT\n-lv, --verbosity N\n   - 4: trace (more info)\n"
+LOG = """\
+0.00.005.402 I cmn  common_param: device_info:
+0.00.005.415 I cmn  common_param:   - CPU     : AMD EPYC (24105 MiB, 24105 MiB free)
+0.00.005.416 I cmn  common_param:   - Vulkan0 : llvmpipe (2048 MiB, 2048 MiB free)
+0.00.005.559 I cmn  common_param: system_info: n_threads = 1 (n_threads_batch = 1) / 2 | CPU : SSE3 = 1 | AVX2 = 1 |\x20
+0.00.329.139 I print_info: n_embd_k_gqa          = 192
+0.00.329.153 I print_info: n_embd_v_gqa          = 192
+0.00.714.010 I load_tensors:      Vulkan0 model buffer size =    92.10 MiB
+0.00.715.433 I llama_context: n_ctx                 = 1280
+0.00.715.459 I llama_context: n_batch               = 1280
+0.00.715.472 I llama_context: n_ubatch              = 512
+0.00.715.714 I llama_kv_cache:    Vulkan0 KV buffer size =    28.12 MiB
+0.00.763.514 I resolve_fused_ops: Flash Attention enabled
+0.00.765.704 I sched_reserve:        CPU compute buffer size =    14.76 MiB"""
+NO_MODEL = """\
+0.00.073.692 E gguf_init_from_reader: failed to read magic
+0.00.073.887 E llama_model_load: error loading model: llama_model_loader: failed to load model from x.gguf
+0.00.074.535 E srv  llama_server: exiting due to model loading error"""
+NO_MEMORY = """\
+0.01.000.000 E alloc_tensor_range: failed to allocate CPU buffer of size 47185920000
+0.01.000.001 E srv  llama_server: exiting due to model loading error"""
+NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0: cannot open shared object file"
+
+
+def install(folder: Path, way: str = "") -> Path:
+    """Write the program into a folder; it behaves in this way."""
+    path = folder / "llama-server"
+    root = Path(__file__).parents[2]
+    path.write_text(
+        f"#!/bin/sh\nPYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def _say(text: str, status: int | None = None) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+    if status is not None:
+        sys.exit(status)
+
+
+class _Untimed(AnyLength):
+    """Streams like a server of before 2024, whose chunks have no timings."""
+
+    def _llama_server(self, body: Body) -> Iterator[bytes]:
+        for line in super()._llama_server(body):
+            if line.startswith(b"data: "):
+                line = b"data: " + json.dumps(json.loads(line[6:]) | {"timings": {}}).encode()
+            yield line
+
+
+def main(way: str, *flags: str) -> None:
+    if way == "no library":
+        _say(NO_LIBRARY, 127)
+    if "--version" in flags:
+        _say(VERSION, 0)
+    if "--help" in flags:
+        _say(HELP, 0)
+    if record := os.environ.get("FAKE_LLAMA_SERVER_FLAGS"):
+        Path(record).write_text(json.dumps(flags))
+    match way:
+        case "no model":
+            _say(NO_MODEL, 1)
+        case "no memory":
+            _say(NO_MEMORY, 1)
+        case "unknown flag":
+            _say("error: invalid argument: -lm", 1)
+        case "aborts":
+            _say("free(): invalid pointer")
+            os.kill(os.getpid(), signal.SIGABRT)
+        case "silent":
+            time.sleep(3600)
+    key = os.environ["LLAMA_API_KEY"]
+
+    def fault(handler: Handler, request: Request) -> bool:
+        if request.path == "/health":
+            handler.document(200, b'{"status":"ok"}', (("Connection", "close"),))
+        elif request.headers.get("Authorization") != f"Bearer {key}":
+            handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
+        elif way in ("dies", "hangs") and request.path == "/completion":
+            dies(handler, request)
+            handler.wfile.flush()
+            if way == "dies":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(3600)
+        else:
+            return False
+        return True
+
+    step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
+    voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns)
+    endpoint = TestEndpoint(voice, fault)
+    if way == "floods":
+        _say("0.00.000.001 I a line\n" * 200_000)
+    _say(f"{LOG}\n0.00.923.687 I srv  llama_server: listening on {endpoint.url}")
+    time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
