@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ggbench.decisions.compare.estimates import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.runs.run import Run
+from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.text import in_words, sanitize
@@ -90,7 +90,9 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
             left_out.append(f"run {stored.run_id}: {run.outcome.text}")
             continue
         subject = run.subject
-        file = repr((subject.header_sha256 or subject.file, subject.quant, run.head.setup.as_asked()))
+        setup = run.head.setup
+        slots = (setup.n_seq_max, setup.n_streams) if isinstance(run.result, LargestContext) else (1, 1)
+        file = repr((subject.header_sha256 or subject.file, subject.quant, setup.as_asked(), slots))
         quants.setdefault(file, {}).setdefault(run.head.kind, []).append(run)
     columns = [_joined(kinds, left_out, average=average) for kinds in quants.values()][::-1]
     return columns, [f"left out: {'; '.join(left_out)}"] if left_out else []

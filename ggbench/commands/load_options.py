@@ -43,7 +43,7 @@ _SWITCHED_OFF = ("mmap", "kv_offload")
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
-"""Fields of commands that plan; others measure one sequence, or as many as they are asked for."""
+"""Fields of commands about memory; others measure one sequence, or as many as they are asked for."""
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "n_ctx")]
 
 
@@ -69,7 +69,10 @@ load_options_of_plans = _load_options(
     n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
-    *_KV, "n_ctx", n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train."
+    *_KV,
+    "n_ctx",
+    *_SLOTS,
+    n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
 """Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
@@ -286,6 +289,8 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     from ggbench.models.reference import own_models
 
     ref = asked.model
+    if len(asked.engines) > 1:
+        raise UsageError("several engines are compared by ggbench bench alone", "give one --engine, or use bench")
     for name, package in own_models():
         own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:

@@ -61,6 +61,8 @@ class EngineConfig:
     n_ctx: int | None = None
     n_batch: int | None = None
     n_ubatch: int | None = None
+    n_seq_max: int = 1
+    """Sequences that a context can hold."""
     n_gpu_layers: int = -1
     kv_offload: bool = True
     threads: int | None = None
@@ -91,6 +93,11 @@ class EngineConfig:
     def described(self) -> Mapping[str, str]:
         """Other settings of the load as text, by name."""
         return {}
+
+    @property
+    def n_streams(self) -> int:
+        """Parts of the KV cache with the same number of cells."""
+        return self.n_seq_max
 
     @property
     def cache_types(self) -> tuple[str, str] | None:
@@ -127,8 +134,11 @@ class EngineConfig:
     def with_threads(self, threads: int) -> Self:
         return self
 
-    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        """Return the setup with a context for this many tokens of each sequence; None for no context."""
+    def with_context(self, n_tokens: int | None, n_seqs: int | None = None) -> Self:
+        """Return the setup with a context for this many tokens of each of `n_seqs` sequences; None for no context.
+
+        If `n_seqs` is None, the sequences stay as they are and divide the tokens.
+        """
         return self
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
@@ -310,10 +320,9 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class ProveContext(Workload, frozen=True, tag="prove_context"):
-    """Decode a full n_ubatch and one more token at the end of the context, using it up.
+    """Decode a full n_ubatch over all sequences and one more token of each at the end of the context, using it up.
 
-    The context must be for one sequence, since several divide its cells. Reports any number of `Proving` and one
-    `ContextProven`.
+    Reports any number of `Proving` and one `ContextProven`.
     """
 
     stage: ClassVar[Stage] = "decode"

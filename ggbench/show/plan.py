@@ -22,7 +22,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes, w
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text, projector_text, swa_text
+from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
@@ -149,9 +149,8 @@ def _bandwidth_text(budget: Budget) -> str:
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
-    if config is not None and config.n_seq_max > 1 and lengths:
-        n_slots, n_each = config.n_seq_max, format_count(lengths[-1] // config.n_seq_max)
-        parts[0] += f" ({n_slots} slots share it)" if config.kv_unified else f" ({n_each} for each of {n_slots} slots)"
+    if config is not None and lengths:
+        parts[0] += slots_text(config, lengths[-1])
     if config is None:
         return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
@@ -44,6 +45,15 @@ def markdown_code(text: str) -> str:
     shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
+
+
+def slots_text(config: EngineConfig, n_ctx: int) -> str:
+    """Return ` (4 slots share it)` or ` (2,048 for each of 4 slots)`; empty for a single slot."""
+    if config.n_seq_max == 1:
+        return ""
+    if config.n_streams == 1:
+        return f" ({config.n_seq_max} slots share it)"
+    return f" ({format_count(n_ctx // config.n_streams)} for each of {config.n_seq_max} slots)"
 
 
 def w_text(fit: LineFit | None) -> str:

@@ -15,17 +15,18 @@ _TRUSTED_QUESTIONS = 6
 
 
 class Bracket:
-    """The largest n_ctx that passed and the smallest that failed, multiples of 256: a search with few real contexts.
+    """The largest n_ctx that passed and the smallest that failed, multiples of a step: a search with few real contexts.
 
     A real context allocates gigabytes, so the next one is tried where the caller expects the edge. If that is wrong,
     steps away from it double; between two known ends a misleading expectation gives way to halving.
     """
 
-    def __init__(self, ceiling: int, failed: int | None = None) -> None:
+    def __init__(self, ceiling: int, failed: int | None = None, step: int = KV_CELLS) -> None:
         """`ceiling` is the largest to try, rounded down; `failed` is known to fail beforehand."""
+        self.step = step
         self.passed: int | None = None
         self.failed = failed
-        self._ceiling = ceiling // KV_CELLS
+        self._ceiling = ceiling // step
         self._n_asked = 0
         self._stride = 1
 
@@ -36,11 +37,11 @@ class Bracket:
 
     @property
     def _low(self) -> int:
-        return (self.passed or 0) // KV_CELLS + 1
+        return (self.passed or 0) // self.step + 1
 
     @property
     def _high(self) -> int:
-        return min(self._ceiling, self._ceiling if self.failed is None else self.failed // KV_CELLS - 1)
+        return min(self._ceiling, self._ceiling if self.failed is None else self.failed // self.step - 1)
 
     def next(self, expected: int) -> int:
         """Return the n_ctx to try if the caller expects `expected` to be the largest that works.
@@ -48,7 +49,7 @@ class Bracket:
         If that has passed already, the next length is tried, to see it fail.
         """
         low, high = self._low, self._high
-        guess = expected // KV_CELLS
+        guess = expected // self.step
         self._n_asked += 1
         if low <= guess <= high:
             wanted = guess
@@ -58,7 +59,7 @@ class Bracket:
         both_ends = self.passed is not None and self.failed is not None
         if both_ends and (self._n_asked > _TRUSTED_QUESTIONS or not low <= wanted <= high):
             wanted = (low + high) // 2
-        return min(max(wanted, low), high) * KV_CELLS
+        return min(max(wanted, low), high) * self.step
 
     @property
     def middle(self) -> int:
@@ -121,6 +122,36 @@ _TOO_MUCH = 1 << 62
 def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
     """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
     return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
+
+
+_FAR = 4
+"""Ratio of the lengths that a line goes through."""
+
+
+def longest_by_line(
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+) -> int:
+    """Return the longest context that fits by the line through `first` and a longer context; 0 for none.
+
+    It agrees with `longest_n_ctx` to some hundred tokens and makes one context, which all quants of a shape share.
+    Raises like that.
+    """
+    assert placement.weight_bytes is not None
+    if placement.weight_bytes > usable_bytes:
+        return 0
+    far = min(ceiling, _FAR * first.n_ctx)
+    try:
+        second = size(far) if far > first.n_ctx else first
+    except EngineEnded as end:
+        if not isinstance(end.ending, Failed | OutOfMemory):
+            raise
+        return longest_n_ctx(placement, usable_bytes, size, first, ceiling)
+    needed, more = (placement.needed_bytes(each, usable_bytes) for each in (first, second))
+    if more <= needed:
+        return ceiling if more <= usable_bytes else 0
+    found = first.n_ctx + int((usable_bytes - needed) * (second.n_ctx - first.n_ctx) / (more - needed))
+    bounded = max(found, first.n_ctx) if needed <= usable_bytes else min(found, first.n_ctx - KV_CELLS)
+    return min(ceiling, max(0, bounded // KV_CELLS * KV_CELLS))
 
 
 def longest_n_ctx(

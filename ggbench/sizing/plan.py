@@ -6,7 +6,7 @@ No tensor is read or allocated. A row has the sizes by llama.cpp and by the theo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
+from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.splits import smallest_split
@@ -74,6 +74,7 @@ def plan_variant(
     """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
     fit.
 
+    Of several caches the longest context is found by a line, to some hundred tokens, as a search takes many dry ones.
     A cache of at least 8 bits that does not fit has a second row, with the least of the model in main memory, if that
     is enough. A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot
     be planned.
@@ -95,7 +96,8 @@ def plan_variant(
             asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
             row = _unplanned(variant, asked)
             try:
-                row = _planned(row, variant.file, asked, allocator, weight_buffers)
+                how = longest_n_ctx if len(caches) < 2 else longest_by_line
+                row = _planned(row, variant.file, asked, allocator, weight_buffers, how)
                 if row.fits is False and cache is None:
                     changes = what_helps(variant.file, asked.setup, asked.budget, allocator, row)
                     row = replace(row, changes=changes)
@@ -115,7 +117,7 @@ def _split(
     setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
     if setup is not None:
         asked = replace(request, setup=setup)
-        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, is_split=True)
+        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers)
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
@@ -130,10 +132,9 @@ def _planned(
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
-    *,
-    is_split: bool = False,
+    search: Callable[..., int] | None = None,
 ) -> PlanRow:
-    """Return the sizes of a row; the longest context of a split is not searched, as it was made for this one."""
+    """Return the sizes of a row; without a search for the longest context, this one fits and no other is known to."""
     budget, setup = request.budget, request.setup
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
@@ -142,9 +143,9 @@ def _planned(
     notes = [*_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
-    longest = asked.n_ctx if is_split else None
-    if weights is not None and not is_split:
-        longest = longest_n_ctx(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
+    longest = asked.n_ctx if search is None else None
+    if weights is not None and search is not None:
+        longest = search(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:

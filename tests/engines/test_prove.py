@@ -61,6 +61,20 @@ def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: 
     assert ask(worker, Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
 
 
+@pytest.mark.parametrize("is_unified", [False, True])
+@pytest.mark.parametrize("n_slots", [3, 4])
+def test_a_proof_uses_every_cell_of_every_slot(
+    worker: WorkerProcess, tiny_twin: Path, n_slots: int, is_unified: bool
+) -> None:
+    load(worker, tiny_twin)
+    assert context(worker, 256 * n_slots, replace(SETUP, n_seq_max=n_slots, kv_unified=is_unified))[1] == Completed()
+    events, ending = ask(worker, ProveContext())
+    assert ending == Completed()
+    proof = next(event for event in events if isinstance(event, ContextProven))
+    assert (proof.full, proof.fill) == (True, "copied" if is_unified else "decoded")
+    assert proof.n_batch_tokens == 128 // n_slots * n_slots
+
+
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
     load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=200 * MIB))
     left = []

@@ -67,6 +67,18 @@ def test_a_context_that_fails_says_where_the_edge_is(target: Target, kv_bytes: i
     assert len(blind.allocated) > 2 * len(counted.allocated)
 
 
+@pytest.mark.parametrize(("is_unified", "n_ctx", "n_ctx_slot"), [(False, 15360, 3840), (True, 15872, 15872)])
+def test_slots_share_what_is_found(
+    target: Target, kv_bytes: int, is_unified: bool, n_ctx: int, n_ctx_slot: int
+) -> None:
+    """Slots with caches of their own grow together, by 256 tokens each; 16,000 tokens would fit."""
+    setup = replace(limited(), n_seq_max=4, kv_unified=is_unified)
+    context, _ = found(SmallMachine(kv_bytes, 16000).rig(), target, setup)
+    assert (context.max_n_ctx, context.n_ctx_slot) == (n_ctx, n_ctx_slot)
+    assert (context.first_fail_n_ctx or 0) - n_ctx == (256 if is_unified else 1024)
+    assert context.verified_by_decode
+
+
 @pytest.mark.parametrize("failing", [OutOfMemory, Crashed])
 def test_an_edge_far_from_the_plan_is_found(target: Target, kv_bytes: int, failing: type[Ending]) -> None:
     machine = SmallMachine(kv_bytes, 8192, failing=failing)

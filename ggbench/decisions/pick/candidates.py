@@ -22,7 +22,8 @@ from ggbench.decisions.known import (
 )
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.neighbours import with_neighbours
+from ggbench.decisions.pick.recommend import check, concessions, recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
@@ -100,13 +101,17 @@ def _with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
+def _variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
+    wanted = candidate.row.model, candidate.row.quant, candidate.selector
+    return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+
+
 def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
-    wanted = candidate.row.model, candidate.row.quant, candidate.selector
-    variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+    variant = _variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
@@ -115,6 +120,23 @@ def _what_would_help(
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
         rows = with_programs(rows, held)
     return rows[0].changes
+
+
+def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator) -> Pick:
+    """Return the pick with the longest context of the recommendation searched."""
+    chosen = found.recommended
+    if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
+        return found
+    variant, own = _variant_of(chosen.candidate, models), chosen.candidate
+    if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
+        return found
+    asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
+    cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
+    row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
+    if row.outcome is not Outcome.COMPLETED or not row.planned_n_ctx:
+        return found
+    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.planned_n_ctx)
+    return found.with_recommended(check(exact, request.needs))
 
 
 class _Finder:
@@ -138,7 +160,7 @@ class _Finder:
                 setup = row.setup or self._request.setup
                 candidate = self._candidate(model.key, variant, row, losses, setup)
                 by_cache.setdefault((row.type_k, row.type_v, setup.flash_attn), []).append(candidate)
-        return [each for group in by_cache.values() for each in group]
+        return with_neighbours([each for group in by_cache.values() for each in group])
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
@@ -206,6 +228,7 @@ class _Finder:
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue
             is_limited_alike = getattr(ran, "memory_limit_bytes", None) == setup.memory_limit_bytes
+            is_limited_alike &= (ran.n_seq_max, ran.n_streams) == (setup.n_seq_max, setup.n_streams)
             if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None
@@ -216,7 +239,7 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = replace(found, assumes_main_memory=assumed)
+    found = replace(_with_longest(found, models, request, allocator), assumes_main_memory=assumed)
     if found.comfortable is False or found.misses_speed_alone:
         found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:
@@ -227,16 +250,22 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
     """Return the next candidate whose speed matters but is neither measured nor forecast; None if there is none.
 
-    The recommendation and its alternatives matter; without one, so do the nearest miss if it misses a speed by an
-    estimate, which measuring may correct, and those that may meet the needs.
+    The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
+    miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.
     """
     matter: list[Candidate] = []
     if pick.recommended is not None:
         matter = [each.candidate for each in (pick.recommended, *(each.checked for each in pick.alternatives))]
-    elif pick.nearest_miss is not None and pick.misses_speed_alone:
-        nearest = pick.nearest_miss.candidate
-        matter = [nearest] if nearest.speed is not None and not nearest.speed.is_bound else []
-        matter += [each.checked.candidate for each in pick.alternatives]
+    elif pick.misses_speed_alone:
+        close = [
+            each
+            for each in pick.checked
+            if [miss.need for miss in each.missed] == ["speed"]
+            and (each.missed[0].is_close or (each is pick.nearest_miss and not each.missed[0].is_bound))
+        ]
+        close.sort(key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0))
+        matter = [each.candidate for each in close]
+        matter = [*(each.checked.candidate for each in pick.alternatives), *matter]
     unknown = (each for each in matter if each.speed is None or each.speed.basis not in ("measured", "forecast"))
     return next((each for each in unknown if each.name not in tried), None)
 

@@ -35,8 +35,9 @@ _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
-_WORTH = 1.2
-"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m."""
+_WORTH, _WORTH_SPLIT = 1.2, 1.1
+"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m. With a part in main memory
+less, since more of it there slows prompts most."""
 _NEARLY = 0.8
 """Share of the wanted speed from which a measured one is nearly enough."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -97,7 +98,7 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     by_name = {each.candidate.name: each for each in checked}
     near = None if best is None or by_name[best[0].name].meets else _nearly_enough(checked)
     if best is None or near is not None:
-        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked))
+        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked, needs))
         if best is None:
             return found
         return replace(found, alternatives=(Alternative("may meet", by_name[best[0].name]),))
@@ -144,7 +145,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         return min(pool, key=_last_order), "fastest though slow"
     pool = [each for each in pool if is_comfortable(each, needs)] or pool
     most = max(map(_pace, pool))
-    worth = [each for each in pool if _pace(each) * _WORTH >= most]
+    worth = [each for each in pool if _pace(each) * (_WORTH_SPLIT if least.split else _WORTH) >= most]
     alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
     if alike:
         return min(alike, key=_last_order), "balance"
@@ -358,13 +359,20 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
-def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """Return the one with the smallest worst miss, relative to the need."""
+def _nearest_miss(checked: Sequence[Checked], needs: Needs) -> Checked | None:
+    """Return the one with the smallest worst miss, relative to the need; what loses little and is measured first."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
-    return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
+    def order(each: Checked) -> tuple[object, ...]:
+        speed = each.candidate.speed
+        is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
+        misses_speed = {miss.need for miss in each.missed} == {"speed"}
+        is_lossy = concessions(each.candidate, needs).noticed
+        return misses_speed and is_lossy, misses_speed and is_estimated, worst(each), each.candidate.name
+
+    return min(checked, key=order, default=None)
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:

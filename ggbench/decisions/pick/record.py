@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
@@ -265,6 +266,14 @@ class Pick(msgspec.Struct, frozen=True):
     def n_models(self) -> int:
         """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})
+
+    def with_recommended(self, new: Checked) -> Pick:
+        """Return the pick with the recommended candidate sized more exactly."""
+        candidate = new.candidate
+        checked = tuple(new if each is self.recommended else each for each in self.checked)
+        front = tuple(candidate if each.name == candidate.name else each for each in self.front)
+        first = new if self.without_needs is self.recommended else self.without_needs
+        return replace(self, checked=checked, front=front, recommended=new, without_needs=first)
 
     @property
     def misses_speed_alone(self) -> bool:

@@ -308,15 +308,15 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def with_threads(self, threads: int) -> Self:
         return replace(self, threads=self.threads or threads)
 
-    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        return replace(self, n_ctx=None if n_tokens is None else n_seqs * whole_steps(n_tokens), n_seq_max=n_seqs)
+    def with_context(self, n_tokens: int | None, n_seqs: int | None = None) -> Self:
+        n_ctx = None if n_tokens is None else (n_seqs or 1) * whole_steps(n_tokens)
+        return replace(self, n_ctx=n_ctx, n_seq_max=n_seqs or self.n_seq_max)
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
         return replace(self, memory_limit_bytes=limit_bytes)
 
     @property
     def n_streams(self) -> int:
-        """Parts of the KV cache with the same number of cells."""
         return 1 if self.kv_unified else self.n_seq_max
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
@@ -44,21 +44,26 @@ def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[E
 
 
 def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Event], None]) -> None:
-    """Decode a full n_ubatch and one more token in the last cells of the context, with all cells before in use.
+    """Decode n_ubatch tokens, and one more in every slot, in the last cells, with all cells before in use.
 
     Attention covers all cells up to the last one in use, and tokens go into the first free cells whatever their
     position, so the cells before must be in use. A real prompt would cost the square of n_ctx; instead a few cells are
     decoded and copied through the state functions. The last batch and token then do the same work as in a real context,
     and llama.cpp has its data for every cell in use. This does not prove the batches between, nor the about 50 bytes
-    that llama.cpp keeps for every distinct position. Raises LlamaRefused.
+    that llama.cpp keeps for every distinct position.
+
+    Slots with a cache of their own are filled by a prompt in the first, which is copied to the others: a state can only
+    replace all cells of such a slot. In one shared cache the first slot takes all cells but the last of each slot.
+    Raises LlamaRefused.
     """
     started = time.perf_counter()
     context = model.context("decode")
-    if lib.llama_n_seq_max(context) > 1:
-        raise LlamaRefused("decode", "only a context for one sequence can be proven")
-    n_ctx = lib.llama_n_ctx(context)
-    n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
-    n_before = n_ctx - n_batch_tokens - 1
+    n_slots, n_cells = lib.llama_n_seq_max(context), lib.llama_n_ctx_seq(context)
+    n_streams = lib.llama_n_ctx(context) // n_cells
+    n_sharing = n_slots // n_streams
+    n_each = max(1, min(lib.llama_n_ubatch(context) // n_slots, n_cells // n_sharing - 2))
+    n_before = n_cells - n_sharing * (n_each + 1)
+    slots = [n_before if slot < n_streams else 0 for slot in range(n_slots)]
     fill: Literal["copied", "decoded", "none"] = "copied"
     on_filled = throttled(lambda share: emit(Proving("fill", share)))
     model.clear_cache()
@@ -68,15 +73,18 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
         if lib.llama_model_is_recurrent(model.handle):
             fill = "none"
             model.clear_cache()
-        elif not fill_with_copies(model, n_before, on_filled):
+        elif n_streams > 1 or not fill_with_copies(model, n_before, on_filled):
             fill = "decoded"
             fill_with_prompt(model, n_before, on_filled)
+            for slot in range(1, n_streams):
+                lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, slot, -1, -1)
         nodes.report(n_nodes, lib.llama_model_n_layer(model.handle), emit)
-        batch_ns = decode_at(model, n_before, n_batch_tokens)
-    token_ns = decode_at(model, n_ctx - 1, 1)
-    full = fill == "none" or try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
+        batch_ns = decode_in_slots(model, slots, n_each)
+    ends = [position + n_each for position in slots]
+    token_ns = decode_in_slots(model, ends, 1)
+    full = fill == "none" or try_decode_in_slots(model, [end + 1 for end in ends], 1)[0] == _NO_CELL_LEFT
     seconds = time.perf_counter() - started
-    emit(ContextProven(seconds, n_batch_tokens, batch_ns, token_ns, fill, full, model.left_bytes()))
+    emit(ContextProven(seconds, n_each * n_slots, batch_ns, token_ns, fill, full, model.left_bytes()))
 
 
 class _Nodes:
@@ -173,17 +181,32 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
 
 def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
     """Decode tokens of the first sequence from that position on; return its nanoseconds. Raises LlamaRefused."""
-    status, elapsed_ns = try_decode_at(model, position, n_tokens)
+    return decode_in_slots(model, [position], n_tokens)
+
+
+def decode_in_slots(model: LlamaModel, positions: Sequence[int], n_tokens: int) -> int:
+    """Decode `n_tokens` of each sequence from its position on, in one batch; return the nanoseconds.
+
+    Raises LlamaRefused.
+    """
+    status, elapsed_ns = try_decode_in_slots(model, positions, n_tokens)
     if status:
-        raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {position}")
+        at = ", ".join(map(str, dict.fromkeys(positions)))
+        raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {at}")
     return elapsed_ns
 
 
-def try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
-    """Return llama_decode's status for tokens of the first sequence from this position on, and its nanoseconds."""
+def try_decode_in_slots(model: LlamaModel, positions: Sequence[int], n_tokens: int) -> tuple[int, int]:
+    """Return llama_decode's status for tokens of each sequence from its position on, and its nanoseconds."""
     context = model.context("decode")
-    tokens = enumerate(model.prompt_tokens(n_tokens))
-    batch = make_batch([(token, position + index, 0, index == n_tokens - 1) for index, token in tokens])
+    tokens = list(enumerate(model.prompt_tokens(n_tokens)))
+    batch = make_batch(
+        [
+            (token, position + index, slot, index == n_tokens - 1)
+            for slot, position in enumerate(positions)
+            for index, token in tokens
+        ]
+    )
     try:
         started = time.perf_counter_ns()
         status = lib.llama_decode(context, batch)

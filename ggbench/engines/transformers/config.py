@@ -106,8 +106,9 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     def with_threads(self, threads: int) -> Self:
         return replace(self, threads=self.threads or threads)
 
-    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
-        return replace(self, n_ctx=None if n_tokens is None else n_seqs * n_tokens, n_seq_max=n_seqs)
+    def with_context(self, n_tokens: int | None, n_seqs: int | None = None) -> Self:
+        n_ctx = None if n_tokens is None else (n_seqs or 1) * n_tokens
+        return replace(self, n_ctx=n_ctx, n_seq_max=n_seqs or self.n_seq_max)
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
         return replace(self, device="cuda" if on_gpu else "cpu", memory_limit_bytes=limit_bytes)

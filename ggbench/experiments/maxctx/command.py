@@ -29,6 +29,7 @@ from ggbench.show.glossary import MAXCTX
     ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
     ggbench maxctx qwen2.5-7b --all --no-prove
+    ggbench maxctx ~/models/model-q4_k_m.gguf -np 4 --memory-limit 4GiB
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
@@ -40,9 +41,9 @@ from ggbench.show.glossary import MAXCTX
 def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: MeasureRequest) -> None:
     """Find the largest n_ctx by real allocations, and decode at its end to prove it.
 
-    The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens, then decodes a full batch plus one
-    token at the end of the largest context; if that fails, it searches lower. On a GPU, only GPU memory counts; with
-    -ngl, only the layers on it.
+    The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens of each slot, then decodes a full
+    batch plus one token of each slot at the end of the largest context; if that fails, it searches lower. On a GPU,
+    only GPU memory counts; with -ngl, only the layers on it.
 
     The certificate lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx
     failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows

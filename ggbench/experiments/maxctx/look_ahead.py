@@ -28,8 +28,11 @@ from ggbench.units import KV_CELLS, format_bytes, format_count
 CEILING_WITHOUT_GROWTH = 1 << 20
 """End of the search for a model whose state has the same size at any length."""
 
-_NEAR, _FAR = 16 * KV_CELLS, 32 * KV_CELLS
-"""First length at which growth is measured; a context shorter than n_ubatch has smaller compute buffers."""
+_NEAR, _FAR = 16, 32
+"""Steps of the first lengths at which growth is measured.
+
+A context shorter than n_ubatch has smaller compute buffers.
+"""
 
 
 class SearchCancelled(Exception):
@@ -75,6 +78,8 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
     the cache is in main memory.
     """
     probes: list[Probe] = []
+    step = KV_CELLS * setup.n_streams
+    near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
     devices = device_memories(setup)  # a server used by the dry worker does not answer others
     gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DryAllocator(engine, setup, devices) as dry:
@@ -82,7 +87,7 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
         line: tuple[DryContext, DryContext] | None = None
         try:
             dry.load(file, path)
-            least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
+            least, line = dry.context(step), (dry.context(near_n_ctx), dry.context(far_n_ctx))
         except EngineEnded as ended:
             _raise_if_cancelled(ended)
         budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
@@ -122,8 +127,8 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
         if line is not None and weight_bytes is not None:
             try:
                 planned = longest_n_ctx(placement, usable_bytes, size, line[1], foreseen) or None
-                if planned is not None and planned > _FAR:
-                    line = dry.context(planned - _NEAR), dry.context(planned)
+                if planned is not None and planned > far_n_ctx:
+                    line = dry.context(planned - near_n_ctx), dry.context(planned)
             except EngineEnded as ended:
                 _raise_if_cancelled(ended)
     bytes_per_token = known_at = None
@@ -206,5 +211,6 @@ def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train:
     if setup.n_ctx is not None:
         ceiling = min(ceiling, setup.n_ctx)
     elif file.n_ctx_train is not None and not beyond_train:
-        ceiling = min(ceiling, file.n_ctx_train)
-    return max(KV_CELLS, ceiling // KV_CELLS * KV_CELLS), tuple(warnings)
+        ceiling = min(ceiling, file.n_ctx_train * setup.n_streams)
+    step = KV_CELLS * setup.n_streams
+    return max(step, ceiling // step * step), tuple(warnings)

@@ -59,10 +59,12 @@ class MaxctxExperiment(Experiment):
         ):  # contexts that were only created no longer count
             passed = [probe for probe in passed if probe.is_proof]
         largest = max((probe.n_ctx for probe in passed), default=None)
-        about = _about_training(largest, plan, recording.head.subject.n_ctx_train)
+        n_streams = recording.head.setup.n_streams
+        about = _about_training(largest, plan, recording.head.subject.n_ctx_train, n_streams)
         return MaxctxResult(
             plan=plan,
             max_n_ctx=largest,
+            n_ctx_slot=None if largest is None else largest // n_streams,
             first_fail_n_ctx=first_fail,
             verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in passed),
             probes=probes,
@@ -80,14 +82,18 @@ class MaxctxExperiment(Experiment):
         return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 
-def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None) -> str:
+def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:
     """Return how the answer compares with the training context; empty if it is lower."""
     if largest is None or not n_train:
         return ""
     trained = f"the {format_count(n_train)} tokens that the model was trained on"
-    if largest > n_train:
-        return f"n_ctx {format_count(largest)} exceeds {trained}"
-    if largest == plan.ceiling_n_ctx == n_train // KV_CELLS * KV_CELLS and (plan.planned_n_ctx or 0) > largest:
+    if largest // n_streams > n_train:
+        of_slot = " of each slot" if n_streams > 1 else ""
+        return f"n_ctx {format_count(largest // n_streams)}{of_slot} exceeds {trained}"
+    if (
+        largest == plan.ceiling_n_ctx == n_train // KV_CELLS * KV_CELLS * n_streams
+        and (plan.planned_n_ctx or 0) > largest
+    ):
         least = "at least " if plan.is_planned_higher else "about "
         return f"the search ended at {trained}; {least}{format_count(plan.planned_n_ctx)} would fit: --beyond-train"
     return ""

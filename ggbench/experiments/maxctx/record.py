@@ -142,6 +142,8 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
     no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
 
     plan: SearchPlan = SearchPlan()
+    n_ctx_slot: int | None = None
+    """Tokens that one slot can have of `max_n_ctx`."""
     probes: tuple[Probe, ...] = ()
     """In the order of trial."""
     warnings: tuple[str, ...] = ()

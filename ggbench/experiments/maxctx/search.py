@@ -85,7 +85,8 @@ class _Search:
         self._session, self._seen = session, seen
         self._settings = session.settings(MaxctxSettings)
         self._prober: ContextProber | None = None
-        self._bracket = Bracket(seen.ceiling_n_ctx)
+        self._step = KV_CELLS * session.setup.n_streams
+        self._bracket = Bracket(seen.ceiling_n_ctx, step=self._step)
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
@@ -118,7 +119,7 @@ class _Search:
             if failed.outcome is Outcome.OUT_OF_MEMORY:
                 raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason, failed.missing_bytes)
             raise EngineFailed(
-                f"{self._name}: not even a context of {KV_CELLS} tokens works: {failed.reason}",
+                f"{self._name}: not even a context of {self._step} tokens works: {failed.reason}",
                 "try another quant or another --flash-attn setting",
             )
         return conclusion
@@ -141,7 +142,7 @@ class _Search:
             expected = seen.n_ctx_within(prober.left_bytes - overhead)
         if expected is None:
             foreseen = seen.plan.planned_n_ctx or (None if seen.known_at else seen.plan.theory_n_ctx)
-            expected = foreseen or (file and file.n_ctx_train) or KV_CELLS
+            expected = foreseen or (file and file.n_ctx_train) or self._step
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
             yield self._asked(n_ctx, "alloc", self._bracket)
@@ -202,7 +203,7 @@ class _Search:
                 if probe.passed:
                     yield self._answered(probe)
                     return Concluded()
-                below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
+                below = self._bracket = Bracket(n_ctx - self._step, failed=n_ctx, step=self._step)
                 expected = self._expected_to_decode(n_ctx, left_bytes or 0)
             else:
                 below.record(n_ctx, passed=probe.passed)
@@ -269,7 +270,7 @@ class _Search:
         missing, program = weight_bytes + least_bytes - budget.held_bytes, self._session.setup.program
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
-            parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
+            parts += f" and {format_bytes(least_bytes)} for {self._step} tokens"
         room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
         if budget.planned.kept_bytes:
             room += f" ({format_bytes(budget.planned.kept_bytes)} more are kept free)"

@@ -41,7 +41,7 @@ from ggbench.show.run_documents import (
     subject,
 )
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
-from ggbench.show.text import projector_text, swa_text
+from ggbench.show.text import projector_text, slots_text, swa_text
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
@@ -59,7 +59,7 @@ _SEARCH = Shape(
     "A search for the largest context.",
     MEASURED_FILE,
     subject("n_ctx_train"),
-    of(MaxctxResult, "max_n_ctx first_fail_n_ctx", context_of),
+    of(MaxctxResult, "max_n_ctx n_ctx_slot? first_fail_n_ctx", context_of),
     _plan("planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
     of(MaxctxResult, "verified_by_decode", context_of),
     _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
@@ -112,7 +112,8 @@ class MaxctxPresenter(Presenter):
         made = counted(found.n_allocations, "context")
         if n_decodes := sum(probe.is_proof for probe in found.probes):
             made += f" and {counted(n_decodes, 'decode')}"
-        text = f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {made}"
+        n_ctx = format_count(found.max_n_ctx) + slots_text(run.head.setup, found.max_n_ctx)
+        text = f"n_ctx {n_ctx}, {proven}, after {made}"
         return text if run.is_complete else f"so far {text}"
 
     def short_answer(self, run: Run) -> str:
@@ -185,10 +186,13 @@ class MaxctxPresenter(Presenter):
 def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch or setup.n_ubatch
-    works = "no tried n_ctx" if found.max_n_ctx is None else f"n_ctx {format_count(found.max_n_ctx)}"
+    works = "no tried n_ctx"
+    if found.max_n_ctx is not None:
+        works = f"n_ctx {format_count(found.max_n_ctx)}{slots_text(setup, found.max_n_ctx)}"
     if found.verified_by_decode:
         batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
-        works += f"; a batch of {batch} and one more were decoded at its end"
+        more = "one more" if setup.n_seq_max == 1 else "one more of each slot"
+        works += f"; a batch of {batch} and {more} were decoded at its end"
     elif found.max_n_ctx is not None:
         works += " loads; not proven by a decode at its end"
     limit = peak = budget = ""
