@@ -289,6 +289,8 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     from ggbench.models.reference import own_models
 
     ref = asked.model
+    if len(asked.engines) > 1:
+        raise UsageError("several engines are compared by ggbench bench alone", "give one --engine, or use bench")
     for name, package in own_models():
         own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:

@@ -37,7 +37,7 @@ from ggbench.sizing.budget import devices_here
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.work import works_by_place
-from ggbench.stats.profile_speed import Attention, Rates, Timed, Work, batch_ms, cache_key, fit_attention
+from ggbench.stats.profile_speed import Attention, AttentionWork, Rates, Timed, Work, batch_ms, cache_key, fit_attention
 from ggbench.units import GIB, MIB, counted
 
 TYPES = (
@@ -56,8 +56,8 @@ _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
 _EXPERT_TYPE = "q4_k"
-_HEADS = ((64, 16, 16), (128, 16, 4), (256, 8, 1))
-"""Width of a head, query heads and KV heads of the shapes whose attention is timed."""
+_HEADS = ((64, 16, 2, 16), (128, 16, 4, 16), (256, 8, 1, 4))
+"""Width of a head, query heads, and two numbers of KV heads of the shapes whose attention is timed."""
 _BASE = Hyperparameters(
     architecture="llama", n_layer=4, n_embd=64, n_head=2, n_head_kv=2, n_ff=64, n_vocab=256, n_ctx_train=32768
 )  # fmt: skip
@@ -209,20 +209,27 @@ class _Timer:
             rates[n] = replace(rates[n], expert_layer_ms=layer_ms, expert_share=share)
         return rates
 
-    def _attention(self, place: _Place, cache: str, batches: Sequence[int], *, flash: bool) -> dict[int, Attention]:
+    def _attention(
+        self, place: _Place, cache: str, batches: Sequence[int], *, flash: bool
+    ) -> dict[int, tuple[Attention, ...]]:
+        """Return the attention of each batch, for each width of a head."""
         setup = replace(place.setup, type_k=cache, type_v=cache, flash_attn="on" if flash else "off")
-        works, grown = [], {n: list[float]() for n in batches}
-        spreads = dict.fromkeys(batches, 0.0)
-        for head_dim, n_head, n_head_kv in _HEADS:
-            shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
-            file = _pure(shape, "q8_0")
-            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
-            works.append(_work(file, setup).attention[0])
+        found: dict[int, tuple[Attention, ...]] = dict.fromkeys(batches, ())
+        for head_dim, n_head, *n_heads_kv in _HEADS:
+            timed: dict[int, list[tuple[AttentionWork, float]]] = {n: [] for n in batches}
+            spreads = dict.fromkeys(batches, 0.0)
+            for n_head_kv in n_heads_kv:
+                shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
+                file = _pure(shape, "q8_0")
+                (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
+                for n in batches:
+                    ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1)
+                    timed[n].append((_work(file, setup).attention[0], max(ns, 1e-6)))
+                    spreads[n] = max(spreads[n], far.timed(n).spread)
             for n in batches:
-                ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1)
-                grown[n].append(max(ns, 1e-6))
-                spreads[n] = max(spreads[n], far.timed(n).spread)
-        return {n: fit_attention(works, grown[n], spreads[n]) for n in batches}
+                few, many = timed[n]
+                found[n] = (*found[n], fit_attention(few, many, spreads[n]))
+        return found
 
     def _experts(
         self,
@@ -233,7 +240,7 @@ class _Timer:
     ) -> dict[int, tuple[float, float]]:
         """Return what a layer with experts costs in addition, and the share by which a byte of theirs costs more."""
         small = replace(_BASE, architecture="qwen3moe", n_layer=16, n_expert=32, n_expert_used=4, n_ff_expert=64)
-        wide = replace(place.wide, architecture="qwen3moe", n_expert=16, n_expert_used=4, n_ff_expert=1024, n_layer=1)
+        wide = replace(place.wide, architecture="qwen3moe", n_expert=8, n_expert_used=4, n_ff_expert=1024, n_layer=1)
         wide = _of_bytes(wide, _EXPERT_TYPE, 2 * place.least_bytes)
         routed, thin = timed("experts", _pure(wide, _EXPERT_TYPE)), timed("experts", _pure(small, "q8_0"))
         found = {}
@@ -292,7 +299,7 @@ class _Timer:
 
 
 def _ms(rates: Rates, work: Work) -> float:
-    found = batch_ms([(replace(rates, attention={"": Attention(0.0, 0.0, 0.0, 0.0)}), work)], 0, "")
+    found = batch_ms([(replace(rates, attention={"": (Attention(1, 0.0, 0.0, 0.0),)}), work)], 0, "")
     assert found is not None
     return found.value
 

@@ -32,17 +32,16 @@ def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) ->
             expert_layers.setdefault(place, set()).add(layer)  # type: ignore[arg-type]
         found, name = kinds.setdefault(place, {}), tensor.type_name.lower()
         found[name] = found.get(name, 0.0) + active_bytes(tensor, file)
-    attention: dict[int, dict[int | None, AttentionWork]] = {}
+    attention: dict[int, dict[tuple[float, int | None], AttentionWork]] = {}
     for layer in layers:
         place, state = placement.cache_places[layer], file.states[layer]
         source = state if state.reads_layer is None else file.states[state.reads_layer]
-        n_head = file.n_head[layer]
-        by_window = attention.setdefault(place, {})
-        before = by_window.get(source.window, AttentionWork(0, 0, 0, source.window))
-        by_window[source.window] = replace(
+        head_dim = (source.head_dim_k + source.head_dim_v) / 2
+        alike, key = attention.setdefault(place, {}), (head_dim, source.window)
+        before = alike.get(key, AttentionWork(head_dim, 0, 0, source.window))
+        alike[key] = replace(
             before,
-            n_head=before.n_head + n_head,
-            n_elements=before.n_elements + n_head * (source.head_dim_k + source.head_dim_v),
+            n_head=before.n_head + file.n_head[layer],
             n_bytes=before.n_bytes + source.kv_bytes_per_token(setup.type_k, setup.type_v),
         )
     works = {

@@ -18,7 +18,7 @@ from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Score, Sour
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Event, MemoryKind, Opened, PromptRead, Ready, ServerAnswered, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import run_by
+from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.errors import UsageError
 from tests.fakes.llama_server import install
@@ -198,7 +198,7 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(folder))
     assert run_by("llama-server", LLAMA) == run_by(f"llama-server={program}", LLAMA)
     setup = run_by(f"llama-server='{folder}' -dev Vulkan0", LLAMA)
-    assert setup.words == [str(program), "-dev", "Vulkan0"]
+    assert isinstance(setup, LlamaServerConfig) and setup.words == [str(program), "-dev", "Vulkan0"]
     assert run_by(setup.engine_option, LLAMA) == setup
     with pytest.raises(UsageError, match="memory-limit"):
         replace(setup, memory_limit_bytes=1 << 30).check()
@@ -210,7 +210,7 @@ from pathlib import Path
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import run_by
+from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 engine = LlamaServerEngine(threading.Event(), timeout_s=60)
 for event in engine.open(Source(Path("x.gguf")), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
