@@ -185,7 +185,7 @@ def _measured(
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
-    from ggbench.decisions.pick.show import candidate_name
+    from ggbench.decisions.pick.wording import candidate_name
     from ggbench.models.reference import parse_model
     from ggbench.units import format_duration
 
