@@ -38,7 +38,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.work import works_by_place
 from ggbench.stats.profile_speed import Attention, AttentionWork, Rates, Timed, Work, batch_ms, cache_key, fit_attention
-from ggbench.units import GIB, MIB, counted
+from ggbench.units import GIB, MIB
 
 TYPES = (
     "f16", "q8_0", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k", "q5_0", "q5_1", "q4_0", "q4_1", "iq4_nl", "iq4_xs", "mxfp4",
@@ -353,8 +353,3 @@ def _completed(events: Iterator[object]) -> list[object]:
     if isinstance(ending, Ending) and not isinstance(ending, Completed):
         raise EngineFailed(ending.reason, "see: ggbench doctor")
     return found
-
-
-def profile_cost() -> str:
-    """Return what taking a profile needs, in words."""
-    return f"{counted(len(TYPES), 'tensor type')}, a minute or two, up to {_CPU_BYTES // MIB} MiB of disk at a time"

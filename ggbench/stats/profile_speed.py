@@ -85,7 +85,7 @@ class Work(msgspec.Struct, frozen=True):
     """Weights that one token reads, by tensor type."""
     expert_bytes: Mapping[str, float]
     output_bytes: Mapping[str, float]
-    """Of the output's matrix, which a prompt reads for its last token alone."""
+    """Weights of the output, which a prompt reads only for its last token."""
     attention: tuple[AttentionWork, ...]
 
 
