@@ -36,6 +36,8 @@ class Shape(msgspec.Struct, frozen=True):
     """Parameters of one token."""
     kv: KvCache
     is_moe: bool
+    expert_read_bytes: float | None = 0.0
+    """Part of `read_bytes` that is of routed experts; None if it is not known."""
 
 
 def shape_of(row: BenchedRow) -> Shape | None:
@@ -70,6 +72,7 @@ def _built(row: BenchedRow, name: str, hyper: Hyperparameters) -> Shape | None:
         weights.parameters.active,
         kv_cache(file, row.type_k or "f16", row.type_v or "f16"),
         bool(file.n_expert),
+        weights.expert_bytes * weights.parameters.expert_share * weight_bytes / n_bytes if file.n_expert else 0.0,
     )
 
 
@@ -103,5 +106,7 @@ def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | Non
         window=shape.get("window"),
         state_bytes=shape.get("state", 0) << 20,
     )
-    read = n_active * row.weight_bytes / row.n_params
-    return Shape(name.split()[0], shape["n_layer"], read, row.weight_bytes, n_active, kv, "active" in shape)
+    of_one = row.weight_bytes / row.n_params
+    experts = shape["experts"] * 1e9 * of_one if "experts" in shape else None if "active" in shape else 0.0
+    name = name.split()[0]
+    return Shape(name, shape["n_layer"], n_active * of_one, row.weight_bytes, n_active, kv, "active" in shape, experts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +35,10 @@ ROUNDS, ROUNDS_WITHOUT = 40, 5
 LARGE_BYTES = 3 << 30
 CURRENT = "2025-07"
 """Month from which a row counts as measured with a current llama.cpp."""
-FIRST = {"CUDA": "2024-05", "Metal": "2024-05"}
+FIRST = {"CUDA": "2024-05", "Metal": "2023-11"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
+HOSTS = {"homelab-llm-bench": 64e9}
+"""Bandwidth [bytes/s] of the main memory of places that state it: DDR5-4000, assumed to have two channels."""
 FORKS = ("ik_llama", "bonsai")
 """Places whose rows are of forks, or compare with them."""
 
@@ -93,18 +96,22 @@ def fitted(rows: Sequence[Row]) -> SpeedFit:
 
 
 def decode_rows() -> list[Row]:
-    """Return the rows of decoding on known devices with all layers on them."""
+    """Return the rows of decoding on known devices, of those partly in main memory if its bandwidth is stated."""
     found = []
     for row, device, shape in _usable(lambda row: row.is_decode):
         position = row.n_depth + int(row.test[2:]) / 2
+        on_host = _host_share(row, shape)
+        host_bytes = _experts_on_host(row, shape) + on_host * shape.read_bytes
         read = DeviceRead(
             _kind(row, device),
             device.bandwidth_gb_s * 1e9,
-            shape.read_bytes / row.count,
+            (shape.read_bytes - host_bytes) / row.count,
             shape.kv.read_bytes(position) / row.count,
-            shape.n_layer / row.count,
+            shape.n_layer * (1 - on_host) / row.count,
         )
-        costs = decode_costs([read] * row.count, _model(row, shape), extra=_circumstances(row, device))
+        host_ms = host_bytes / HOSTS[row.source] * 1e3 if host_bytes else 0.0
+        extra = _circumstances(row, device)
+        costs = decode_costs([read] * row.count, _model(row, shape), host_ms=host_ms, extra=extra)
         found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
     return found
 
@@ -112,7 +119,9 @@ def decode_rows() -> list[Row]:
 def prompt_rows() -> list[Row]:
     """Return the rows of prompts from an empty context on one known device."""
     found = []
-    for row, device, shape in _usable(lambda row: row.test.startswith("pp") and not row.n_depth and row.count == 1):
+    for row, device, shape in _usable(_is_plain_prompt):
+        if row.n_cpu_moe or _host_share(row, shape):
+            continue
         rate, n_tokens = prompt_rate(device), int(row.test[2:])
         if rate is None or n_tokens < 128 or n_tokens > 8192:
             continue
@@ -125,15 +134,18 @@ def prompt_rows() -> list[Row]:
     return found
 
 
+def _is_plain_prompt(row: BenchedRow) -> bool:
+    return row.test.startswith("pp") and not row.n_depth and row.count == 1
+
+
 def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice, Shape]]:
-    by_name = {device.name: device for device in known_devices()}
     by_id = {device.id: device for device in known_devices()}
     remarks = {source.id: source.remark for source in load_bench_sources()}
     left_out: Counter[str] = Counter()
     for row in load_benches():
         if not is_wanted(row):
             continue
-        device = by_id.get(row.device) or recognize_device(row.device, None) or by_name.get(row.device)
+        device = by_id.get(row.device) or _of_any_size(row.device)
         shape = shape_of(row)
         if row.backend == "CPU" or device is None:
             left_out["device not known, or CPU"] += 1
@@ -145,9 +157,13 @@ def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRo
             left_out["too old"] += 1
         elif "Raspberry Pi" in remarks[row.source]:
             left_out["on a Raspberry Pi"] += 1
-        elif row.n_cpu_moe or not _is_on_device(row, shape):
+        elif (row.n_cpu_moe or _host_share(row, shape)) and (
+            row.source not in HOSTS or shape.expert_read_bytes is None
+        ):
             left_out["partly in main memory"] += 1
-        elif shape.weight_bytes > device.gpu_bytes * row.count * (1.35 if device.is_unified else 1):
+        elif not row.n_cpu_moe and shape.weight_bytes > device.gpu_bytes * row.count * (
+            1.35 if device.is_unified else 1
+        ):
             left_out["larger than the memory"] += 1
         elif row.split_mode in ("row", "tensor"):
             left_out["split by rows"] += 1
@@ -156,8 +172,32 @@ def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRo
     print("left out:", ", ".join(f"{reason} {n}" for reason, n in left_out.most_common()))
 
 
-def _is_on_device(row: BenchedRow, shape: Shape) -> bool:
-    return row.n_gpu_layers is None or row.n_gpu_layers > shape.n_layer or row.backend == "Metal"
+def _of_any_size(name: str) -> KnownDevice | None:
+    """Return a device with a name whose sizes differ in nothing else; fewer GPU cores have the slower memory."""
+    found = _CORES.fullmatch(name)
+    alike = [device for device in known_devices() if device.name == (found["name"] if found else name)]
+    rates = sorted({device.bandwidth_gb_s for device in alike})
+    if len(rates) == 1:
+        return max(alike, key=lambda device: device.memory_gib)
+    if found and len(rates) == 2:
+        return next(device for device in alike if device.bandwidth_gb_s == rates[int(found["cores"]) >= _MANY_CORES])
+    return recognize_device(name, None)
+
+
+_CORES = re.compile(r"(?P<name>.+) \((?P<cores>\d+) GPU cores\)")
+_MANY_CORES = 40
+"""The M3 Max and M4 Max with 40 cores have the faster memory."""
+
+
+def _host_share(row: BenchedRow, shape: Shape) -> float:
+    """Return the share of the layers, the output's among them, that the CPU computes."""
+    if row.n_gpu_layers is None or row.n_gpu_layers > shape.n_layer or row.backend == "Metal":
+        return 0.0
+    return 1 - row.n_gpu_layers / (shape.n_layer + 1)
+
+
+def _experts_on_host(row: BenchedRow, shape: Shape) -> float:
+    return (shape.expert_read_bytes or 0.0) * min(row.n_cpu_moe or 0, shape.n_layer) / shape.n_layer
 
 
 def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
@@ -224,6 +264,7 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
     "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
     "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
     "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
+    "- partly in main memory": lambda row: row.is_large and _is_split(row),
     "large, older": lambda row: row.is_large and not row.is_current,
     "small": lambda row: not row.is_large,
     **{
@@ -235,8 +276,18 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
 }
 
 
+def _is_split(row: Row) -> bool:
+    return any(cost.terms[0] == "host" for cost in row.costs)
+
+
 def _is_plain(row: Row) -> bool:
-    return row.is_large and row.is_current and not row.published.n_depth and row.published.count == 1
+    return (
+        not _is_split(row)
+        and row.is_large
+        and row.is_current
+        and not row.published.n_depth
+        and row.published.count == 1
+    )
 
 
 def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from ggbench.commands.options import MeasureRequest, against_option, measuring_o
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m -n 1000 --plot
     ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
     ggbench bench http://127.0.0.1:8080
+    ggbench bench x.gguf -d 8k -r 5 --engine llama --engine llama-server
     """,
 )
 @settings_options(DecodeSettings)
@@ -58,6 +60,10 @@ def command(
     Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
     of a server. If a quant fails, its row shows the reason and the rest continue. Each decode and each --maxctx search
     is stored as a run; the search does not depend on -n.
+
+    Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
+    over their means: builds, forks, or the same program with other flags (-dev, -fa). With --json it is compare's
+    document.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
@@ -73,6 +79,10 @@ def command(
         )
     if plot and output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
+    if len(asked.engines) > 1:
+        if maxctx or as_text or plot or against:
+            raise UsageError("several engines exclude --maxctx, --format, --plot and --against", "omit them")
+        _compare_engines(settings, asked)
     if maxctx:
         given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
@@ -98,6 +108,49 @@ def command(
             output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()
+
+
+def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoReturn:
+    """Measure one quant by every engine in turns, and print the comparison of their means."""
+    from ggbench.commands.load_options import with_tuned
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_run_ids
+    from ggbench.decisions.compare.comparison import compare
+    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.report import ComparisonReport
+    from ggbench.decisions.compare.show import COMPARE, comparison_fields
+    from ggbench.experiments.decode.measure import EXPERIMENT
+    from ggbench.runs.store.database import Store
+    from ggbench.show import letter
+
+    output, engines = asked.output, asked.engines
+    once = replace(settings, repeat=1)
+    (job,) = with_tuned(make_jobs(EXPERIMENT, once, replace(asked, engines=())), asked)
+    order = [index for turn in range(settings.repeat) for index in _rotated(len(engines), turn)]
+    measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
+    columns: list[list[QuantSummary]] = [[] for _ in engines]
+    for index, summary in zip(order, measured.summaries, strict=False):
+        if summary.run.is_complete:
+            columns[index].append(summary)
+    found = [column for column in columns if column]
+    for setup, column in zip(engines, columns, strict=True):
+        text = setup.engine_option or f"{setup.engine}, ggbench's own"
+        runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
+        output.notice(f"{text}: {runs}")
+    if len(found) > 1:
+        with Store.open() as store:
+            comparison = compare(found, RunSpreads(stored_repeats(store)))
+        if output.as_json:
+            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
+        else:
+            output.show(ComparisonReport(comparison))
+    show_run_ids(measured)
+    measured.leave()
+
+
+def _rotated(n: int, by: int) -> list[int]:
+    """Return the numbers from 0 to n - 1, starting with another in each turn, so that none is always first."""
+    return [(by + index) % n for index in range(n)]
 
 
 def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:

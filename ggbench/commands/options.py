@@ -70,6 +70,8 @@ class MeasureRequest(msgspec.Struct, frozen=True):
     """Whether to measure with the settings found by a search."""
     server: ServerOptions | None = None
     """None for a command that measures only files."""
+    engines: tuple[LlamaConfig, ...] = ()
+    """`setup` as run by each given engine; one for a command that cannot compare them."""
     configs: Mapping[str, EngineConfig] = {}
     """The config of each engine with its own format, by engine name; `setup` has the options shared by all engines."""
 
@@ -169,6 +171,7 @@ _ENGINE = source_option(
     "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
     "in quotes. Default: ggbench's llama.cpp.",
     metavar="llama-server[=PATH]",
+    multiple=True,
 )
 
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
@@ -270,15 +273,16 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
 def _asked(
     model: str,
     quants: tuple[str, ...],
-    engine: str | None,
+    engine: tuple[str, ...],
     setup: LlamaConfig,
     **given: Any,  # noqa: ANN401 - the fields' own types
 ) -> MeasureRequest:
-    if engine is not None:
+    setups = [setup]
+    if engine:
         from ggbench.engines.llama_server.config import run_by
 
-        setup = run_by(engine, setup)
-    return MeasureRequest(_parsed(model, quants), setup, **given)
+        setups = [run_by(text, setup) for text in engine]
+    return MeasureRequest(_parsed(model, quants), setups[0], engines=tuple(setups), **given)
 
 
 model_arguments = as_record(

@@ -7,6 +7,7 @@ the vocabulary. Without a valid index, files are read again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -68,8 +69,11 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
 
 def reject_checkpoint(place: Path) -> None:
     """Raise BadFile for a safetensors file and a folder with some, which have another name, and for a missing file."""
-    if not os.path.lexists(place):
-        raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
+    with contextlib.suppress(OSError):  # a name that no file can have is reported where it is opened
+        try:
+            place.lstat()
+        except FileNotFoundError:
+            raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path") from None
     folder = place if os.path.isdir(place) else place.parent  # noqa: PTH112 - false for a name that is too long
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(

@@ -52,9 +52,9 @@ def _device(device: ProfiledDevice, width: int) -> tuple[RenderableType, Rendera
         ),
     ]
     caches = []
-    for cache, attention in one.attention.items():
-        n_bytes = 2 * 8 * row_bytes(cache.partition("/")[0], 128)
-        us = attention.of(AttentionWork(32, 32 * 2 * 128, n_bytes))
+    for cache, timed in one.attention.items():
+        work = AttentionWork(128, 32, 2 * 8 * row_bytes(cache.partition("/")[0], 128))
+        us = next((each.of(work) for each in timed if each.head_dim == 128), None)
         caches.append(f"{sanitize(cache)} {format_number(us)} µs")
     layer = f"a layer {format_number(1e3 * one.layer_ms)} µs, and for each 1,000 positions of 32 heads on 8 of KV: "
     return Group(Text(title, style="bold"), fitted_table(cells, width=width)), Text(

@@ -164,7 +164,7 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
     shared = [device for device in machine.devices if device.shared_bytes is not None]
     if shared:
         memory_bytes, source = (shared[0].shared_bytes or 0) - shared[0].memory_bytes, "not the GPU's share"
-    if memory_bytes is None:
+    if not memory_bytes:  # or the GPU may take all of it
         return None
     default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
     reserve = _Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)

@@ -6,7 +6,6 @@ others. Attention to one position costs for each query head, for each element of
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -16,9 +15,9 @@ import msgspec
 from ggbench.stats.intervals import Expected
 from ggbench.units import GIB
 
-MODEL_ERROR = 0.12
-"""Share by which a profile's speeds are off besides the spread of its timings, at a probability of 95 %; see
-scripts/profile_residuals."""
+MODEL_ERROR = 0.15
+"""Share by which a profile's speeds are taken to be off besides the spread of its timings, at a probability of 95 %: an
+assumption, which scripts/profile_residuals puts to the test."""
 _OTHER_TYPE_ERROR = 0.5
 """The same for bytes of a tensor type that was not timed."""
 
@@ -34,18 +33,17 @@ class Timed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Attention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Time [ns] that a batch's attention adds for each position of the context."""
+    """Time [ns] that a batch's attention adds for each position of the context, with heads of one width."""
 
+    head_dim: Annotated[int, msgspec.Meta(gt=0, le=1 << 16)]
     head: _Cost
     """For each query head."""
-    element: _Cost
-    """For each element of K and V of a query head."""
     byte: _Cost
     """For each byte of K and V."""
     spread: _Cost
 
     def of(self, work: AttentionWork) -> float:
-        return self.head * work.n_head + self.element * work.n_elements + self.byte * work.n_bytes
+        return self.head * work.n_head * work.head_dim / self.head_dim + self.byte * work.n_bytes
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,17 +59,17 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of a byte that an expert reads for one token, relative to other weights of its type."""
     gib_ms: Annotated[dict[_Name, Timed], msgspec.Meta(min_length=1)]
     """For each GiB of weights that one token reads, by tensor type."""
-    attention: dict[_Name, Attention]
-    """Costs by `cache_key`."""
+    attention: dict[_Name, Annotated[tuple[Attention, ...], msgspec.Meta(min_length=1)]]
+    """Costs by `cache_key`, for some widths of a head."""
 
 
 class AttentionWork(msgspec.Struct, frozen=True):
-    """Attention of some layers to one position."""
+    """Attention of alike layers to one position."""
 
+    head_dim: float
+    """Elements of K of a head, or of V if they differ their mean."""
     n_head: float
     """Query heads of all these layers."""
-    n_elements: float
-    """Elements of K and V of all query heads."""
     n_bytes: float
     """Bytes of K and V."""
     window: int | None = None
@@ -86,6 +84,8 @@ class Work(msgspec.Struct, frozen=True):
     dense_bytes: Mapping[str, float]
     """Weights that one token reads, by tensor type."""
     expert_bytes: Mapping[str, float]
+    output_bytes: Mapping[str, float]
+    """Weights of the output, which a prompt reads only for its last token."""
     attention: tuple[AttentionWork, ...]
 
 
@@ -93,25 +93,29 @@ def cache_key(type_k: str, type_v: str, *, flash_attn: bool) -> str:
     return f"{type_k}/{type_v} {'flash' if flash_attn else 'plain'}"
 
 
-def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str) -> Expected | None:
+def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str, *, has_outputs: bool = True) -> Expected | None:
     """Return the time of one batch with `n` positions of context, in the memories that the model is in.
 
-    None if this kind of cache was not timed.
+    `has_outputs` says whether logits of every token are computed. None if this kind of cache was not timed.
     """
     total = spread = 0.0
     for rates, work in parts:
-        if cache not in rates.attention:
+        if work.attention and cache not in rates.attention:
             return None
         total += rates.layer_ms * work.n_layer + rates.expert_layer_ms * work.n_expert_layer
-        for share, weights in ((1.0, work.dense_bytes), (rates.expert_share, work.expert_bytes)):
+        output_bytes = work.output_bytes if has_outputs else {}
+        for share, weights in (
+            (1.0, work.dense_bytes), (1.0, output_bytes), (rates.expert_share, work.expert_bytes)
+        ):  # fmt: skip
             for type_name, n_bytes in weights.items():
                 rate, error = _rate(rates.gib_ms, type_name)
                 total += share * rate * n_bytes / GIB
                 spread += error * share * rate * n_bytes / GIB
-        attention = rates.attention[cache]
-        ms = sum(attention.of(each) * min(n, each.window or n) for each in work.attention) / 1e6
-        total += ms
-        spread += attention.spread * ms
+        for each in work.attention:
+            attention = _nearest(rates.attention[cache], each.head_dim)
+            ms = attention.of(each) * min(n, each.window or n) / 1e6
+            total += ms
+            spread += attention.spread * ms
     total += max(rates.step_ms for rates, _ in parts)
     half = math.hypot(spread, MODEL_ERROR * total)
     return Expected(total, max(0.0, total - half), total + half)
@@ -122,7 +126,7 @@ def prompt_ms(parts: Sequence[tuple[Rates, Work]], n_prompt: int, n_batch: int, 
     whole, rest = divmod(n_prompt, n_batch)
     sums = [0.0, 0.0, 0.0]
     for index, share in enumerate([*([1.0] * whole), rest / n_batch]):
-        found = batch_ms(parts, index * n_batch, cache)
+        found = batch_ms(parts, (index + 0.5) * n_batch, cache, has_outputs=False)
         if found is None:
             return None
         for place, end in enumerate((found.value, found.low, found.high)):
@@ -142,18 +146,18 @@ def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:
     return ordered[len(ordered) // 2], _OTHER_TYPE_ERROR
 
 
-def fit_attention(works: Sequence[AttentionWork], position_ns: Sequence[float], spread: float) -> Attention:
-    """Return the costs that explain the times of a position in these shapes best, by relative error, none negative."""
-    import numpy as np
+def _nearest(timed: Sequence[Attention], head_dim: float) -> Attention:
+    return min(timed, key=lambda each: abs(math.log(each.head_dim / head_dim)))
 
-    columns = np.array([[each.n_head, each.n_elements, each.n_bytes] for each in works])
-    columns = columns / np.array(position_ns)[:, None]
-    best, least = np.zeros(3), float(len(works))
-    for chosen in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
-        found = np.linalg.lstsq(columns[:, chosen], np.ones(len(works)), rcond=None)[0]
-        missed = float(((columns[:, chosen] @ found - 1) ** 2).sum())
-        if (found >= 0).all() and missed < least:
-            best, least = np.zeros(3), missed
-            best[list(chosen)] = found
-    head, element, byte = (float(each) for each in best)
-    return Attention(head, element, byte, spread)
+
+def fit_attention(few: tuple[AttentionWork, float], many: tuple[AttentionWork, float], spread: float) -> Attention:
+    """Return the costs that explain the times [ns] of a position with few and with many KV heads, none negative.
+
+    A CPU's caches keep some of the KV that query heads share, so width and KV heads both matter.
+    """
+    (less, less_ns), (more, more_ns) = few, many
+    per_head, per_head_more = less_ns / less.n_head, more_ns / more.n_head
+    byte = max(0.0, (per_head_more - per_head) / (more.n_bytes / more.n_head - less.n_bytes / less.n_head))
+    byte = min(byte, less_ns / less.n_bytes)
+    head = (less_ns - byte * less.n_bytes) / less.n_head
+    return Attention(round(less.head_dim), head, byte, spread)

@@ -71,3 +71,25 @@ def test_what_a_server_cannot_be_asked_is_refused_before_any_load(
 ) -> None:
     ran = ggbench(command, tiny_twin, "--engine", f"llama-server={install(tmp_path)}")
     assert ran.code == 2 and f"{command} needs ggbench's own llama.cpp" in ran.err, ran.err
+
+
+def test_bench_measures_several_engines_in_turns_and_names_the_faster(
+    tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    program = install(tmp_path)
+    engines = ["--engine", f"llama-server={program}", "--engine", f"llama-server={program} --step-ns 5000000"]
+    ran = ggbench("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines, "--json")
+    assert ran.code == 0, ran.err
+    with Store.open() as store:
+        commands = [read_run(store, store.load_run(number)).head.setup.command for number in range(1, 5)]  # type: ignore[attr-defined]
+    first, second = str(program), f"{program} --step-ns 5000000"
+    assert commands == [first, second, second, first]
+    speed = next(each for each in ran.json["metrics"] if each["metric"] == "tok_s")
+    assert speed["better"] == [2] and speed["versus"][0]["ratio"] == pytest.approx(2)
+    assert f"llama-server: {first} in a, {second} in b" in ran.json["differences"]["configuration"][0]
+
+
+def test_several_engines_are_for_bench_alone(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
+    assert "ggbench bench alone" in ggbench("decode", tiny_twin, *engines).err
+    assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err

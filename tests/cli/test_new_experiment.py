@@ -90,7 +90,7 @@ def test_one_that_is_killed_is_reduced_from_what_it_had(target: Target, tmp_path
 
 
 def test_it_is_checked_before_anything_is_loaded(target: Target) -> None:
-    with pytest.raises(UsageError, match="does not hold the 146 tokens"):
+    with pytest.raises(UsageError, match="too small for the 146 tokens"):
         _job(target, 3, n_ctx=100)
 
 

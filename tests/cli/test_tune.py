@@ -207,7 +207,7 @@ def test_a_low_w_points_to_tune(
     plant(at_depth={("flash_attn", "off"): 0.5})
     machine.answers.clear()  # the usual fake workers, whose W is 200 tokens/ms
     ran = ggbench("decode", tiny_twin, "-n", "600")
-    assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
+    assert "of the memory bandwidth limit: ggbench tune" in ran.err
     assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600").err
     with monkeypatch.context() as patched:
         patched.setattr("ggbench.commands.measuring._LOW_W", 0.01)  # W is 2 % of the limit

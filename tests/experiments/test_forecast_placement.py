@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import known
 from ggbench.engines import protocol
 from ggbench.engines.contract import DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
@@ -18,6 +17,7 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine import condition
 from ggbench.machine.condition import environment
 from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
@@ -79,7 +79,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, known):
+    for module in (twin_timer, condition):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 

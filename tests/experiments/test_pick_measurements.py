@@ -1,8 +1,13 @@
 """What a pick measures next: the speed of what it would recommend, until that is known."""
 
+from msgspec.structs import replace
+
 from ggbench.decisions.pick.candidates import next_to_measure
 from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.neighbours import with_neighbours
 from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate
+from ggbench.sizing.plan_record import PlannedSpeed
 from tests.fakes.candidates import candidate, turn_of
 
 
@@ -24,3 +29,34 @@ def test_a_nearest_miss_is_measured_only_where_an_estimate_rules_it_out() -> Non
     assert next_to_measure(recommend([estimated], Needs(given_tok_s=10)), ()) is estimated
     assert next_to_measure(recommend([bounded], Needs(given_tok_s=10)), ()) is None
     assert next_to_measure(recommend([large], Needs()), ()) is None
+
+
+def test_a_setting_that_nobody_tried_is_no_better_than_its_neighbours() -> None:
+    """With f16 measured, caches are estimated from it; only those that may be enough are measured next."""
+    found = [
+        _bounded("q8_0", "f16", 120, 16.7),
+        _bounded("q8_0", "q8_0", 150),
+        _bounded("q8_0", "q4_0", 170),
+        _bounded("q4_k_m", "f16", 140),
+    ]
+    estimated = with_neighbours(found)
+    assert [round(each.speed.tok_s.value, 1) for each in estimated if each.speed is not None] == [
+        16.7,
+        20.9,
+        23.7,
+        19.5,
+    ]
+    alike = estimated[3].speed
+    assert alike is not None
+    assert (alike.basis, round(alike.tok_s.high, 1)) == ("other runs", 29.2)
+    pick = recommend(estimated, Needs(given_tok_s=40))
+    assert pick.nearest_miss is not None and pick.nearest_miss.candidate is estimated[0]
+    assert next_to_measure(pick, ()) is estimated[1]
+    unmeasured = found[1:]
+    assert with_neighbours(unmeasured) == unmeasured
+
+
+def _bounded(quant: str, cache: str, bound: float, tok_s: float | None = None) -> Candidate:
+    speed = turn_of(bound, basis="bound") if tok_s is None else turn_of(tok_s)
+    made = candidate(quant, cache, tok_s=speed, cache_loss=None if cache == "q4_0" else 0.001)
+    return replace(made, row=replace(made.row, at_n_ctx=PlannedSpeed(8192, 1e3 / bound, bound, True)))

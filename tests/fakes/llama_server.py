@@ -107,7 +107,9 @@ def main(way: str, *flags: str) -> None:
             return False
         return True
 
-    endpoint = TestEndpoint((_Untimed if way == "untimed" else AnyLength)("llama_server"), fault)
+    step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
+    voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns)
+    endpoint = TestEndpoint(voice, fault)
     if way == "floods":
         _say("0.00.000.001 I a line\n" * 200_000)
     _say(f"{LOG}\n0.00.923.687 I srv  llama_server: listening on {endpoint.url}")

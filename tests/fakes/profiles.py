@@ -30,7 +30,9 @@ def rates_of(n_batch: int, types: tuple[str, ...] = TYPES) -> Rates:
         expert_share=1.5,
         gib_ms={name: Timed((60.0 + 5 * number) * slower, 0.01) for number, name in enumerate(types)},
         attention={
-            cache_key(cache, cache, flash_attn=flash): Attention(4.0 * slower, 0.05 * slower, 0.02 * slower, 0.0)
+            cache_key(cache, cache, flash_attn=flash): tuple(
+                Attention(head_dim, 0.1 * head_dim * slower, 0.02 * slower, 0.0) for head_dim in (64, 128, 256)
+            )
             for cache, flash in (("f16", True), ("q8_0", True), ("q4_0", True), ("f16", False))
         },
     )
@@ -71,6 +73,8 @@ class PlantedCosts:
         file, setup = self._file, self._setup
         work = works_by_place(file, Placement(file, setup, on_gpu=False), setup)[-1]
         cache = cache_key(setup.type_k, setup.type_v, flash_attn=setup.flash_attn != "off")
-        found = batch_ms([(rates_of(n_batch), work)], n, cache)
+        found = batch_ms(
+            [(rates_of(n_batch), work)], n + (n_batch / 2 if n_batch > 1 else 0), cache, has_outputs=n_batch == 1
+        )
         assert found is not None
         return round(found.value * 1e6)

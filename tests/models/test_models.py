@@ -72,7 +72,7 @@ PRINTED_PARAMETERS = {
     "llama-4-maverick": 400.71, "minimax-m2.5": 228.69, "nemotron-3-nano-30b-a3b": 31.58,
     "nemotron-3-super-120b-a12b": 120.67, "kimi-linear-48b-a3b": 49.12,
 }  # fmt: skip
-"""Of files whose mixture of types is their publisher's own; Kimi Linear's is that of its index of safetensors."""
+"""Files whose mixture of types is their publisher's own; Kimi Linear's is that of its index of safetensors."""
 
 
 @pytest.fixture

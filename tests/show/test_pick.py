@@ -10,7 +10,8 @@ from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_figure, pick_report
-from ggbench.decisions.pick.show import commands_of, reason
+from ggbench.decisions.pick.sentences import reason
+from ggbench.decisions.pick.show import commands_of
 from ggbench.models.targets import FileToRun
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget

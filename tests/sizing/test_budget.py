@@ -64,6 +64,15 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
     assert "64.0 MiB for llama.cpp's process" in budget.reserve_source
 
 
+def test_a_gpu_that_may_take_all_of_main_memory_leaves_it_uncounted() -> None:
+    whole, half = (
+        described_budget(describe_machine([name], None), reserve_bytes=None) for name in ("gb10", "strix-halo")
+    )
+    assert (whole.host, whole.memory_bytes) == (None, 128 * GIB)
+    assert half.host is not None
+    assert half.host.free_bytes == half.memory_bytes == 64 * GIB
+
+
 def test_a_reserve_that_leaves_nothing() -> None:
     with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB uses up 1.00 GiB") as error:
         described_budget(describe_machine([], None, vram="1GiB"), reserve_bytes=None)

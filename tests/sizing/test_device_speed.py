@@ -53,7 +53,7 @@ def test_a_device_with_rows_is_as_fast_as_its_rows_at_every_depth(
 
 
 def test_the_less_is_known_of_a_device_the_wider_is_the_interval() -> None:
-    """Of its own rows, its family's, and of a backend alone."""
+    """A device has its own rows, its family's, or those of a backend alone."""
     widths = {}
     for gpu, basis in (("rtx-3090", "published"), ("rtx-3060", "relatives"), ("12GiB@360GB/s", "relatives")):
         known = _speed("llama-3.1-8b:q4_k_m", gpu)

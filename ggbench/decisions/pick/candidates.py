@@ -22,7 +22,8 @@ from ggbench.decisions.known import (
 )
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.recommend import check, recommend
+from ggbench.decisions.pick.neighbours import with_neighbours
+from ggbench.decisions.pick.recommend import check, concessions, recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
@@ -159,7 +160,7 @@ class _Finder:
                 setup = row.setup or self._request.setup
                 candidate = self._candidate(model.key, variant, row, losses, setup)
                 by_cache.setdefault((row.type_k, row.type_v, setup.flash_attn), []).append(candidate)
-        return [each for group in by_cache.values() for each in group]
+        return with_neighbours([each for group in by_cache.values() for each in group])
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
@@ -249,16 +250,22 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
     """Return the next candidate whose speed matters but is neither measured nor forecast; None if there is none.
 
-    The recommendation and its alternatives matter; without one, so do the nearest miss if it misses a speed by an
-    estimate, which measuring may correct, and those that may meet the needs.
+    The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
+    miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.
     """
     matter: list[Candidate] = []
     if pick.recommended is not None:
         matter = [each.candidate for each in (pick.recommended, *(each.checked for each in pick.alternatives))]
-    elif pick.nearest_miss is not None and pick.misses_speed_alone:
-        nearest = pick.nearest_miss.candidate
-        matter = [nearest] if nearest.speed is not None and not nearest.speed.is_bound else []
-        matter += [each.checked.candidate for each in pick.alternatives]
+    elif pick.misses_speed_alone:
+        close = [
+            each
+            for each in pick.checked
+            if [miss.need for miss in each.missed] == ["speed"]
+            and (each.missed[0].is_close or (each is pick.nearest_miss and not each.missed[0].is_bound))
+        ]
+        close.sort(key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0))
+        matter = [each.candidate for each in close]
+        matter = [*(each.checked.candidate for each in pick.alternatives), *matter]
     unknown = (each for each in matter if each.speed is None or each.speed.basis not in ("measured", "forecast"))
     return next((each for each in unknown if each.name not in tried), None)
 

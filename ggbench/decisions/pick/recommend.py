@@ -1,9 +1,5 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`, and give the reasons.
 
-"At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
-overlap. So overlapping values never decide alone, a bound on speed does not beat a measurement, and dominance is
-transitive. If a value is unknown for one of two candidates, neither dominates.
-
 Alternatives are also from the front and miss no need. Better: clearly lower loss. Faster: the fastest with little loss.
 More context: the lowest loss among those with at least 1.5 times the context.
 """
@@ -12,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.dominance import pareto_front
 from ggbench.decisions.pick.needs import UNNOTICED_LOSS, Needs, Preference
 from ggbench.decisions.pick.record import (
     Against,
@@ -98,7 +95,7 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     by_name = {each.candidate.name: each for each in checked}
     near = None if best is None or by_name[best[0].name].meets else _nearly_enough(checked)
     if best is None or near is not None:
-        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked))
+        found = Pick(needs, checked, front, None, nearest_miss=near or _nearest_miss(checked, needs))
         if best is None:
             return found
         return replace(found, alternatives=(Alternative("may meet", by_name[best[0].name]),))
@@ -359,13 +356,20 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
-def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
-    """Return the one with the smallest worst miss, relative to the need."""
+def _nearest_miss(checked: Sequence[Checked], needs: Needs) -> Checked | None:
+    """Return the one with the smallest worst miss, relative to the need; what loses little and is measured first."""
 
     def worst(each: Checked) -> float:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
-    return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
+    def order(each: Checked) -> tuple[object, ...]:
+        speed = each.candidate.speed
+        is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
+        misses_speed = {miss.need for miss in each.missed} == {"speed"}
+        is_lossy = concessions(each.candidate, needs).noticed
+        return misses_speed and is_lossy, misses_speed and is_estimated, worst(each), each.candidate.name
+
+    return min(checked, key=order, default=None)
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:
@@ -413,65 +417,3 @@ def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
     if known is None or candidate.loss is None:  # a part of the loss can only prove a miss
         return NeedCheck("loss", wanted, None, None)
     return NeedCheck("loss", wanted, known.value, True, known.high > wanted)
-
-
-_Order = Literal["better", "as good", "worse", "unknown"]
-"""The comparison of two candidates: clearly better, at least as good, or neither."""
-
-
-def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return the candidates that no other dominates, in their order."""
-    return tuple(one for one in candidates if not any(dominates(other, one) for other in candidates))
-
-
-def dominates(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first is at least as good as the second in everything and clearly better in something."""
-    if one.row.outcome is not Outcome.COMPLETED:
-        return False
-    orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
-    return "better" in orders and not {"worse", "unknown"} & set(orders)
-
-
-def _by_loss(one: Candidate, other: Candidate) -> _Order:
-    if one.model_key != other.model_key:
-        return "unknown"
-    if one.loss is not None and other.loss is not None:
-        return _less(one.loss, other.loss)
-    is_unknown_alike = one.loss is None and other.loss is None and one.cache == other.cache  # the cache's loss
-    if is_unknown_alike and one.weights_loss is not None and other.weights_loss is not None:
-        return _less(one.weights_loss.nats, other.weights_loss.nats)
-    return "unknown"
-
-
-def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
-    """Compare the speed of the answer, and the time of the turn if either is known."""
-    if one.speed is None or other.speed is None:
-        return ["unknown"]
-    orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
-    if one.speed.turn_s is not None and other.speed.turn_s is not None:
-        orders.append(_less(one.speed.turn_s, other.speed.turn_s))
-    elif one.speed.turn_s is not None or other.speed.turn_s is not None:
-        orders.append("unknown")
-    return orders
-
-
-def _by_context(one: Candidate, other: Candidate) -> _Order:
-    mine = one.offered_n_ctx
-    theirs = other.offered_n_ctx if other.row.outcome is Outcome.COMPLETED else 0
-    if mine is None or theirs is None:
-        return "unknown"
-    if mine == theirs:
-        return "as good"
-    return "better" if mine > theirs else "worse"
-
-
-def _less(one: Expected, other: Expected) -> _Order:
-    """Compare two values; less is better."""
-    if one.high < other.low:
-        return "better"
-    is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high
-    return "as good" if is_as_good else "worse"
-
-
-def _negative(expected: Expected) -> Expected:
-    return Expected(-expected.value, -expected.high, -expected.low)

@@ -1,7 +1,7 @@
 """The records of a pick: the candidates (each quant with each KV cache), the one to run, and why.
 
 The reasons are typed: the quantity in which the recommendation is best, the check of each need, and the recommendation
-without needs. `ggbench.decisions.pick.show` only puts them into words.
+without needs. `ggbench.decisions.pick.sentences` only puts them into words.
 """
 
 from __future__ import annotations

@@ -11,16 +11,8 @@ from rich.text import Text
 from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
-from ggbench.decisions.pick.show import (
-    candidate_name,
-    headline,
-    loss_source,
-    loss_text,
-    reason,
-    speed_source,
-    tok_s_text,
-    turn_text,
-)
+from ggbench.decisions.pick.sentences import headline, reason
+from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN, letter
 from ggbench.show.figures import Figure, Mark

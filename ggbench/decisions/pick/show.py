@@ -1,18 +1,16 @@
-"""Describe a pick for every output: its reasons as sentences, the commands that run it, and its JSON."""
+"""Describe a pick to programs: the commands that run it, and its JSON."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import READING_TOK_S, RULES, UNNOTICED_LOSS, ChatTurn, Needs, workload_text
+from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
 from ggbench.decisions.pick.recommend import is_comfortable
 from ggbench.decisions.pick.record import (
     Alternative,
-    BestIn,
     Candidate,
     Checked,
     Instead,
@@ -23,30 +21,13 @@ from ggbench.decisions.pick.record import (
     TurnSpeed,
 )
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.decisions.pick.sentences import reason
+from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Outcome
-from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
-from ggbench.show.names import kv_name
 from ggbench.show.plan import MEMORY
 from ggbench.show.run_documents import ENDS, ends, expected
-from ggbench.show.text import expected_text
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import in_words, sanitize
-from ggbench.units import format_bytes, format_count, format_number
-
-_BEST_IN: Mapping[BestIn, str] = {
-    "balance": "is the fastest that nobody could tell from the original",
-    "least loss at this speed": "loses least of those that are about as fast",
-    "fastest though slow": "is the fastest of those with little loss",
-    "loss": "loses least",
-    "speed among the least loss": "is the fastest of those whose loss is not clearly above the lowest",
-    "bits": "has the most bits per weight; no loss is known",
-    "speed": "is the fastest of those with little loss",
-    "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
-    "context": "has the longest context of those with little loss",
-    "parameters": "has the most parameters",
-}
 
 
 def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
@@ -60,279 +41,6 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         n_ctx_train=candidate.row.n_ctx_train,
         mmproj=Path(budget.mmproj) if budget.mmproj else None,
     )
-
-
-def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
-    """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
-    name = kv_name(" ".join([candidate.selector or candidate.row.quant, *candidate.options]), *candidate.cache)
-    return sanitize(f"{candidate.row.model} {name}" if with_model else name)
-
-
-def headline(pick: Pick) -> str:
-    """Return e.g. `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`"""
-    if pick.recommended is None:
-        return _nothing(pick)
-    candidate = pick.recommended.candidate
-    cache = "/".join(dict.fromkeys(candidate.cache))
-    model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
-    article = "an" if cache.startswith("f") else "a"
-    name, turn = " ".join([candidate.selector or candidate.row.quant, *candidate.options]), turn_text(candidate)
-    seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
-    may = "; it may meet the needs" if pick.recommended.meets is None else ""
-    slow = "; it is slow" if pick.comfortable is False else ""
-    n_ctx = format_count(candidate.n_ctx)
-    return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}{may}{slow}.")
-
-
-def _nothing(pick: Pick) -> str:
-    nearest = pick.nearest_miss
-    if nearest is None or not pick.misses_speed_alone:
-        return "No candidate meets the needs."
-    name, wanted = _named(pick, nearest.candidate), wanted_text(nearest.missed[0])
-    return sanitize(f"Nothing meets {wanted}; nearest: {name}, {tok_s_text(nearest.candidate)}.")
-
-
-def reason(pick: Pick) -> tuple[str, ...]:
-    if pick.recommended is None:
-        return (*_why_nothing(pick), *_instead(pick))
-    chosen, first = pick.recommended, pick.without_needs
-    own, name = chosen.candidate, _named(pick, chosen.candidate)
-    sentences = [_in_a_sentence(pick, own)] if pick.needs.prefer == "balanced" else []
-    if first is None or first is chosen:
-        if not sentences:
-            best = _BEST_IN[pick.best_in or "loss"]
-            sentences.append(f"{name} {best}, and would be the pick without these needs too.")
-    elif first.missed:
-        sentences.append(f"{_named(pick, first.candidate)} would come first, but misses {_misses(first)}.")
-    else:
-        unknown = in_words([f"its {each.need}" for each in first.unknown])
-        other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
-        sentences.append(f"{name} meets the needs; {other}.")
-    told = [first.candidate.name] if first is not None and first.missed else []
-    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in told]:
-        sentences.append(f"{'; '.join(against)}.")
-    if own.host_bytes is not None:
-        sentences.append(_in_main_memory(own))
-        if pick.assumes_main_memory:
-            sentences.append("32 GiB of it are assumed, as DDR4-3200 in two channels; --ram names yours.")
-    if figures := _not_known(own, is_speed_told=pick.needs.prefer == "balanced"):
-        sentences.append(f"Not known: {'; '.join(figures)}.")
-    if chosen.unknown:
-        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
-    sentences += _beyond_training(own)
-    if close := [each.need for each in chosen.checks if each.is_close]:
-        sentences.append(f"The interval of its {in_words(close)} includes the limit.")
-    if pick.n_models > 1:
-        sentences.append("Quality is not comparable across models, so the better answers may come from another.")
-    return (*sentences, *_instead(pick))
-
-
-def _in_a_sentence(pick: Pick, own: Candidate) -> str:
-    """Return what the pick loses and how fast it is, as a person would say it."""
-    loss, speed, floor = own.least_loss, own.speed, pick.needs.workload.comfort_tok_s
-    nats = "" if loss is None else f" ({loss_text(own)} nats)"
-    if loss is None:
-        lost = "What it loses is not known"
-    elif own.loss is not None and loss.value <= UNNOTICED_LOSS:
-        lost = "Nobody could tell it from the original"
-    else:
-        lost = f"People notice what it loses{nats}" if loss.value > pick.needs.little_loss else f"It loses little{nats}"
-    if speed is None:
-        return f"{lost}; how fast it answers is not known."
-    reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"
-    at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
-    if speed.tok_s.value < floor:
-        return f"{lost}; it answers at {at}, slower than {reading} ({format_number(floor)})."
-    if pick.comfortable is False:
-        longest = format_number(pick.needs.workload.comfort_turn_s)
-        return f"{lost}; it answers at {at}, but a turn takes longer than {longest} s."
-    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'} at {at}, faster than {reading}."
-
-
-def _why_not(reason: Reason, pick: Pick) -> str:
-    other = reason.other.candidate
-    name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
-    match reason.kind:
-        case "misses":
-            return f"{name} misses {_misses(reason.other)}"
-        case "noticed":
-            return f"{name} loses what people notice ({loss_text(other)} nats)"
-        case "slow":
-            return f"{name} is slow: {tok_s_text(other)} tok/s"
-        case "split":
-            at = "" if share is None else f" and has {share} % of the speed"
-            return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
-        case "cache":
-            return f"{name} needs a quantized cache"
-        case "unknown speed":
-            return f"how fast {name} answers is not known"
-        case "slower" | "hardly faster":
-            at = "another speed" if share is None else f"{share} % of the speed"
-            nats = f"{loss_text(other)} nats"
-            return f"{name} has {at} and loses {nats}"
-        case "ranks lower":
-            return _changes(pick, other, share)
-
-
-def _changes(pick: Pick, other: Candidate, share: str | None) -> str:
-    nats = "" if other.least_loss is None else f" and loses {loss_text(other)} nats"
-    return f"{_named(pick, other)} has {'another' if share is None else f'{share} % of the'} speed{nats}"
-
-
-def _in_main_memory(candidate: Candidate) -> str:
-    setup, n_bytes = candidate.setup, format_bytes(candidate.host_bytes)
-    if setup.n_cpu_moe:
-        return f"The experts of {setup.n_cpu_moe} layers stay in main memory, which takes {n_bytes} of it."
-    on_gpu = candidate.row.n_gpu_layers
-    return f"{format_count(on_gpu)} layers are on the GPU; the rest takes {n_bytes} of main memory."
-
-
-_INSTEADS = {"smaller model": "a smaller model, ", "mixture of experts": "a mixture of experts, ", "GPU": "on an "}
-
-
-def _instead(pick: Pick) -> list[str]:
-    """Return what would be comfortable; nothing if the pick is."""
-    if pick.recommended is not None and pick.comfortable is not False:
-        return []
-    floor = format_number(max(pick.needs.workload.comfort_tok_s, pick.needs.tok_s or 0.0))
-    found = []
-    for each in pick.instead:
-        at = f"{'up to ' if each.is_bound else ''}{format_number(each.tok_s)} tok/s"
-        quant = f" {each.quant}"
-        found.append(
-            f"{_INSTEADS[each.kind]}{each.name}{quant if each.kind != 'GPU' else f' with {each.quant}'} ({at})"
-        )
-    if not found:
-        return []
-    nothing = f"No quant of this model with little loss answers at {floor} tok/s here. " if pick.recommended else ""
-    return [f"{nothing}What would: {'; '.join(found)}."]
-
-
-def _named(pick: Pick, candidate: Candidate) -> str:
-    return candidate_name(candidate, with_model=pick.n_models > 1)
-
-
-def _why_nothing(pick: Pick) -> Iterator[str]:
-    nearest = pick.nearest_miss
-    if nearest is None:
-        yield "There are no candidates."
-    elif nearest.candidate.row.outcome is not Outcome.COMPLETED:
-        yield f"llama.cpp could not size any: {sanitize(nearest.candidate.row.reason)}."
-    else:
-        yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
-        miss = nearest.missed[0]
-        if pick.alternatives:
-            other = pick.alternatives[0].checked.candidate
-            yield f"{_named(pick, other)} may be fast enough: its speed ({tok_s_text(other)}) is not measured."
-        elif pick.misses_speed_alone and not pick.instead:
-            if miss.is_bound and miss.value:
-                ratio = format_number(miss.wanted / miss.value)
-                yield f"No setting helps: use a smaller model, a shorter context, or {ratio} times the bandwidth."
-            else:
-                yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
-        yield from _beyond_training(nearest.candidate)
-
-
-def _beyond_training(candidate: Candidate) -> list[str]:
-    trained = candidate.row.n_ctx_train
-    if not trained or candidate.n_ctx <= trained:
-        return []
-    return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
-
-
-def _not_known(candidate: Candidate, *, is_speed_told: bool) -> list[str]:
-    figures = []
-    if candidate.joint_loss is None and candidate.cache_loss is None:
-        figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
-    if candidate.joint_loss is None and candidate.weights_loss is None:
-        figures.append("what the weights lose")
-    if not is_speed_told and (candidate.speed is None or candidate.speed.is_bound):
-        figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
-    return figures
-
-
-def _misses(checked: Checked) -> str:
-    return in_words(list(map(_miss_text, checked.missed)))
-
-
-def _miss_text(check: NeedCheck) -> str:
-    """Return a missed need and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
-    wanted, close = wanted_text(check), ", within its interval" if check.is_close else ""
-    value = check.value or 0.0
-    match check.need:
-        case "memory":
-            if check.refusal:
-                return f"{wanted}: {check.refusal}"
-            fits = f"{format_count(round(value))} fit" if value else "not even 256 fit"
-            return f"{wanted} by {format_bytes(check.missing_bytes)} ({fits})"
-        case "speed":
-            had = f"{'at most ' if check.is_bound else ''}{format_number(value)}"
-            return f"{wanted} by {format_number(check.wanted - value, 2)} ({had}{close})"
-        case "loss":
-            return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
-
-
-def loss_text(candidate: Candidate) -> str:
-    """Return e.g. `0.0312 ±0.0004`, `~0.021` if typical, `~0.021 + ?` if the cache's loss is unknown."""
-    if candidate.joint_loss is not None:
-        return _loss(candidate.joint_loss)
-    weights, cache = candidate.weights_loss, candidate.cache_loss
-    if weights is None:
-        return UNKNOWN
-    if cache is None:
-        return f"{_loss(weights)} + ?"
-    whole = candidate.loss
-    if whole is None or cache.basis == "unquantized":
-        return _loss(weights)
-    if "published typical" in (weights.basis, cache.basis):
-        return f"~{format_number(whole.value, 2)}"
-    return expected_text(whole)
-
-
-def tok_s_text(candidate: Candidate) -> str:
-    """Return e.g. `12.3 ±0.4`, `≤ 50.3` for a bound."""
-    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
-
-
-def turn_text(candidate: Candidate) -> str:
-    """Return the seconds of a turn, e.g. `14.3 ±0.7`, `≥ 9.8` if the answer's speed is a bound."""
-    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.turn_s)
-
-
-def loss_source(candidate: Candidate) -> str:
-    if candidate.joint_loss is not None:
-        return f"loss by {candidate.joint_loss.source}"
-    losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}
-    return "; ".join(f"{name} by {each.source}" for name, each in losses.items() if each and each.basis == "measured")
-
-
-def speed_source(candidate: Candidate) -> str:
-    """Return the source of a speed; empty for a bound or unknown."""
-    speed = candidate.speed
-    if speed is None or speed.is_bound:
-        return ""
-    return (
-        f"speed: {speed.source}"
-        if speed.basis not in ("measured", "forecast")
-        else f"speed {speed.basis}: {speed.source}"
-    )
-
-
-def _loss(loss: Loss) -> str:
-    if loss.basis == "published typical":
-        return f"~{format_number(loss.nats.value, 2)}"
-    return "0" if loss.nats.value == 0 else expected_text(loss.nats)
-
-
-def wanted_text(check: NeedCheck) -> str:
-    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `a loss of 0.050 nats`."""
-    match check.need:
-        case "memory":
-            return f"a context of {format_count(round(check.wanted))} tokens"
-        case "speed":
-            return f"{format_number(check.wanted)} tok/s"
-        case "loss":
-            return f"a loss of {format_number(check.wanted, 2)} nats"
 
 
 def _row(names: str) -> tuple[Field, ...]:

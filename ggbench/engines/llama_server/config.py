@@ -58,14 +58,16 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
             raise UsageError(f"--memory-limit does not limit {NAME}", "omit it, or omit --engine")
 
 
-def run_by(text: str, setup: LlamaConfig) -> LlamaServerConfig:
-    """Return a setup run by the program of `--engine`: `llama-server`, or `llama-server=PATH [FLAGS]`.
+def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
+    """Return a setup run by an `--engine`: `llama-server`, `llama-server=PATH [FLAGS]`, or `llama`, ggbench's own.
 
     Raises UsageError for another engine, a program that is missing or not executable, or a flag that ggbench gives.
     """
     name, equals, command = text.strip().partition("=")
+    if text.strip() == LlamaConfig.engine:
+        return setup
     if name.replace("_", "-") != NAME:
-        hint = f"write --engine {NAME} or --engine {NAME}=PATH; omit it for ggbench's own llama.cpp"
+        hint = f"write --engine {NAME} or --engine {NAME}=PATH; {LlamaConfig.engine} is ggbench's own llama.cpp"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
     words = _split(command) if equals and command.strip() else [NAME]
     taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]

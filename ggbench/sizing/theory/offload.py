@@ -23,7 +23,7 @@ from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.theory.weights import is_tied
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
-_INPUT = ("token_embd", "position_embd", "token_types")
+_INPUT = ("token_embd.", "position_embd.", "token_types.")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
 _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
 """Types for which ggml's CUDA backend implements GET_ROWS; tables of other types stay on the CPU."""

@@ -17,7 +17,9 @@ from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.report import lettered, pick_figure
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
-from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
+from ggbench.decisions.pick.sentences import headline, reason
+from ggbench.decisions.pick.show import commands_of
+from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show import letter

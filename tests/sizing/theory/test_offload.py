@@ -10,9 +10,10 @@ from ggbench.errors import UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
-from ggbench.sizing.theory.offload import check_overrides, offload
+from ggbench.sizing.theory.offload import check_overrides, is_on_device, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
 
@@ -78,3 +79,11 @@ def test_an_override_that_matches_no_tensor_is_an_error(setup: LlamaConfig, mess
     """llama.cpp ignores it, so that a measurement would have the name of something that was not done."""
     with pytest.raises(UsageError, match=re.escape(message)):
         check_overrides(drawn(TINY), setup)
+
+
+def test_lfm2s_output_norm_is_on_the_device_despite_its_name() -> None:
+    """Llama.cpp reads it as `token_embd_norm`, and puts it with the output."""
+    file = drawn(load_catalog().model("lfm2-1.2b").hyper)
+    on_host = [tensor.name for tensor in file.tensors if not is_on_device(tensor, 0, output_on_device=True)]
+    assert on_host == ["token_embd.weight"]
+    assert any(tensor.name == "token_embd_norm.weight" for tensor in file.tensors)

@@ -1,0 +1,48 @@
+"""The fit of others' rows finds what was planted, and its intervals hold for devices that it has not seen."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ggbench.stats.device_speed import Cost
+from scripts.speed_fit import SpeedFit
+
+N_DEVICES, N_ROWS = 60, 6
+SHARE, SPREAD, ERROR = 0.4, 0.1, 0.05
+
+
+def _planted(seed: int, n_devices: int) -> list[tuple[list[Cost], float]]:
+    """Return costs and times of rows whose devices differ by SPREAD, each row by ERROR."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for device in range(n_devices):
+        own = random.normal(0, SPREAD)
+        for _ in range(N_ROWS):
+            read_ms, n_layers = random.uniform(5, 40), random.uniform(0.2, 0.4)
+            ms = read_ms * math.exp(SHARE + own) + n_layers * math.exp(2.0)
+            terms = ("read", f"read:device={seed}.{device}")
+            costs = [Cost(read_ms, (*terms, f"place={seed}.{device}")), Cost(n_layers, ("layer",))]
+            rows.append((costs, ms * math.exp(random.normal(0, ERROR))))
+    return rows
+
+
+def test_the_fit_finds_what_was_planted() -> None:
+    rows = _planted(1, N_DEVICES)
+    model = SpeedFit([costs for costs, _ in rows], [ms for _, ms in rows]).run(30).model()
+    assert model.values[model.terms.index("read")] == pytest.approx(SHARE, abs=0.06)
+    others = math.hypot(model.spreads["read:device"], model.residual)
+    assert others == pytest.approx(math.hypot(SPREAD, ERROR), rel=0.35)
+    unseen = [(model.predict([Cost(ms, terms[:-1]) if len(terms) > 1 else Cost(ms, terms) for ms, terms in costs]), ms)
+              for costs, ms in _planted(2, N_DEVICES)]  # fmt: skip
+    covered = sum(found.low <= ms <= found.high for found, ms in unseen) / len(unseen)
+    assert 0.88 <= covered <= 0.995
+
+
+def test_a_wrong_row_hardly_moves_the_others() -> None:
+    rows = _planted(3, N_DEVICES)
+    plain = SpeedFit([costs for costs, _ in rows], [ms for _, ms in rows]).run(20).model()
+    _, ms = rows[0]
+    wrong = SpeedFit([each for each, _ in rows], [10 * ms, *(each for _, each in rows[1:])]).run(20).model()
+    first, second = (model.values[model.terms.index("read")] for model in (plain, wrong))
+    assert first == pytest.approx(second, abs=0.02)
