@@ -143,9 +143,11 @@ def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequenc
     if budget.cache_ram_bytes == 0:
         return "none (--cache-ram 0)"
     if budget.cache_ram_bytes is None:
-        hosts = [each for row in rows if row.fits for each in row.devices if each.device == HOST_DEVICE]
-        alone = [] if budget.on_gpu else [row for row in rows if row.fits]
-        least = min((each.left_bytes for each in (*hosts, *alone) if each.left_bytes is not None), default=None)
+        fitting = [row for row in rows if row.fits]
+        left_bytes = [each.left_bytes for row in fitting for each in row.devices if each.device == HOST_DEVICE]
+        if not budget.on_gpu:
+            left_bytes = [row.left_bytes for row in fitting]
+        least = min((each for each in left_bytes if each is not None), default=None)
         text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
         if least is not None and 0 <= least < CACHE_RAM_BYTES:
             text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
