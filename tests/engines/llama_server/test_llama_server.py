@@ -226,7 +226,6 @@ from ggbench.commands.options import run_by
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 engine = LlamaServerEngine(threading.Event(), timeout_s=60)
 for event in engine.open(Source(Path(sys.argv[2])), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
