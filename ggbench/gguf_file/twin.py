@@ -127,7 +127,8 @@ def with_vocabulary(twin: ModelFile, directory: Path) -> Path:
     Raises Unsupported for a vocabulary without room for every byte, and like `write_cached`.
     """
     words = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))]
-    types = [_UNKNOWN, *[_CONTROL] * (len(_SPECIAL) - 1), *[_BYTE] * 256]
+    # a server withholds a byte above 127 until its character is complete, and with it the token's time
+    types = [_UNKNOWN, *[_CONTROL] * (len(_SPECIAL) - 1), *[_BYTE] * 128, *[_NORMAL] * 128]
     n_made = (twin.n_vocab or 0) - len(words)
     if n_made < 0:
         raise Unsupported(f"{twin.name}: a vocabulary needs at least {len(words)} tokens", "use a larger twin")

@@ -14,11 +14,12 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
+from ggbench.commands.options import run_by
 from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Score, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Event, MemoryKind, Opened, PromptRead, Ready, ServerAnswered, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
@@ -221,10 +222,10 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
 _PARENT = """
 import sys, threading, time
 from pathlib import Path
+from ggbench.commands.options import run_by
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 engine = LlamaServerEngine(threading.Event(), timeout_s=60)
 for event in engine.open(Source(Path(sys.argv[2])), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):

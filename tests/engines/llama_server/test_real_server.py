@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.commands.options import run_by
 from ggbench.engines.contract import Decode, Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import run_by
 
 PROGRAM = os.environ.get("LLAMA_SERVER") or shutil.which("llama-server")
 
