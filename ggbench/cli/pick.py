@@ -71,9 +71,9 @@ _HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say wh
 
 MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache; what
 does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
-are, in this order: measured, forecast, derived from other models on this machine, or (≤) the bandwidth bound, which can
-only rule a candidate out. Losses come from a quality run, else (~) from the published typical loss of the type. Nothing
-is measured, and only headers are downloaded.
+are, in this order: measured, forecast, derived from this machine's other runs, models and settings, estimated from
+others' llama-bench on such devices, or (≤) the bandwidth bound, which can only rule a candidate out. Losses come from a
+quality run, else (~) from the published typical loss of the type. Nothing is measured, and only headers are downloaded.
 
 The rules, in order:
 {_NUMBERED}

@@ -28,6 +28,7 @@ from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words, sanitize
+from ggbench.units import MIB, exact_size, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
@@ -112,6 +113,15 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
     )
 
 
+def _cache_ram(text: str) -> int:
+    """Return bytes; a number without a unit is in MiB, as llama-server's is."""
+    if text.strip().startswith("-"):
+        raise UsageError("a prompt cache without a limit cannot be planned", "give its size, e.g. --cache-ram 4GiB")
+    return int(text) * MIB if text.strip().isdecimal() else parse_size(text)
+
+
+_CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
+_COUNT = FieldKind(int, metavar="N", least=0)
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
@@ -130,13 +140,22 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
     bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
     """Memory bandwidth for the limits, e.g. 1008GB/s."""
+    cache_ram: Annotated[int | None, Option(kind=_CACHE_RAM, heading="memory")] = None
+    """Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted."""
+    ctx_checkpoints: Annotated[int | None, Option("-ctxcp", kind=_COUNT, heading="memory")] = None
+    """Context checkpoints of each slot to count, made for windows and recurrent states. Default: not counted."""
     mmproj: Path | None = None
 
     @property
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the command line that reproduces a row."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return tuple((name, joined(value) if name == "gpu" else str(value)) for name, value in values if value)
+        written: dict[str, Callable[[Any], str]] = {"gpu": joined, "cache_ram": exact_size}
+        return tuple(
+            (name.replace("_", "-"), written.get(name, str)(value))
+            for name, value in values
+            if value or (name == "cache_ram" and value is not None)
+        )
 
     @property
     def is_described(self) -> bool:
@@ -150,7 +169,14 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         """
         from ggbench.gguf_file.header import read_projector
 
-        budget = self._without_projector(setup, measures=measures)
+        budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
+        if self.cache_ram is not None:
+            budget = budget.beside_prompt_cache(self.cache_ram)
+            if not budget.usable_bytes:
+                raise UsageError(
+                    f"a prompt cache of {format_bytes(self.cache_ram)} uses up {format_bytes(budget.memory_bytes)}",
+                    "lower --cache-ram; 0 for none",
+                )
         if self.mmproj is None:
             return budget
         return budget.beside_projector(str(self.mmproj), read_projector(self.mmproj).weight_bytes)

@@ -17,12 +17,13 @@ import msgspec
 from ggbench import fields
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, config_type
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.plugins import load_plugin, plugin_names
+from ggbench.text import shorten
 from ggbench.units import format_count, parse_bandwidth, parse_tokens
 
 if TYPE_CHECKING:
@@ -270,6 +271,16 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
+def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
+    """Return a setup as run by an `--engine`: `NAME` or `NAME=COMMAND`. Raises UsageError."""
+    name, _, command = text.strip().partition("=")
+    folder = name.replace("-", "_")
+    if folder not in plugin_names("ggbench.engines"):
+        hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
+        raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
+    return LlamaConfig.of(config_type(folder).of_command(command.strip(), setup))
+
+
 def _asked(
     model: str,
     quants: tuple[str, ...],
@@ -277,11 +288,7 @@ def _asked(
     setup: LlamaConfig,
     **given: Any,  # noqa: ANN401 - the fields' own types
 ) -> MeasureRequest:
-    setups = [setup]
-    if engine:
-        from ggbench.engines.llama_server.config import run_by
-
-        setups = [run_by(text, setup) for text in engine]
+    setups = [run_by(text, setup) for text in engine] or [setup]
     return MeasureRequest(_parsed(model, quants), setups[0], engines=tuple(setups), **given)
 
 

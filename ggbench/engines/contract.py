@@ -72,6 +72,14 @@ class EngineConfig:
     base_url: str = ""
     """URL of the server; empty for other engines."""
 
+    @classmethod
+    def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:
+        """Return a setup for GGUF files as run by this engine; `command` starts its program, empty for the default one.
+
+        Raises UsageError.
+        """
+        raise UsageError(f"--engine: {cls.program} is not chosen by name", "give a MODEL that it runs")
+
     @property
     def may_use_gpu(self) -> bool:
         return False

@@ -43,7 +43,7 @@ _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255
 """Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
-_CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i"}
+_CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i", "tokenizer.ggml.token_type": "i"}
 """Keys that llama.cpp accepts with only one type."""
 
 

@@ -116,6 +116,40 @@ def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Pr
     return path
 
 
+_SPECIAL = ("<unk>", "<s>", "</s>")
+_UNKNOWN, _CONTROL, _NORMAL, _BYTE = 2, 3, 1, 6
+"""Types of llama.cpp's tokens (`llama_token_type` in llama.h)."""
+
+
+def with_vocabulary(twin: ModelFile, directory: Path) -> Path:
+    """Return a copy of a twin in this folder with made words as its vocabulary, for programs that print tokens.
+
+    Raises Unsupported for a vocabulary without room for every byte, and like `write_cached`.
+    """
+    words = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))]
+    # a server withholds a byte above 127 until its character is complete, and with it the token's time
+    types = [_UNKNOWN, *[_CONTROL] * (len(_SPECIAL) - 1), *[_BYTE] * 128, *[_NORMAL] * 128]
+    n_made = (twin.n_vocab or 0) - len(words)
+    if n_made < 0:
+        raise Unsupported(f"{twin.name}: a vocabulary needs at least {len(words)} tokens", "use a larger twin")
+    keys = gguf_constants.Keys
+    kept = {key: value for key, value in twin.metadata.items() if not key.startswith(_LEFT_OUT)}
+    vocabulary = {
+        keys.Tokenizer.MODEL: "llama",
+        keys.Tokenizer.LIST: [*words, *(f"\u2581{number}" for number in range(n_made))],
+        keys.Tokenizer.SCORES: [0.0] * len(words) + [float(-number) for number in range(n_made)],
+        keys.Tokenizer.TOKEN_TYPE: [*types, *[_NORMAL] * n_made],
+        keys.Tokenizer.BOS_ID: 1,
+        keys.Tokenizer.EOS_ID: 2,
+        keys.Tokenizer.UNK_ID: 0,
+    }
+    names = (str(twin.metadata[key]) for key in (keys.General.NAME, "ggbench.twin.source"))
+    planned = _planned(twin.name, kept | vocabulary, twin.tensors, *names)
+    planned = replace(planned, metadata={**planned.metadata, **vocabulary})  # arrays, not their lengths
+    stem = twin.paths[0].stem if twin.paths else twin.name
+    return write_cached(planned, f"{stem}-{planned.metadata[_FINGERPRINT]}-vocabulary", directory)
+
+
 def _planned(
     name: str, metadata: Mapping[str, object], tensors: Sequence[TensorInfo], model_name: str, source: str
 ) -> ModelFile:

@@ -12,6 +12,7 @@ from rich.text import Text
 from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
 from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
@@ -27,7 +28,7 @@ from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
+from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
 """Number of sources of expected speeds named under the table."""
@@ -123,12 +124,44 @@ def _facts(
         ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("projector", projector_text(budget.mmproj_bytes)),
+        ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
+    """Return what llama-server's prompt cache and checkpoints take of main memory; empty for another engine.
+
+    They are not counted by default, since they start empty and a plan answers whether the model loads.
+    """
+    if config is None:
+        return ""
+    if budget.cache_ram_bytes == 0:
+        return "none (--cache-ram 0)"
+    if budget.cache_ram_bytes is None:
+        fitting = [row for row in rows if row.fits]
+        left_bytes = [each.left_bytes for row in fitting for each in row.devices if each.device == HOST_DEVICE]
+        if not budget.on_gpu:
+            left_bytes = [row.left_bytes for row in fitting]
+        least = min((each for each in left_bytes if each is not None), default=None)
+        text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
+        if least is not None and 0 <= least < CACHE_RAM_BYTES:
+            text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
+    else:
+        text = f"{format_bytes(budget.cache_ram_bytes)} of main memory (--cache-ram)"
+    each = max((row.checkpoint_bytes or 0 for row in rows), default=0)
+    if not each:
+        return text
+    n_counted, n_slots = budget.n_checkpoints, config.n_seq_max
+    if n_counted:
+        whole = format_bytes(n_counted * n_slots * each)
+        return f"{text}; {n_counted * n_slots} checkpoints of {format_bytes(each)} take {whole} (--ctx-checkpoints)"
+    most = format_bytes(CTX_CHECKPOINTS * n_slots * each)
+    return f"{text}; up to {CTX_CHECKPOINTS} checkpoints a slot of {format_bytes(each)} are not counted, {most} in all"
 
 
 def _memory_text(budget: Budget) -> str:
@@ -437,7 +470,12 @@ PLAN = Document(
     field("model", str),
     field(
         "machine",
-        Shape("Machine", MEMORY.about, of(Budget, f"{_DEVICE} mmproj_bytes budget_bytes=usable_bytes"), _BANDWIDTH),
+        Shape(
+            "Machine",
+            MEMORY.about,
+            of(Budget, f"{_DEVICE} mmproj_bytes cache_ram_bytes n_checkpoints budget_bytes=usable_bytes"),
+            _BANDWIDTH,
+        ),
     ),
     field("sources", dict[str, str], "The source of each kind of number."),
     of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),

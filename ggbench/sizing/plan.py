@@ -25,6 +25,7 @@ from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_c
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.splits import smallest_split
+from ggbench.sizing.theory.kv_cache import checkpoint_bytes
 from ggbench.sizing.theory.offload import HOST, check_overrides
 from ggbench.sizing.what_helps import what_helps
 from ggbench.units import format_bytes, format_count
@@ -84,6 +85,10 @@ def plan_variant(
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
+    if request.budget.n_checkpoints:
+        n_checkpoints = request.budget.n_checkpoints * request.setup.n_seq_max
+        each_bytes = _checkpoint_bytes(variant.file, request.setup) or 0
+        request = replace(request, budget=request.budget.beside_prompt_cache(n_checkpoints * each_bytes))
     with tempfile.TemporaryDirectory(
         prefix="ggbench-"
     ) as folder:  # kept until the end, since a change may load it again
@@ -161,6 +166,7 @@ def _planned(
         kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
+        checkpoint_bytes=_checkpoint_bytes(file, setup),
         host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
         needed_bytes=need,
         left_bytes=left,
@@ -177,6 +183,10 @@ def _planned(
         swa_cells=asked.swa_cells,
         notes=tuple(notes),
     )
+
+
+def _checkpoint_bytes(file: ModelFile, setup: LlamaConfig) -> int | None:
+    return checkpoint_bytes(file, setup.type_k, setup.type_v, swa_full=setup.swa_full)
 
 
 def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:

@@ -91,6 +91,10 @@ class Budget(msgspec.Struct, frozen=True):
     """Path of a projector; empty for none."""
     mmproj_bytes: int = 0
     """A projector in this memory, without its compute buffer."""
+    cache_ram_bytes: int | None = None
+    """Main memory for llama-server's prompt cache and checkpoints; None does not count them."""
+    n_checkpoints: int = 0
+    """Context checkpoints of each slot to count; they depend on the model."""
     devices: tuple[DeviceMemory, ...] = ()
     """GPUs in llama.cpp's order; empty for main memory."""
     host: DeviceMemory | None = None
@@ -108,7 +112,13 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
-        return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
+        cache_bytes = 0 if self.on_gpu else self.cache_ram_bytes or 0
+        return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes - cache_bytes)
+
+    def beside_prompt_cache(self, n_bytes: int) -> Budget:
+        """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints."""
+        host = self.host and replace(self.host, reserve_bytes=self.host.reserve_bytes + n_bytes)
+        return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host)
 
     def beside_projector(self, path: str, n_bytes: int) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""
@@ -204,6 +214,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Compute buffers in main memory if the plan is for a GPU; None if llama.cpp has no GPU here."""
     output_bytes: int | None = None
     """Logits, always in main memory."""
+    checkpoint_bytes: int | None = None
+    """One of llama-server's context checkpoints, in main memory; 0 if the model needs none."""
     budget_bytes: int | None = None
     needed_bytes: int | None = None
     """Weights, cache and compute buffers in the planned memory at `n_ctx`."""

@@ -38,7 +38,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.work import works_by_place
 from ggbench.stats.profile_speed import Attention, AttentionWork, Rates, Timed, Work, batch_ms, cache_key, fit_attention
-from ggbench.units import GIB, MIB, counted
+from ggbench.units import GIB, MIB
 
 TYPES = (
     "f16", "q8_0", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k", "q5_0", "q5_1", "q4_0", "q4_1", "iq4_nl", "iq4_xs", "mxfp4",
@@ -120,7 +120,7 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
             drift = timer.drift()
     finally:
         engine.close()
-    return MachineProfile(
+    profile = MachineProfile(
         taken=datetime.date.today().isoformat(),
         ggbench=ggbench.__version__,
         llama_cpp=" ".join(filter(None, (build.llama_cpp, build.commit))),
@@ -133,6 +133,16 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
         devices=tuple(gpus),
         host=_host(cpu, ram.total_bytes, bandwidth.bytes_per_s, bandwidth.source, rates),
     )
+    return msgspec.convert(_rounded(msgspec.to_builtins(profile, str_keys=True)), MachineProfile, str_keys=True)
+
+
+def _rounded(value: object) -> object:
+    """Return JSON with all fractions at four digits, about what is known."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _features(build: LlamaBuild) -> str:
@@ -179,12 +189,6 @@ class _Timer:
             ((_, sample),) = self._samples(file, setup, (1,), batches)
             return {n: sample.timed(n) for n in batches}
 
-        shallow = timed("layers", _pure(replace(_BASE, n_layer=4), "q8_0"))
-        deep = timed("layers", _pure(replace(_BASE, n_layer=32), "q8_0"))
-        for n in batches:
-            layer_ms = max(0.0, deep[n].ms - shallow[n].ms) / 28
-            step_ms = max(0.0, shallow[n].ms - 4 * layer_ms)
-            rates[n] = replace(rates[n], layer_ms=layer_ms, step_ms=step_ms)
         for cache, flash in CACHES:
             self._on_step(f"{name}: attention to {cache}{'' if flash else ' without flash attention'}")
             for n, attention in self._attention(place, cache, large, flash=flash).items():
@@ -192,6 +196,15 @@ class _Timer:
                 rates[n] = replace(rates[n], attention=known)
         for n in SMALL_BATCHES:
             rates[n] = replace(rates[n], attention={})
+        thin = [_pure(replace(_BASE, n_layer=n_layer), "q8_0") for n_layer in (4, 32)]
+        shallow, deep = (timed("layers", file) for file in thin)
+        for n in batches:
+            few_ms, many_ms = (
+                each[n].ms - _ms(rates[n], _without_weights(file), n)
+                for each, file in zip((shallow, deep), thin, strict=True)
+            )
+            layer_ms = max(0.0, many_ms - few_ms) / 28
+            rates[n] = replace(rates[n], layer_ms=layer_ms, step_ms=max(0.0, few_ms - 4 * layer_ms))
         for number, type_name in enumerate(TYPES):
             wide = _of_bytes(place.wide, type_name, place.least_bytes)
             try:
@@ -200,9 +213,10 @@ class _Timer:
                 if type_name == _EXPERT_TYPE:
                     raise
                 continue
-            gib = _work(_pure(wide, type_name)).dense_bytes[type_name] / GIB
+            work = _work(_pure(wide, type_name))
+            gib, bare = work.dense_bytes[type_name] / GIB, _without_weights(_pure(wide, type_name))
             for n in batches:
-                own = found[n].ms - rates[n].step_ms - rates[n].layer_ms * wide.n_layer
+                own = found[n].ms - _ms(rates[n], bare, n)
                 timing = Timed(max(own, 0.05 * found[n].ms) / gib, found[n].spread)
                 rates[n] = replace(rates[n], gib_ms=rates[n].gib_ms | {type_name: timing})
         for n, (layer_ms, share) in self._experts(place, name, rates, timed).items():
@@ -245,10 +259,10 @@ class _Timer:
         routed, thin = timed("experts", _pure(wide, _EXPERT_TYPE)), timed("experts", _pure(small, "q8_0"))
         found = {}
         for n, rate in rates.items():
-            thin_ms = max(0.0, thin[n].ms - _ms(rate, _work(_pure(small, "q8_0")))) / small.n_layer
+            thin_ms = max(0.0, thin[n].ms - _ms(rate, _work(_pure(small, "q8_0")), n)) / small.n_layer
             work = _work(_pure(wide, _EXPERT_TYPE))
-            bare = _ms(rate, replace(work, expert_bytes={})) + thin_ms * wide.n_layer
-            whole = _ms(rate, work) + thin_ms * wide.n_layer
+            bare = _ms(rate, replace(work, expert_bytes={}), n) + thin_ms * wide.n_layer
+            whole = _ms(rate, work, n) + thin_ms * wide.n_layer
             share = (routed[n].ms - bare) / (whole - bare)
             found[n] = thin_ms, max(share, 0.05)
         return found
@@ -298,10 +312,16 @@ class _Timer:
         return statistics.median(step_ns) / 1e6, sum(batch_ns) / 1e6
 
 
-def _ms(rates: Rates, work: Work) -> float:
-    found = batch_ms([(replace(rates, attention={"": (Attention(1, 0.0, 0.0, 0.0),)}), work)], 0, "")
+def _ms(rates: Rates, work: Work, n_batch: int) -> float:
+    """Return the time of a batch from an empty context; attention within it counts if it was timed."""
+    cache = cache_key("f16", "f16", flash_attn=True)
+    found = batch_ms([(rates, work if cache in rates.attention else replace(work, attention=()))], n_batch / 2, cache)
     assert found is not None
     return found.value
+
+
+def _without_weights(file: ModelFile) -> Work:
+    return replace(_work(file), dense_bytes={}, output_bytes={})
 
 
 def _work(file: ModelFile, setup: LlamaConfig = LlamaConfig()) -> Work:  # noqa: B008 - frozen
@@ -333,8 +353,3 @@ def _completed(events: Iterator[object]) -> list[object]:
     if isinstance(ending, Ending) and not isinstance(ending, Completed):
         raise EngineFailed(ending.reason, "see: ggbench doctor")
     return found
-
-
-def profile_cost() -> str:
-    """Return what taking a profile needs, in words."""
-    return f"{counted(len(TYPES), 'tensor type')}, a minute or two, up to {_CPU_BYTES // MIB} MiB of disk at a time"

@@ -14,6 +14,7 @@ from ggbench.stats.profile_speed import AttentionWork, Rates, Work, batch_ms, ca
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate
 
 _PROMPTS = (512, 2048, 8192)
+_NOTHING = Work(0, 0, {}, {}, {}, ())
 
 
 def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) -> dict[int, Work]:
@@ -24,9 +25,11 @@ def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) ->
         return {}
     dense: dict[int, dict[str, float]] = {}
     routed: dict[int, dict[str, float]] = {}
+    output: dict[int, dict[str, float]] = {}
     expert_layers: dict[int, set[int]] = {}
     for tensor, place in zip(file.tensors, placement.read_places, strict=True):
-        kinds, layer = dense, layer_of(tensor.name)
+        layer = layer_of(tensor.name)
+        kinds = dense if layer is not None else output
         if "_exps." in tensor.name and layer in layers:
             kinds = routed
             expert_layers.setdefault(place, set()).add(layer)  # type: ignore[arg-type]
@@ -50,11 +53,12 @@ def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) ->
             n_expert_layer=len(expert_layers.get(place, ())),
             dense_bytes={name: n_bytes for name, n_bytes in dense.get(place, {}).items() if n_bytes},
             expert_bytes=routed.get(place, {}),
+            output_bytes={name: n_bytes for name, n_bytes in output.get(place, {}).items() if n_bytes},
             attention=tuple(attention.get(place, {}).values()),
         )
-        for place in {*dense, *routed, *attention}
+        for place in {*dense, *routed, *output, *attention}
     }
-    return {place: work for place, work in works.items() if work.dense_bytes or work.expert_bytes or work.attention}
+    return {place: work for place, work in works.items() if work != _NOTHING}
 
 
 def profiled_speed(

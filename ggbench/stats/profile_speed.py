@@ -18,6 +18,8 @@ from ggbench.units import GIB
 MODEL_ERROR = 0.15
 """Share by which a profile's speeds are taken to be off besides the spread of its timings, at a probability of 95 %: an
 assumption, which scripts/profile_residuals puts to the test."""
+_PROMPT_ERROR = 0.4
+"""The same for prompts, in addition: narrow matrices and attention within a batch cost more than wide twins show."""
 _OTHER_TYPE_ERROR = 0.5
 """The same for bytes of a tensor type that was not timed."""
 
@@ -84,6 +86,8 @@ class Work(msgspec.Struct, frozen=True):
     dense_bytes: Mapping[str, float]
     """Weights that one token reads, by tensor type."""
     expert_bytes: Mapping[str, float]
+    output_bytes: Mapping[str, float]
+    """Weights of the output, which a prompt reads only for its last token."""
     attention: tuple[AttentionWork, ...]
 
 
@@ -91,17 +95,20 @@ def cache_key(type_k: str, type_v: str, *, flash_attn: bool) -> str:
     return f"{type_k}/{type_v} {'flash' if flash_attn else 'plain'}"
 
 
-def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str) -> Expected | None:
+def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str, *, has_outputs: bool = True) -> Expected | None:
     """Return the time of one batch with `n` positions of context, in the memories that the model is in.
 
-    None if this kind of cache was not timed.
+    `has_outputs` says whether logits of every token are computed. None if this kind of cache was not timed.
     """
     total = spread = 0.0
     for rates, work in parts:
-        if cache not in rates.attention:
+        if work.attention and cache not in rates.attention:
             return None
         total += rates.layer_ms * work.n_layer + rates.expert_layer_ms * work.n_expert_layer
-        for share, weights in ((1.0, work.dense_bytes), (rates.expert_share, work.expert_bytes)):
+        output_bytes = work.output_bytes if has_outputs else {}
+        for share, weights in (
+            (1.0, work.dense_bytes), (1.0, output_bytes), (rates.expert_share, work.expert_bytes)
+        ):  # fmt: skip
             for type_name, n_bytes in weights.items():
                 rate, error = _rate(rates.gib_ms, type_name)
                 total += share * rate * n_bytes / GIB
@@ -121,12 +128,14 @@ def prompt_ms(parts: Sequence[tuple[Rates, Work]], n_prompt: int, n_batch: int, 
     whole, rest = divmod(n_prompt, n_batch)
     sums = [0.0, 0.0, 0.0]
     for index, share in enumerate([*([1.0] * whole), rest / n_batch]):
-        found = batch_ms(parts, index * n_batch, cache)
+        found = batch_ms(parts, (index + 0.5) * n_batch, cache, has_outputs=False)
         if found is None:
             return None
         for place, end in enumerate((found.value, found.low, found.high)):
             sums[place] += share * end
-    return Expected(*sums)
+    value, low, high = sums
+    more = _PROMPT_ERROR * value
+    return Expected(value, max(0.0, value - math.hypot(value - low, more)), value + math.hypot(high - value, more))
 
 
 def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:

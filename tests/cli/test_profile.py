@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.machine.profile import MachineProfile, find_profile
+from ggbench.stats.profile_speed import Timed
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.profiles import planted_profile
 
@@ -64,6 +65,28 @@ def test_a_plan_for_a_profile_has_its_memory_and_an_expected_speed(ggbench: Run,
     assert low < expected["tok_s"] < high < 2e10 / 3e8
     text = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", "--machine", planted, "--offline").out
     assert "a profile of Planted CPU, 2026-11-23" in " ".join(text.split())
+
+
+def test_layers_on_a_card_and_in_main_memory_each_cost_what_they_do_there(ggbench: Run, planted: Path) -> None:
+    """The card has 8 GiB, of which all layers of a 7B leave less than 4."""
+    whole = planted_profile()
+    rates = {
+        n: replace(each, gib_ms={name: Timed(timed.ms / 10, 0.0) for name, timed in each.gib_ms.items()})
+        for n, each in whole.host.rates.items()
+    }
+    card = replace(
+        whole.host, name="Card", backend="CUDA", memory_bytes=8 << 30, bandwidth_bytes_per_s=3e11, rates=rates
+    )
+    planted.write_bytes(replace(whole, devices=(card,)).encode())
+
+    def tok_s(*options: object) -> float:
+        ran = ggbench("plan", "qwen2.5-7b", "q4_k_m", "--machine", planted, "--offline", "--json", *options)
+        expected = ran.json["rows"][0]["expected"]
+        assert expected["speed_basis"] == "profile"
+        return float(expected["tok_s"])
+
+    on_card, split, on_cpu = tok_s(), tok_s("-ngl", 14), tok_s("-ngl", 0)
+    assert on_card > 1.5 * split > 1.5 * on_cpu
 
 
 def test_a_forecast_for_a_profile_measures_nothing(ggbench: Run, machine: FakeMachine, planted: Path) -> None:

@@ -73,6 +73,8 @@ class PlantedCosts:
         file, setup = self._file, self._setup
         work = works_by_place(file, Placement(file, setup, on_gpu=False), setup)[-1]
         cache = cache_key(setup.type_k, setup.type_v, flash_attn=setup.flash_attn != "off")
-        found = batch_ms([(rates_of(n_batch), work)], n, cache)
+        found = batch_ms(
+            [(rates_of(n_batch), work)], n + (n_batch / 2 if n_batch > 1 else 0), cache, has_outputs=n_batch == 1
+        )
         assert found is not None
         return round(found.value * 1e6)

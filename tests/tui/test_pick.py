@@ -141,8 +141,8 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
-        assert "Nothing meets 99.0 tok/s; nearest: q2_k, 30.0 ±1.5." in words
-        assert "The nearest, q2_k, misses" in words
+        assert "Nothing meets 99.0 tok/s; nearest: q4_k_m, 20.0 ±1.0." in words
+        assert "The nearest, q4_k_m, misses" in words
         planner.errors["twin:small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "enter")
         assert "✗ no quant can be planned" in words

@@ -43,9 +43,13 @@ DIFFERENCES: Mapping[str, str] = {
     "--fit": "off; llama-server reduces n_ctx and -ngl, if not set, until the model fits",
     "--warmup": "no empty run after loading; decode warms up with unreported tokens",
     "--cache-ram": "no prompt cache; llama-server's grows up to 8 GiB of main memory",
-    "--ctx-checkpoints": "off; llama-server keeps up to 32 copies of a sliding-window cache",
+    "--ctx-checkpoints": "off; llama-server keeps up to 32 copies of what a slot cannot roll back",
 }
 """Defaults in which ggbench differs from llama-server, by the field above or by llama-server's option."""
+
+CACHE_RAM_BYTES, CTX_CHECKPOINTS = 8192 << 20, 32
+"""The largest prompt cache of llama-server, and the most checkpoints of each slot: `cache_ram_mib` and
+`n_ctx_checkpoints` in common.h. Both grow with use, in main memory."""
 
 
 def set_defaults(params: Any, defaults: Mapping[str, Value]) -> None:  # noqa: ANN401 - a structure of llama_cpp's

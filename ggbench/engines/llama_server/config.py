@@ -7,8 +7,9 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.text import in_words, shorten
@@ -52,32 +53,24 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     def described(self) -> Mapping[str, str]:
         return {**super().described, NAME: self.command}
 
+    @classmethod
+    def of_command(cls, command: str, setup: EngineConfig) -> Self:
+        """Return a setup run by `PATH [FLAGS]`, by default the program on PATH.
+
+        Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
+        """
+        words = _split(command) if command else [NAME]
+        taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
+        if taken:
+            hint = "omit it; MODEL, -c and --batch have options of their own"
+            raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
+        fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
+        return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
+
     def check(self) -> None:
         super().check()
         if self.memory_limit_bytes is not None:
             raise UsageError(f"--memory-limit does not limit {NAME}", "omit it, or omit --engine")
-
-
-def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
-    """Return a setup run by an `--engine`: `llama-server`, `llama-server=PATH [FLAGS]`, or `llama`, ggbench's own.
-
-    Raises UsageError for another engine, a program that is missing or not executable, or a flag that ggbench gives.
-    """
-    name, equals, command = text.strip().partition("=")
-    if text.strip() == LlamaConfig.engine:
-        return setup
-    if name.replace("_", "-") != NAME:
-        hint = f"write --engine {NAME} or --engine {NAME}=PATH; {LlamaConfig.engine} is ggbench's own llama.cpp"
-        raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
-    words = _split(command) if equals and command.strip() else [NAME]
-    taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
-    if taken:
-        raise UsageError(
-            f"--engine: ggbench sets {in_words(taken)} itself",
-            "omit it; MODEL, -c and --batch have options of their own",
-        )
-    fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
-    return LlamaServerConfig(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
 
 
 def _split(command: str) -> list[str]:

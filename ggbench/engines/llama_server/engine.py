@@ -11,9 +11,11 @@ import secrets
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from ggbench import paths
 from ggbench.engines.contract import (
     DEFAULT_TIMEOUT_S,
     Decode,
@@ -34,6 +36,9 @@ from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.errors import GgbenchError
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import with_vocabulary
 
 CONFIG = LlamaServerConfig
 
@@ -70,6 +75,7 @@ class LlamaServerEngine(EndpointEngine):
             return
         self.close()
         try:
+            path = _with_tokens(source.path)
             build = self._build(setup.words[0])
         except GgbenchError as error:
             yield Failed("start", error.message, error)
@@ -79,7 +85,7 @@ class LlamaServerEngine(EndpointEngine):
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(source.path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
         process = self._process = ServerProcess(command, key)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
         address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
@@ -170,3 +176,13 @@ class LlamaServerEngine(EndpointEngine):
         if isinstance(ending, Crashed | Failed) and process is not None and process.ends_soon():
             return process.ending(workload.stage)
         return ending
+
+
+def _with_tokens(path: Path) -> Path:
+    """Return the file, or for a twin, at whose lack of a tokenizer llama-server aborts, a copy with one.
+
+    Raises BadFile, Unsupported, and DoesNotFit if the disk lacks room.
+    """
+    file = read_model_file(path)
+    is_without = file.metadata.get(gguf_constants.Keys.Tokenizer.MODEL) == "none"
+    return with_vocabulary(file, paths.twins_dir()) if file.is_twin and is_without else path

@@ -14,32 +14,33 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
+from ggbench.commands.options import run_by
 from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Score, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Event, MemoryKind, Opened, PromptRead, Ready, ServerAnswered, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.errors import UsageError
+from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
 
-FILE = Source(Path("/models/x.gguf"))
 LLAMA = LlamaConfig(n_ctx=1280, threads=1, type_k="q8_0")
 
 
 class Started:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, file: Path) -> None:
+        self.folder, self.source = folder, Source(file)
         self.cancel = threading.Event()
         self.engine = LlamaServerEngine(self.cancel, timeout_s=60)
 
     def open(self, way: str = "", flags: str = "", setup: LlamaConfig = LLAMA) -> list[Event | Ending]:
-        return list(self.engine.open(FILE, run_by(f"llama-server={install(self.folder, way)} {flags}", setup)))
+        return list(self.engine.open(self.source, run_by(f"llama-server={install(self.folder, way)} {flags}", setup)))
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
-    found = Started(tmp_path)
+def started(tmp_path: Path, tiny_twin: Path) -> Iterator[Started]:
+    found = Started(tmp_path, tiny_twin)
     yield found
     found.engine.close()
 
@@ -62,8 +63,22 @@ def test_it_gets_the_flags_that_pick_prints_and_the_users_own_and_no_key_among_t
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "7")
     assert started.open(flags="-dev Vulkan0")[-1] == Completed()
     flags = json.loads((tmp_path / "flags.json").read_text())
-    loads = ["-m", "/models/x.gguf", "-c", "1280", "-ctk", "q8_0", "-ngl", "999", "-t", "1", "-np", "1"]
+    loads = ["-m", flags[1], "-c", "1280", "-ctk", "q8_0", "-ngl", "999", "-t", "1", "-np", "1"]
     assert flags == [*loads, "--host", "127.0.0.1", "--port", "0", "-lv", "4", "-dev", "Vulkan0"]
+
+
+def test_a_twin_gets_the_vocabulary_without_which_llama_server_aborts(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    started.open()
+    assert started.source.path is not None
+    twin, served = (
+        read_model_file(path)
+        for path in (started.source.path, Path(json.loads((tmp_path / "flags.json").read_text())[1]))
+    )
+    assert served.metadata["tokenizer.ggml.model"] == "llama" and served.n_vocab == twin.n_vocab
+    assert served.tensors == twin.tensors
 
 
 def test_build_devices_and_buffers_are_read_from_its_log(started: Started) -> None:
@@ -130,7 +145,7 @@ def test_a_server_that_does_not_start_is_an_ending_with_its_cause(
 
 
 def test_another_program_is_a_usage_error(started: Started) -> None:
-    ending = [*started.engine.open(FILE, run_by("llama-server=/bin/true", LLAMA))][-1]
+    ending = [*started.engine.open(started.source, run_by("llama-server=/bin/true", LLAMA))][-1]
     assert isinstance(ending, Failed) and isinstance(ending.error, UsageError)
 
 
@@ -207,13 +222,13 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
 _PARENT = """
 import sys, threading, time
 from pathlib import Path
+from ggbench.commands.options import run_by
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig, run_by
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 engine = LlamaServerEngine(threading.Event(), timeout_s=60)
-for event in engine.open(Source(Path("x.gguf")), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
+for event in engine.open(Source(Path(sys.argv[2])), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
     if isinstance(event, Ready):
         print(event.pid, flush=True)
 time.sleep(60)
@@ -221,10 +236,10 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("victim", ["ggbench", "the keeper"])
-def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path) -> None:
+def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path, tiny_twin: Path) -> None:
     """The kernel ends it, whether the parent or the process in between is killed."""
     parent = subprocess.Popen(
-        [sys.executable, "-P", "-c", _PARENT, str(install(tmp_path))], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", _PARENT, str(install(tmp_path)), str(tiny_twin)], stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
