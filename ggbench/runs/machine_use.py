@@ -124,10 +124,9 @@ _LEAST_SUSPENDED_NS = 1_000_000_000
 _LEAST_SPILL_BYTES = 64 << 20
 """Less may come from other programs at any time."""
 _SPILLS = (
-    ("swapped_bytes", "{} were written to swap or read from it; a smaller --n-ctx or quant needs less main memory"),
-    ("refaulted_bytes", "{} of files were evicted from memory and read again; a smaller quant, or fewer programs"
-                        " beside it, keeps the weights in memory"),
-)  # fmt: skip
+    ("swapped_bytes", "{} were written to swap or read from it (a smaller --n-ctx or quant avoids it)"),
+    ("refaulted_bytes", "{} of files were evicted from memory and read again (a smaller quant avoids it)"),
+)
 _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("the CPUs available", "n_cpus", str),
     ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
