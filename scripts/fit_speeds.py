@@ -37,6 +37,8 @@ CURRENT = "2025-07"
 """Month from which a row counts as measured with a current llama.cpp."""
 FIRST = {"CUDA": "2024-05", "Metal": "2023-11"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
+FLASH = "2025-09"
+"""Month from which flash attention is assumed on where a row does not say; llama.cpp chose it itself from then on."""
 HOSTS = {"homelab-llm-bench": 64e9}
 """Bandwidth [bytes/s] of the main memory of places that state it: DDR5-4000, assumed to have two channels."""
 FORKS = ("ik_llama", "bonsai")
@@ -111,7 +113,10 @@ def decode_rows() -> list[Row]:
         )
         host_ms = host_bytes / HOSTS[row.source] * 1e3 if host_bytes else 0.0
         extra = _circumstances(row, device)
-        costs = decode_costs([read] * row.count, _model(row, shape), host_ms=host_ms, extra=extra)
+        has_flash = bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH
+        costs = decode_costs(
+            [read] * row.count, _model(row, shape), host_ms=host_ms, has_flash_attn=has_flash, extra=extra
+        )
         found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
     return found
 

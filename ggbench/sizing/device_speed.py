@@ -86,7 +86,9 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
             for place in on_devices
         ]
         host_ms = by_place.get(HOST, 0.0) / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0
-        return fitted_speeds().decode.predict(decode_costs(reads, model, host_ms=host_ms))
+        return fitted_speeds().decode.predict(
+            decode_costs(reads, model, host_ms=host_ms, has_flash_attn=setup.flash_attn != "off")
+        )
 
     basis, source = _source(list(kinds.values()))
     steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())

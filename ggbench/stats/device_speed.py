@@ -143,7 +143,12 @@ def quant_class(name: str) -> str:
 
 
 def decode_costs(
-    reads: Sequence[DeviceRead], model: ModelKind, *, host_ms: float = 0.0, extra: tuple[str, ...] = ()
+    reads: Sequence[DeviceRead],
+    model: ModelKind,
+    *,
+    host_ms: float = 0.0,
+    has_flash_attn: bool = True,
+    extra: tuple[str, ...] = (),
 ) -> list[Cost]:
     """Return the costs of decoding one token: one device computes after the other.
 
@@ -157,7 +162,10 @@ def decode_costs(
             ("kv", read.kv_bytes / bytes_per_ms),
             ("layer", read.n_layers * _LAYER_MS),
         )
-        costs += [Cost(ms, (*_terms(part, read.device, model), *extra)) for part, ms in parts if ms]
+        for part, ms in parts:
+            slower = ("kv:without flash attention",) if part == "kv" and not has_flash_attn else ()
+            if ms:
+                costs.append(Cost(ms, (*_terms(part, read.device, model), *slower, *extra)))
     if len(reads) > 1:
         link = ("link", f"link:backend={reads[0].device.backend}", *extra)
         costs.append(Cost((len(reads) - 1) * _LINK_MS, link))

@@ -18,6 +18,8 @@ from ggbench.units import GIB
 MODEL_ERROR = 0.15
 """Share by which a profile's speeds are taken to be off besides the spread of its timings, at a probability of 95 %: an
 assumption, which scripts/profile_residuals puts to the test."""
+_PROMPT_ERROR = 0.4
+"""The same for prompts, in addition: narrow matrices and attention within a batch cost more than wide twins show."""
 _OTHER_TYPE_ERROR = 0.5
 """The same for bytes of a tensor type that was not timed."""
 
@@ -131,7 +133,9 @@ def prompt_ms(parts: Sequence[tuple[Rates, Work]], n_prompt: int, n_batch: int, 
             return None
         for place, end in enumerate((found.value, found.low, found.high)):
             sums[place] += share * end
-    return Expected(*sums)
+    value, low, high = sums
+    more = _PROMPT_ERROR * value
+    return Expected(value, max(0.0, value - math.hypot(value - low, more)), value + math.hypot(high - value, more))
 
 
 def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:

@@ -72,12 +72,13 @@ def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
-    fast = ggbench(*options, "--min-speed", "28").json
-    strict = ggbench(*options, "--min-speed", "28", "--max-loss", "0.01").json
+    just_too_fast = format(1.01 * free["pick"]["expected_tok_s"], ".1f")
+    fast = ggbench(*options, "--min-speed", just_too_fast).json
+    strict = ggbench(*options, "--min-speed", just_too_fast, "--max-loss", "0.01").json
     assert free["pick"]["quant"] == "q5_k_m"
     assert fast["pick"]["quant"] == "q4_k_m"
     assert fast["pick"]["meets"] is None
-    assert "would come first, but misses 28.0 tok/s" in fast["pick"]["reason"]
+    assert f"would come first, but misses {just_too_fast} tok/s" in fast["pick"]["reason"]
     assert strict["pick"] is None
 
 
