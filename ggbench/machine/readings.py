@@ -7,18 +7,20 @@ kernel files and a few NVML queries per GPU.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
-from ggbench.machine.host import affinity, cpu_quota, describe_ram
+from ggbench.machine.host import PROC, affinity, cpu_quota, describe_ram, read_text
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
 from ggbench.units import MIB, format_bytes, format_count, format_percent
@@ -67,6 +69,7 @@ class MachineReader:
                 suspended_ns=suspended_ns(),
                 n_cpus=len(affinity()),
                 quota_cpus=cpu_quota(),
+                **spilled_bytes(),
             )
 
     def _cpu_share(self) -> float | None:
@@ -82,6 +85,19 @@ class MachineReader:
         if before is None or total_s <= before[1]:
             return None
         return min(1.0, max(0.0, (busy_s - before[0]) / (total_s - before[1])))
+
+
+def spilled_bytes(proc: Path = PROC) -> dict[str, int]:
+    """Return the counters of `MachineReading` for swap and evicted files. Source: vmstat of Linux's proc(5)."""
+    if not (text := read_text(proc / "vmstat")):
+        import psutil
+
+        swap = psutil.swap_memory()
+        return {"swapped_bytes": swap.sin + swap.sout}
+    pages = {name: int(count) for name, _, count in (line.partition(" ") for line in text.splitlines())}
+    counted = {"swapped_bytes": ("pswpin", "pswpout"), "refaulted_bytes": ("workingset_refault_file",)}
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return {field: page_bytes * sum(pages.get(each, 0) for each in names) for field, names in counted.items()}
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:

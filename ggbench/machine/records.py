@@ -73,6 +73,10 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Logical CPUs available to this process."""
     quota_cpus: float | None = None
     """The container's limit; None if unknown or unlimited."""
+    swapped_bytes: int = 0
+    """Bytes written to and read from swap since the start of the machine; only differences are meaningful."""
+    refaulted_bytes: int = 0
+    """Bytes of files read again soon after the system evicted them, counted likewise; 0 except on Linux."""
 
 
 class Throttling(msgspec.Struct, frozen=True):

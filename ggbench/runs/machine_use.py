@@ -121,6 +121,12 @@ def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -
 _LEAST_SUSPENDED_NS = 1_000_000_000
 
 
+_LEAST_SPILL_BYTES = 64 << 20
+"""Less may come from other programs at any time."""
+_SPILLS = (
+    ("swapped_bytes", "{} were written to swap or read from it (a smaller --n-ctx or quant avoids it)"),
+    ("refaulted_bytes", "{} of files were evicted from memory and read again (a smaller quant avoids it)"),
+)
 _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("the CPUs available", "n_cpus", str),
     ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
@@ -129,11 +135,17 @@ _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
-    """Return each change between readings in one line: a suspend; added or removed CPUs, limits or memory."""
+    """Return each change between readings in one line: a suspend; memory that spilled; CPUs, limits or memory added or
+    removed.
+    """
     found = []
     gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
     if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
         found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
+    for name, told in _SPILLS:
+        rises = (getattr(after, name) - getattr(before, name) for before, after in pairwise(readings))
+        if (spilled := sum(max(0, rise) for rise in rises)) >= _LEAST_SPILL_BYTES:
+            found.append(told.format(format_bytes(spilled)))
     for what, name, text in _PARTS:
         values = [getattr(each, name) for each in readings]
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)

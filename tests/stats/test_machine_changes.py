@@ -1,7 +1,12 @@
 """What readings say of a machine that did not stay the same."""
 
-import pytest
+import os
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.machine.readings import spilled_bytes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.machine_use import machine_changes
 
@@ -14,6 +19,21 @@ def reading(
 ) -> MachineReading:
     suspended_ns = round(suspended_s * S)
     return MachineReading(0, None, 1, total_bytes, suspended_ns=suspended_ns, n_cpus=n_cpus, quota_cpus=quota)
+
+
+def test_memory_that_spilled_is_named() -> None:
+    """By the sum of the rises; less than 64 MiB may be another program's."""
+    swapped = [replace(reading(), swapped_bytes=n << 20) for n in (1000, 1040, 1040, 1070)]
+    refaulted = [replace(reading(), refaulted_bytes=n << 30) for n in (5, 8)]
+    assert [line[:30] for line in machine_changes(swapped)] == ["70.0 MiB were written to swap "]
+    assert [line[:30] for line in machine_changes(refaulted)] == ["3.00 GiB of files were evicted"]
+    assert machine_changes(swapped[:3]) == ()
+
+
+def test_spilled_pages_are_read_from_the_kernel(tmp_path: Path) -> None:
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    (tmp_path / "vmstat").write_text("nr_free_pages 9\nworkingset_refault_file 4\npswpin 1\npswpout 2\n")
+    assert spilled_bytes(tmp_path) == {"swapped_bytes": 3 * page_bytes, "refaulted_bytes": 4 * page_bytes}
 
 
 @pytest.mark.parametrize(
