@@ -22,7 +22,7 @@ def reading(
 
 
 def test_memory_that_spilled_is_named() -> None:
-    """By the sum of the rises; less than 64 MiB may be another program's."""
+    """The sum of the rises counts; less than 64 MiB may be another program's."""
     swapped = [replace(reading(), swapped_bytes=n << 20) for n in (1000, 1040, 1040, 1070)]
     refaulted = [replace(reading(), refaulted_bytes=n << 30) for n in (5, 8)]
     assert [line[:30] for line in machine_changes(swapped)] == ["70.0 MiB were written to swap "]
