@@ -31,7 +31,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.work_queue import WorkState
 from tests.fakes import engines as planted
-from tests.fakes.driving import press
+from tests.fakes.driving import press, shows
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import (  # noqa: F401 - fixtures
     Drive,
@@ -99,7 +99,8 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
         app.run_queue.add([job])
         await queue.idle()
         assert app.run_queue.items[0].state is WorkState.DONE
-        assert "planted:tiny" in await press(app, pilot, "3")
+        await press(app, pilot, "3")
+        assert await shows(app, "planted:tiny")
         assert "Again: ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "end")
 
     drive(GgbenchApp(real), steps, (160, 80))

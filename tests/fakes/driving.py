@@ -101,6 +101,15 @@ def words_of(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
+async def shows(app: App[Any], text: str) -> bool:
+    """Whether the screen shows a text within two seconds: a table draws its rows once it is idle."""
+    for _ in range(_MOST_LOOKS):
+        if text in words_of(app):
+            return True
+        await asyncio.sleep(10 * LOOK_EVERY_S)
+    return False
+
+
 async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:
     """Type the model's name and choose it, after those that match too."""
     return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
