@@ -376,7 +376,7 @@ _WORST_CACHE_NATS = 0.4
 
 
 def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
-    """Return the published loss of a KV cache of these types in one model; None if there is none.
+    """Return the published loss of a KV cache of these types in one model; None if unpublished.
 
     Its interval reaches to the worst that others report.
     """
@@ -395,7 +395,7 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
-    """Return the published loss of this quant type in other models against 16 bits; None if there is none.
+    """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
 
     The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
     one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the

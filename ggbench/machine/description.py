@@ -18,9 +18,7 @@ from ggbench.units import GIB, parse_bandwidth, parse_size
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
 """The start of a size; without a B, `780m` is a GPU."""
-_MODULES = re.compile(
-    r"(?P<kind>lp)?ddr(?P<generation>[3-6])x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.I
-)
+_MODULES = re.compile(r"(?:lp)?ddr[3-6]x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.IGNORECASE)
 _CHANNEL_BYTES = 8
 """Width of a channel of memory modules, 64 bits; DDR5 splits it into two of 32."""
 _MOST_GPUS = 16

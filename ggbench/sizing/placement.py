@@ -21,7 +21,7 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
@@ -110,15 +110,10 @@ class Placement:
             if tensor.name == "token_embd.weight" and self.layers[-1] != HOST and is_tied(self._file.tensors):
                 held[self.layers[-1]] += n_bytes
         if rows:  # every matrix is split over all devices
-            shares = self._shares()
+            shares = split_shares(self._setup, self.devices)
             for place, share in enumerate(shares):
-                held[place] += round(sum(rows.values()) * share)
+                held[place] += round(sum(rows.values()) * share / sum(shares))
         return held
-
-    def _shares(self) -> list[float]:
-        given = [*self._setup.tensor_split, *[0.0] * (len(self.devices) - len(self._setup.tensor_split))]
-        shares = given if any(given) else [float(device.free_bytes) for device in self.devices]
-        return [share / sum(shares) for share in shares]
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of each device, main memory last; nothing if they have no names."""

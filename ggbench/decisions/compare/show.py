@@ -49,13 +49,13 @@ def sentences_of(comparison: Comparison) -> list[str]:
     if not sentences:
         ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
         # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
-        told = [
+        alike = [
             line.topic
             for line, tied in ties
             if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
         ]
-        if told:
-            sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(told)}"]
+        if alike:
+            sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
         elif not ties:
             topics = [line.topic for line in lines if line.reasons]
             sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]

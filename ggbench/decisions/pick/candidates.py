@@ -248,7 +248,7 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
 
 
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
-    """Return the next candidate whose speed matters but is neither measured nor forecast; None if there is none.
+    """Return the next candidate whose speed matters but is neither measured nor forecast; None if all are known.
 
     The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
     miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.

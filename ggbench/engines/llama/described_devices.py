@@ -27,6 +27,8 @@ _OFFLOAD_MIN_BATCH = 32
 
 Source: GGML_OP_OFFLOAD_MIN_BATCH of ggml's backends.
 """
+_TYPE_F16 = 1
+"""GGML_TYPE_F16."""
 
 
 def _structure(name: str, fields: dict[str, Any] | str) -> type[ctypes.Structure]:
@@ -206,7 +208,3 @@ class DescribedDevices:
         made = ctypes.CFUNCTYPE(result, *arguments)(function)
         self._kept.append(made)
         return ctypes.cast(made, c_void_p)
-
-
-_TYPE_F16 = 1
-"""GGML_TYPE_F16."""

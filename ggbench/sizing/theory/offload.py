@@ -93,16 +93,21 @@ def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[st
     return tuple((re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups)
 
 
+def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[float]:
+    """Return the given share of each device, else its free memory; a single one has all."""
+    if len(devices) < 2:
+        return [1.0]
+    given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
+    return given if any(given) else [float(device.free_bytes) for device in devices]
+
+
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
     """Return the device of each layer by its index, the output's as the last; HOST is main memory.
 
     Shares are `tensor_split` or the free memory of each device, in 32-bit floats; offloaded layer i is on the first
     device whose cumulative share exceeds i / their number.
     """
-    given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
-    shares = given if any(given) else [float(device.free_bytes) for device in devices]
-    if len(devices) < 2:
-        shares = [1.0]
+    shares = split_shares(setup, devices)
     n_slots = n_layer + 1
     n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
     sums = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
