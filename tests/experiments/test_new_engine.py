@@ -31,7 +31,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.work_queue import WorkState
 from tests.fakes import engines as planted
-from tests.fakes.driving import press, shows
+from tests.fakes.driving import press, words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import (  # noqa: F401 - fixtures
     Drive,
@@ -100,7 +100,7 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
         await queue.idle()
         assert app.run_queue.items[0].state is WorkState.DONE
         await press(app, pilot, "3")
-        assert await shows(app, "planted:tiny")
+        assert "planted:tiny" in words_of(app)
         assert "Again: ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "end")
 
     drive(GgbenchApp(real), steps, (160, 80))

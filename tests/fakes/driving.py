@@ -14,6 +14,7 @@ import msgspec.structs
 from textual._context import active_app
 from textual.app import App
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from ggbench.models.disk import LocalModel
@@ -23,7 +24,6 @@ from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
 
 LOOK_EVERY_S = 0.001
-_MOST_LOOKS = 200
 
 
 async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
@@ -34,23 +34,24 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
     """
     app: Any = active_app.get()
     loop: Any = asyncio.get_running_loop()
-    n_looks = 0
     while app._running:
         await asyncio.sleep(LOOK_EVERY_S)
         if loop._ready or app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
             continue
-        tables = app.screen.query(DataTable) if app.screen_stack else ()
-        if n_looks < _MOST_LOOKS and any(map(_is_unmeasured, tables)):
-            n_looks += 1
-            continue  # a table measures its rows when it is idle
-        if not app.screen_stack or not app.screen._update_timer._active.is_set():
+        if not app.screen_stack:
             return
-        app.screen._on_timer_update()
+        if app._batch_count:  # a screen that is drawn during a batch forgets it
+            continue
+        screen = app.screen
+        if screen._update_timer._active.is_set() or _is_due(screen):
+            screen._on_timer_update()
+        elif not any(table._require_update_dimensions for table in screen.query(DataTable)):
+            return
 
 
-def _is_unmeasured(table: DataTable[Any]) -> bool:
-    """Whether a table in view has rows that it has not laid out yet."""
-    return table.display and (table._require_update_dimensions or table.virtual_size.height < table.row_count)
+def _is_due(screen: Screen[Any]) -> bool:
+    """Whether the screen has something left to lay out or to draw."""
+    return bool(screen._layout_required or screen._scroll_required or screen._repaint_required or screen._dirty_widgets)
 
 
 async def settle(app: App[Any], pilot: Pilot[None]) -> None:
@@ -80,16 +81,9 @@ def normalised(svg: str) -> str:
     return _FONT_FACE.sub("", _ID.sub("terminal-", svg))
 
 
-async def check_snapshot(app: App[Any], name: str) -> None:
-    """Compare the screen with its picture, until a table that still draws its rows has drawn them."""
-    path, is_new = SNAPSHOTS / f"{name}.svg", os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1"
-    shown = ""
-    for _ in range(_MOST_LOOKS):
-        shown = normalised(app.export_screenshot(title=app.title))
-        if not is_new and path.exists() and shown == path.read_text(encoding="utf-8"):
-            return
-        await asyncio.sleep(10 * LOOK_EVERY_S)
-    if is_new:
+def check_snapshot(app: App[Any], name: str) -> None:
+    path, shown = SNAPSHOTS / f"{name}.svg", normalised(app.export_screenshot(title=app.title))
+    if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(shown, encoding="utf-8")
     assert path.exists(), f"no snapshot {path.name}: write it with GGBENCH_UPDATE_GOLDEN=1, and look at it"
@@ -99,15 +93,6 @@ async def check_snapshot(app: App[Any], name: str) -> None:
 def words_of(app: App[Any]) -> str:
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips)
-
-
-async def shows(app: App[Any], text: str) -> bool:
-    """Whether the screen shows a text within two seconds: a table draws its rows once it is idle."""
-    for _ in range(_MOST_LOOKS):
-        if text in words_of(app):
-            return True
-        await asyncio.sleep(10 * LOOK_EVERY_S)
-    return False
 
 
 async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:

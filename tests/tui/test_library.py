@@ -297,7 +297,7 @@ def test_what_is_expected_stands_before_the_bound(app: App, planner: FakePlanner
         assert "40 (" not in shown
         assert "  max  " in f"{next(line for line in shown.splitlines() if 'BPW' in line)} "
         assert "expected: from a forecast, from other models' runs" in " ".join(shown.split())
-        await check_snapshot(app, "library_expected")
+        check_snapshot(app, "library_expected")
 
     drive(app, steps)
 

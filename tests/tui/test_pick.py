@@ -154,6 +154,6 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
 def test_a_pick_looks_as_accepted(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "enter")
-        await check_snapshot(app, "pick")
+        check_snapshot(app, "pick")
 
     drive(app, steps)

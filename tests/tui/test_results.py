@@ -156,11 +156,11 @@ def test_pictures(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "j", "space")
-        await check_snapshot(app, "results")
+        check_snapshot(app, "results")
         await press(app, pilot, "c")
-        await check_snapshot(app, "compare")
+        check_snapshot(app, "compare")
         await press(app, pilot, "escape", "G", "enter")
-        await check_snapshot(app, "run_details")
+        check_snapshot(app, "run_details")
 
     look(steps)
 
@@ -169,7 +169,7 @@ def test_picture_of_nothing(look: Look, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await check_snapshot(app, "results_empty")
+        check_snapshot(app, "results_empty")
 
     look(steps)
 

@@ -63,13 +63,13 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
         app.animation_level = "none"
         await press(app, pilot, *["j"] * 5, "enter")
         await press(app, pilot, "space", "j", "space", "right")
-        await check_snapshot(app, "library")
+        check_snapshot(app, "library")
         for name, pressed in keys.items():
             await press(app, pilot, *pressed)
             if name == "confirm":
                 app.push_screen(ConfirmScreen(QUESTION, "Download"))
                 await settle(app, pilot)
-            await check_snapshot(app, name)
+            check_snapshot(app, name)
             await press(app, pilot, "escape")
 
     drive(GgbenchApp(msgspec.structs.replace(services, local_models=lambda: disk)), steps)
@@ -92,7 +92,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
         app.pull_queue._items = {item.id: item for item in states}
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
         await press(app, pilot, "4", "j")
-        await check_snapshot(app, "pulls")
+        check_snapshot(app, "pulls")
         app.pull_queue._items = {}
 
     drive(app, steps)
@@ -136,7 +136,7 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
         await asyncio.to_thread(gate.reached.wait, 60)
         screen = await show_run(app, pilot)
         assert screen._queue.items[2].state is WorkState.DECODING
-        await check_snapshot(app, "run")
+        check_snapshot(app, "run")
         gate.opened.set()
 
     drive(app, steps)
@@ -154,7 +154,7 @@ def test_a_search(app: GgbenchApp, jobs: FakeServices, targets: list[Target], dr
         assert run is not None
         assert isinstance(run.result, MaxctxResult)
         assert run.result.max_n_ctx == 2048
-        await check_snapshot(app, "run_maxctx")
+        check_snapshot(app, "run_maxctx")
 
     drive(app, steps)
 
@@ -170,7 +170,7 @@ def test_a_text_is_scored(app: GgbenchApp, jobs: FakeServices, folder: Path, tex
         assert live is not None
         live._counted_from = None  # no pace is twice the same
         await show_run(app, pilot)
-        await check_snapshot(app, "run_quality")
+        check_snapshot(app, "run_quality")
         scattered.opened.set()
 
     drive(app, steps)
@@ -192,7 +192,7 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
         app.run_queue.add([Job(experiment_of("speed"), target, LlamaConfig(), settings) for target in targets[:2]])
         await asyncio.to_thread(gate.reached.wait, 60)
         await show_run(app, pilot)
-        await check_snapshot(app, "run_speed")
+        check_snapshot(app, "run_speed")
         gate.opened.set()
 
     drive(app, steps)
@@ -201,6 +201,6 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
 def test_nothing_to_run(app: GgbenchApp, drive: Drive) -> None:
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)
-        await check_snapshot(app, "run_empty")
+        check_snapshot(app, "run_empty")
 
     drive(app, steps)
