@@ -52,20 +52,17 @@ def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path, wit
     """
     row = Trials("kills and signals with a llama-server")
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "own" / "llama-server"  # by its name any process of it is found
-    program.parent.mkdir()
-    if real := os.environ.get("LLAMA_SERVER"):
-        program.write_text(f"#!/bin/sh\nexec '{real}' --alias '{program}' \"$@\"\n")
-        program.chmod(0o755)
-    else:
-        install(program.parent)
+    real = os.environ.get("LLAMA_SERVER") or install(folder)
+    program = folder / "named"  # the alias names every process of it
+    program.write_text(f"#!/bin/sh\nexec '{real}' --alias '{program}' \"$@\"\n")
+    program.chmod(0o755)
     words = ["decode", str(model), "-n", "2000", "-t", "1", "--bandwidth", "20GB/s"]
     for way in itertools.islice(itertools.cycle(_WAYS), n):
         after_s = draw.uniform(0.2, within_s)
         _stop(row, way, [*words, "--engine", f"llama-server={program}"], after_s)
         for left in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if any(str(program.parent) in word for word in left.cmdline()):
+                if any(str(program) in word for word in left.cmdline()):
                     count_orphans(row, f"decode, {way} after {after_s:.2f} s", [left])
         _check_store(row, f"decode, {way} after {after_s:.2f} s", {})
     return row
