@@ -32,6 +32,7 @@ def limit_data(pid: int, n_bytes: int) -> None:
 
     RLIMIT_AS would also count what malloc and drivers only reserve. Raises OSError if the process has ended.
     """
+    assert sys.platform == "linux"
     used = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
     _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
     limit = used + n_bytes if hard == resource.RLIM_INFINITY else min(used + n_bytes, hard)
