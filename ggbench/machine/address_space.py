@@ -1,4 +1,4 @@
-"""The address space of this process, its limit, and that of another; imports nothing slow, since every start of ggbench checks it."""
+"""Limits of memory of this process and of others; imports nothing slow, since every start of ggbench checks its own."""
 
 from __future__ import annotations
 
