@@ -140,9 +140,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
 class ServerProcess:
     """A running llama-server. A thread reads its log, so that a flood does not block it."""
 
-    def __init__(
-        self, command: Sequence[str], key: str, *, limit_bytes: int | None = None, n_threads: int = 0
-    ) -> None:
+    def __init__(self, command: Sequence[str], key: str, *, limit_bytes: int | None = None, n_threads: int = 0) -> None:
         """Start it. The key is passed in the environment, as other users can read a command line.
 
         `limit_bytes` limits what it allocates from the load on, without the stacks of `n_threads` compute threads.

@@ -382,7 +382,9 @@ class SettingsDialog(Dialog[Record | None]):
 
     @on(DescendantFocus)
     def _explain(self) -> None:
-        about = (each.about for each in (*self._asked, ENGINE) if self.focused is not None and each.name == self.focused.id)
+        about = (
+            each.about for each in (*self._asked, ENGINE) if self.focused is not None and each.name == self.focused.id
+        )
         self._say(next(about, "") or self._estimate())
 
     def _estimate(self) -> str:
