@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -206,6 +207,8 @@ class ServerProcess:
             return Crashed(None, (), f"{NAME} closed its log but did not exit")
         log = [*self.load_log, *self._tail]
         blame = out_of_memory_line(log)
+        if not blame and self._limit_bytes is not None:  # a thread found no room for its stack
+            blame = next((line for line in log if os.strerror(errno.EAGAIN) in line), "")
         n_kills = count_oom_kills()
         if not blame and status == -signal.SIGKILL and None not in (n_kills, self._n_oom_kills):
             blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
