@@ -22,7 +22,7 @@ print("shared")
 
 
 def test_a_child_can_allocate_what_it_has_left_and_share_more() -> None:
-    """As a driver does: only memory of its own is counted."""
+    """Shared memory, such as a driver maps, is not counted."""
     child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"

@@ -53,7 +53,7 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     notice: str = ""
     engine: str = ""
-    """As `--engine` takes it; empty for ggbench's own llama.cpp."""
+    """Value of `--engine`; empty for ggbench's own llama.cpp."""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
         """Return a job for each target. Raises UsageError for an engine that is not there, or cannot run it."""
