@@ -30,7 +30,7 @@ from ggbench.show.glossary import MAXCTX
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
     ggbench maxctx qwen2.5-7b --all --no-prove
     ggbench maxctx ~/models/model-q4_k_m.gguf -np 4 --memory-limit 4GiB
-    ggbench maxctx ~/models/model-q4_k_m.gguf --engine "llama-server=/opt/bin/llama-server -dev Vulkan0"
+    ggbench maxctx model-q4_k_m.gguf --engine "llama-server -dev Vulkan0"
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
