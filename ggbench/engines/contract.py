@@ -63,6 +63,8 @@ class EngineConfig:
     n_ubatch: int | None = None
     n_seq_max: int = 1
     """Sequences that a context can hold."""
+    kv_unified: bool = False
+    """Whether they share one KV cache."""
     n_gpu_layers: int = -1
     kv_offload: bool = True
     threads: int | None = None
@@ -172,6 +174,22 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
             f"n_ctx {n_ctx} is too small for the {n_tokens} tokens of this run",
             "omit --n-ctx to use just enough, or measure fewer tokens",
         )
+
+
+def check_step(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError if a token of each sequence is more than one batch: llama.cpp would abort."""
+    if config.n_batch is not None and n_seqs > config.n_batch:
+        raise UsageError(
+            f"a step of {n_seqs} sequences does not fit into an n_batch of {config.n_batch}",
+            f"use --n-batch {n_seqs} or more",
+        )
+
+
+def check_users(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError for a batch of one step that is too large, or a cache shared by a single sequence."""
+    check_step(config, n_seqs)
+    if n_seqs == 1 and config.kv_unified:
+        raise UsageError("--kv-unified shares one KV cache among several slots", "add --parallel N, or omit it")
 
 
 class Request(msgspec.Struct, frozen=True):

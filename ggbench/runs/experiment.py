@@ -154,8 +154,10 @@ class Experiment(abc.ABC):
         """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
         return None
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the file's speed from a completed run; None, the default, if the kind measures no speed."""
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+        """Return the file's speed with `n_seqs` sequences at once from a completed run; None, the default, if it
+        measured none.
+        """
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
