@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
-
 import msgspec
-
-from ggbench.errors import Unsupported, UsageError
-from ggbench.plugins import load_plugin
+import threading
+from collections.abc import (Iterator, Mapping, Sequence)
+from ggbench.errors import (Unsupported, UsageError)
+from ggbench.plugins import (load_plugin)
+from pathlib import (Path)
+from typing import (ClassVar, Literal, Protocol, Self, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import Ending
-    from ggbench.engines.events import Event
+    from ggbench.engines.endings import (Ending)
+    from ggbench.engines.events import (Event)
+
 
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
@@ -63,6 +62,8 @@ class EngineConfig:
     n_ubatch: int | None = None
     n_seq_max: int = 1
     """Sequences that a context can hold."""
+    kv_unified: bool = False
+    """Whether they share one KV cache."""
     n_gpu_layers: int = -1
     kv_offload: bool = True
     threads: int | None = None
@@ -182,6 +183,22 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
             f"n_ctx {n_ctx} is too small for the {n_tokens} tokens of this run",
             "omit --n-ctx to use just enough, or measure fewer tokens",
         )
+
+
+def check_step(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError if a token of each sequence is more than one batch: llama.cpp would abort."""
+    if config.n_batch is not None and n_seqs > config.n_batch:
+        raise UsageError(
+            f"a step of {n_seqs} sequences does not fit into an n_batch of {config.n_batch}",
+            f"use --n-batch {n_seqs} or more",
+        )
+
+
+def check_users(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError for a batch of one step that is too large, or a cache shared by a single sequence."""
+    check_step(config, n_seqs)
+    if n_seqs == 1 and config.kv_unified:
+        raise UsageError("--kv-unified shares one KV cache among several slots", "add --parallel N, or omit it")
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -117,8 +117,23 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     An entry with a shipped id overrides it key by key, any other adds a model. A missing user file adds nothing. Raises
     UsageError, with file and line, for any error in either.
     """
-    entries = {entry.id: entry for entry in _read(shipped_models_file(), "shipped")}
-    user_file = paths.user_models_file() if user_file is None else user_file
+    shipped, user_file = shipped_models_file(), paths.user_models_file() if user_file is None else user_file
+    return _load(shipped, user_file, _version(shipped), _version(user_file))
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Return time of change [ns] and size; zeros for a file that cannot be read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
+
+
+@functools.lru_cache(maxsize=4)
+def _load(shipped: Path, user_file: Path, *versions: tuple[int, int]) -> Catalog:
+    """Load both files, once for each of their versions."""
+    entries = {entry.id: entry for entry in _read(shipped, "shipped")}
     for entry in _read(user_file, "user"):
         entries[entry.id] = entry.over(entries.get(entry.id))
     return Catalog(tuple(entry.build() for entry in entries.values()))

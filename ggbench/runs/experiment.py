@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
-
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Outcome
-from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import reproduce, stated_options
-from ggbench.models.reference import MEASURE_OWN, own_models
-from ggbench.plugins import load_plugin
-from ggbench.runs.recording import Recording, WorkerPeak
-from ggbench.runs.run import Result, Settings
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Estimate
-from ggbench.text import in_words
+from collections.abc import (Generator)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.events import (Memory)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (reproduce, stated_options)
+from ggbench.models.reference import (MEASURE_OWN, own_models)
+from ggbench.plugins import (load_plugin)
+from ggbench.runs.recording import (Recording, WorkerPeak)
+from ggbench.runs.run import (Result, Settings)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.stats.intervals import (Estimate)
+from ggbench.text import (in_words)
+from msgspec.structs import (replace)
+from typing import (ClassVar, TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import Ending
-    from ggbench.models.targets import Target
-    from ggbench.runs.progress import Progress
-    from ggbench.runs.run import Run
-    from ggbench.runs.session import Session
-    from ggbench.runs.store.database import Store
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.engines.endings import (Ending)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.progress import (Progress)
+    from ggbench.runs.run import (Run)
+    from ggbench.runs.session import (Session)
+    from ggbench.runs.store.database import (Store)
+    from ggbench.stats.speed_estimate import (RunSpeed)
+
 
 
 class Concluded(msgspec.Struct, frozen=True):
@@ -153,8 +152,10 @@ class Experiment(abc.ABC):
         """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
         return None
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the file's speed from a completed run; None, the default, if the kind measures no speed."""
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+        """Return the file's speed with `n_seqs` sequences at once from a completed run; None, the default, if it
+        measured none.
+        """
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:

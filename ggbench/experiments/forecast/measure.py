@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
-
-from ggbench.engines.contract import EngineConfig
-from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import (
-    ForecastModel,
-    ForecastPlacement,
-    ForecastResult,
-    ForecastSettings,
-    ForecastTwin,
-    TwinTiming,
-)
-from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.recording import Recording
-from ggbench.runs.run import Run, Settings
-from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.units import counted
+from collections.abc import (Generator)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.forecast.record import (ForecastModel, ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming)
+from ggbench.runs.experiment import (Conclusion, Experiment)
+from ggbench.runs.recording import (Recording)
+from ggbench.runs.run import (Run, Settings)
+from ggbench.stats.decode_timing import (DecodeLimit)
+from ggbench.units import (counted)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
-    from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.runs.progress import (Progress)
+    from ggbench.runs.session import (Session)
+    from ggbench.stats.speed_estimate import (RunSpeed)
+
 
 
 class ForecastExperiment(Experiment):
@@ -65,11 +58,11 @@ class ForecastExperiment(Experiment):
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
         from ggbench.stats.speed_estimate import RunSpeed, inverse, rates_of_line
 
         found = run.result
-        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
+        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2 or n_seqs > 1:
             return None
         steps, rates = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s)), None
         if found.limit is not None and found.b_ms is not None:
