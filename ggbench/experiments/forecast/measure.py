@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import (Generator)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.forecast.record import (ForecastModel, ForecastPlacement, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming)
-from ggbench.runs.experiment import (Conclusion, Experiment)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Run, Settings)
-from ggbench.stats.decode_timing import (DecodeLimit)
-from ggbench.units import (counted)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import UsageError
+from ggbench.experiments.forecast.record import (
+    ForecastModel,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.runs.experiment import Conclusion, Experiment
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Run, Settings
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.session import (Session)
-    from ggbench.stats.speed_estimate import (RunSpeed)
-
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class ForecastExperiment(Experiment):
