@@ -18,11 +18,11 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
-from ggbench.sizing.budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
