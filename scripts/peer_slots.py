@@ -36,7 +36,7 @@ _SLOTS = (("-np", 1), ("-np", 2), ("-np", 4), ("-np", 4, "-kvu"), ("-np", 8), ("
 _PLAIN = ("--fit", "off", "--load-mode", "none", "--no-repack")
 """One load and one copy of the weights, so that every buffer of the log is one that stays."""
 _CONTEXT, _MODEL = "constructing llama_context", "llama_model_loader: loaded meta data"
-_CLIP_WEIGHTS = re.compile(r"model size:\s+([\d.]+) MiB")
+_CLIP_WEIGHTS = re.compile(r"load_hparams: model size:\s+([\d.]+) MiB")
 _CLIP_COMPUTE = re.compile(r"reserve_compute_meta:\s+\S+ compute buffer size =\s+([\d.]+) MiB")
 
 
@@ -106,13 +106,11 @@ def _ours(bench: Bench) -> Values:
         for case in cases:
             document, _ = ggbench("plan", case.file, "-c", N_CTX, *case.slots, *case.ours, "--no-measure")
             (row,), machine = document["rows"], document["machine"]
-            sizes = {"KV": row["kv_bytes"], "compute": row["compute_bytes"], "logits": row["output_bytes"]}
+            sizes = {"weights": row["device_weight_bytes"], "KV": row["kv_bytes"], "compute": row["compute_bytes"], "logits": row["output_bytes"]}
             if row["draft_bytes"] is not None:
                 sizes["draft"] = row["draft_bytes"]
             if machine["mmproj_bytes"]:
-                sizes["weights"] = machine["mmproj_bytes"]
-                sizes["compute bound"] = machine["mmproj_compute_bytes"]
-                del sizes["KV"], sizes["compute"], sizes["logits"]
+                sizes = {"weights": machine["mmproj_bytes"], "compute bound": machine["mmproj_compute_bytes"]}
             values |= {case.row(part): n_bytes / MIB for part, n_bytes in sizes.items()}
     return values
 
@@ -129,14 +127,14 @@ def _theirs(bench: Bench) -> Values:
 
 def _sizes(log: Sequence[str]) -> Mapping[str, float]:
     """Return MiB by part: the target's context, its draft's model and context, or a projector's buffers."""
-    weights = [float(match[1]) for line in log if "clip" in line and (match := _CLIP_WEIGHTS.search(line))]
+    weights = [float(match[1]) for line in log if (match := _CLIP_WEIGHTS.search(line))]
     compute = [float(match[1]) for line in log if (match := _CLIP_COMPUTE.search(line))]
     if weights:
         return {"weights": weights[-1], "compute bound": sum(compute[-1:])}
     second = [index for index, line in enumerate(log) if _MODEL in line][1:]
     second = second or [index for index, line in enumerate(log) if _CONTEXT in line][1:]
     first = parse_allocations(log[: second[0]] if second else log, PLACES)
-    sizes = {"KV": _mib(first, "kv"), "compute": _mib(first, "compute"), "logits": _mib(first, "output")}
+    sizes = {"weights": _mib(first, "weight"), "KV": _mib(first, "kv"), "compute": _mib(first, "compute"), "logits": _mib(first, "output")}
     if second:
         draft = parse_allocations(log[second[0] :], PLACES)
         sizes["draft"] = sum(_mib(draft, part) for part in ("weight", "kv", "compute", "output"))

@@ -93,8 +93,8 @@ def _compute_bytes(file: ModelFile) -> tuple[int, int]:
 
     It counts the raw image, and the most that one step of clip.cpp's `build_vit` keeps alive in f32, without reuse: in
     attention the residual, Q, K and V with their rotations and f16 copies, and two outputs; in the feed-forward part
-    the residual, its norm, three hidden rows and the output; or the unfolded patches. Both of a vision and an audio
-    encoder are in the file's tensors, but only the first is bounded.
+    the residual, its norm, three hidden rows and the output; or the unfolded patches; and
+    Gemma's transposed projection. An audio encoder's buffer is not bounded.
     """
     kind = str(file.metadata.get("clip.vision.projector_type") or file.metadata.get("clip.projector_type"))
     n_embd, n_ff, n_head, patch, side = (
@@ -110,7 +110,7 @@ def _compute_bytes(file: ModelFile) -> tuple[int, int]:
         side = _WARM_UP_TOKENS[kind] * patch * merged
     n_patches = (-(-side // patch)) ** 2 + 1
     of_patch = max(11 * n_embd, 3 * (n_embd + n_ff), 3 * patch**2 + 3 * n_embd)
-    copied = max((tensor.n_elements for tensor in file.tensors if tensor.name.startswith("mm.")), default=0)
+    copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
     floats = 3 * side**2 + n_patches * of_patch + copied
     return _FLOAT_BYTES * floats, _FLOAT_BYTES * 2 * n_head * n_patches**2
 
