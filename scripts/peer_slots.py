@@ -106,7 +106,12 @@ def _ours(bench: Bench) -> Values:
         for case in cases:
             document, _ = ggbench("plan", case.file, "-c", N_CTX, *case.slots, *case.ours, "--no-measure")
             (row,), machine = document["rows"], document["machine"]
-            sizes = {"weights": row["device_weight_bytes"], "KV": row["kv_bytes"], "compute": row["compute_bytes"], "logits": row["output_bytes"]}
+            sizes = {
+                "weights": row["device_weight_bytes"],
+                "KV": row["kv_bytes"],
+                "compute": row["compute_bytes"],
+                "logits": row["output_bytes"],
+            }
             if row["draft_bytes"] is not None:
                 sizes["draft"] = row["draft_bytes"]
             if machine["mmproj_bytes"]:
@@ -134,7 +139,12 @@ def _sizes(log: Sequence[str]) -> Mapping[str, float]:
     second = [index for index, line in enumerate(log) if _MODEL in line][1:]
     second = second or [index for index, line in enumerate(log) if _CONTEXT in line][1:]
     first = parse_allocations(log[: second[0]] if second else log, PLACES)
-    sizes = {"weights": _mib(first, "weight"), "KV": _mib(first, "kv"), "compute": _mib(first, "compute"), "logits": _mib(first, "output")}
+    sizes = {
+        "weights": _mib(first, "weight"),
+        "KV": _mib(first, "kv"),
+        "compute": _mib(first, "compute"),
+        "logits": _mib(first, "output"),
+    }
     if second:
         draft = parse_allocations(log[second[0] :], PLACES)
         sizes["draft"] = sum(_mib(draft, part) for part in ("weight", "kv", "compute", "output"))

@@ -9,13 +9,14 @@ N_EMBD = 1024
 
 
 def a_projector(
-    architecture: str = "clip", type_id: int = 1, n_in: int = 2046, vision: Mapping[str, int] | None = None
+    architecture: str = "clip", type_id: int = 1, n_embd: int = N_EMBD, vision: Mapping[str, int] | None = None
 ) -> bytes:
-    """Return a projector of 4 MiB; `vision` are keys of the image encoder."""
+    """Return a projector of 4 MiB for models of this width; `vision` are keys of the image encoder."""
+    n_in = ((4 << 20) - 4 * n_embd) // (2 * n_embd)
     keys = Encoder().key("general.architecture", STRING, architecture).key("clip.has_vision_encoder", BOOL, True)
     keys = keys.key("clip.projector_type", STRING, "mlp").key("clip.vision.block_count", U32, 2)
     keys = keys.key("clip.vision.attention.layer_norm_epsilon", F32, 1e-5)
     for name, value in (vision or {}).items():
         keys = keys.key(f"clip.vision.{name}", U32, value)
-    tensors = keys.tensor("mm.0.weight", (n_in, N_EMBD), type_id, 2 * n_in * N_EMBD)
-    return tensors.tensor("mm.0.bias", (N_EMBD,), 0, 4 * N_EMBD).file()
+    tensors = keys.tensor("mm.0.weight", (n_in, n_embd), type_id, 2 * n_in * n_embd)
+    return tensors.tensor("mm.0.bias", (n_embd,), 0, 4 * n_embd).file()

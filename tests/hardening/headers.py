@@ -39,7 +39,7 @@ def known_headers(real: Sequence[Path]) -> list[bytes]:
     for model in by_architecture.values():
         planned = plan_twin(model.hyper, ["q4_k_m"], min(3, model.hyper.n_layer), name=model.id)["q4_k_m"]
         headers.append(encode_header(planned.metadata, planned.tensors).data)
-    headers.append(a_projector(n_in=8, vision={"image_size": 224, "patch_size": 14, "embedding_length": 64}))
+    headers.append(a_projector(n_embd=64, vision={"image_size": 224, "patch_size": 14, "embedding_length": 64}))
     for path in real:
         with path.open("rb") as source:
             headers.append(source.read(_MOST_HEADER_BYTES)[: len(_header_of(path))])
