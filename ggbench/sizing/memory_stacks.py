@@ -45,11 +45,12 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
     )
 
 
-def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int) -> MemoryStack:
-    """Return the stack of an engine of which only weights and KV are known, over all of a budget's memory."""
+def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: int = 0) -> MemoryStack:
+    """Return the stack of an engine without a dry allocator, over all of a budget's memory."""
     device = ", ".join(device.device for device in budget.devices) or HOST_DEVICE
+    sizes: list[Sized] = [("weights", weight_bytes), ("KV", kv_bytes), ("compute", compute_bytes)]
     kept: list[Sized] = [("process", budget.process_bytes), ("reserve", budget.kept_bytes)]
-    return _stack(device, budget.memory_bytes, [("weights", weight_bytes), ("KV", kv_bytes), *kept])
+    return _stack(device, budget.memory_bytes, [*sizes, *kept])
 
 
 def _parts(
