@@ -21,7 +21,7 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.twin import cached_twin, with_vocabulary
 from ggbench.units import MIB
-from scripts.peer_figures import N_CTX, PLACES, Bench, Figure, Values, ggbench, serving
+from scripts.peer_figures import N_CTX, PLACES, Bench, Figure, Values, ggbench, serving, slot_words
 from scripts.peer_table import Row
 
 _DRAFTS = Hyperparameters(
@@ -32,7 +32,9 @@ _DRAFTS = Hyperparameters(
 _VIT = {"embedding_length": 192, "feed_forward_length": 768, "attention.head_count": 3, "block_count": 4}
 _TYPES = {"idefics3": 4, "gemma3": 4}
 """Types of projectors that are made, with the patches that one token merges along a side."""
-_SLOTS = (("-np", 1), ("-np", 2), ("-np", 4), ("-np", 4, "-kvu"), ("-np", 8), ("-np", 8, "-kvu"), ("-np", 2, "-kvu"))
+_SLOTS = tuple(slot_words(n, is_unified) for n, is_unified in (
+    (1, False), (2, False), (4, False), (4, True), (8, False), (8, True), (2, True),
+))  # fmt: skip
 _PLAIN = ("--fit", "off", "--load-mode", "none", "--no-repack")
 """One load and one copy of the weights, so that every buffer of the log is one that stays."""
 _CONTEXT, _MODEL = "constructing llama_context", "llama_model_loader: loaded meta data"
