@@ -7,6 +7,7 @@ Its log is the real one of version 0.5.0-dev, cut to what ggbench reads; its ans
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -46,12 +47,15 @@ NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0:
 
 
 def install(folder: Path, way: str = "") -> Path:
-    """Write the program into a folder; it behaves in this way."""
+    """Write the program into a folder; it behaves in this way. A shell answers what needs no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
-    path.write_text(
-        f"#!/bin/sh\nPYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
-    )
+    said = {"--version": VERSION, "--help": HELP, "--list-devices": DEVICES}
+    cases = [f"*' {flag} '*) echo {shlex.quote(text)}; exit 0;;" for flag, text in said.items()]
+    if way == "no library":
+        cases = [f"*) echo {shlex.quote(NO_LIBRARY)}; exit 127;;"]
+    python = f"exec {shlex.quote(sys.executable)} -P -m tests.fakes.llama_server '{way}' \"$@\""
+    path.write_text("\n".join(["#!/bin/sh", 'case " $* " in', *cases, "esac", f"PYTHONPATH='{root}' {python}", ""]))
     path.chmod(0o755)
     return path
 
@@ -74,14 +78,6 @@ class _Untimed(AnyLength):
 
 
 def main(way: str, *flags: str) -> None:
-    if way == "no library":
-        _say(NO_LIBRARY, 127)
-    if "--version" in flags:
-        _say(VERSION, 0)
-    if "--help" in flags:
-        _say(HELP, 0)
-    if "--list-devices" in flags:
-        _say(DEVICES, 0)
     if record := os.environ.get("FAKE_LLAMA_SERVER_FLAGS"):
         Path(record).write_text(json.dumps(flags))
     n_ctx = int(flags[flags.index("-c") + 1])
