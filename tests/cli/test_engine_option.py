@@ -96,7 +96,7 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
 @pytest.mark.slow
 def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engine = f"llama-server={install(tmp_path)}"
-    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "1s", "-t", "1", "--engine", engine, "--json")
+    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "0.1s", "-t", "1", "--engine", engine, "--json")
     assert ran.code == 0, ran.err
     assert ran.json["candidates"][0]["state"] == "baseline"
 
