@@ -53,7 +53,8 @@ RULES = (
     "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s).",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
-    " parameters.",
+    " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
+    " with --prefer quality the dense one. The other is an alternative.",
 )
 """The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
 
