@@ -181,6 +181,39 @@ def _their_batch(bench: Bench) -> Values:
     return {row: case[key] * 1e3 for rows, case in cases for row, key in zip(rows, ("t_pp", "t_tg"), strict=True)}
 
 
+_USERS = tuple((n, is_unified) for n in (2, 4) for is_unified in (False, True))
+
+
+def _users_row(n_users: int, is_unified: bool) -> Row:
+    cache = " with one KV cache" if is_unified else ""
+    return Row(f"decode {N_GEN} tokens for {n_users} users{cache}", "ms/step", "llama-batched-bench T_TG", 0.98, 1.02)
+
+
+def _our_users(bench: Bench) -> Values:
+    values: dict[Row, float] = {}
+    for users in _USERS:
+        words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", *_slot_words(*users))
+        document, _ = _ggbench(*words)
+        together, each = float(document["tok_s_together"]), float(document["tok_s"])
+        assert abs(together - users[0] * each) < 1e-6 * together, (together, each)
+        values[_users_row(*users)] = users[0] * 1e3 / together
+    return values
+
+
+def _their_users(bench: Bench) -> Values:
+    values: dict[Row, float] = {}
+    threads = default_threads()
+    for n_users, is_unified in _USERS:
+        cells = n_users * -(-(N_PROMPT + N_GEN) // KV_CELLS) * KV_CELLS
+        words: tuple[object, ...] = ("-npp", N_PROMPT, "-ntg", N_GEN, "-npl", n_users, "-t", threads, "-tb", threads)
+        words += ("-c", cells, "-b", 2048, "-ub", 512, "-fa", "auto", "--output-format", "jsonl")
+        words += ("-kvu",) if is_unified else ()
+        text, _ = bench.peers.run("llama-batched-bench", "-m", bench.file, *words)
+        (case,) = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        values[_users_row(n_users, is_unified)] = case["t_tg"] * 1e3 / N_GEN
+    return values
+
+
 def _commas(counts: tuple[int, ...]) -> str:
     return ",".join(map(str, counts))
 
@@ -423,6 +456,7 @@ FIGURES = {
     "decode": Figure(_our_decode, _their_decode, 9),
     "prefill": Figure(_our_prefill, _their_prefill, 9),
     "batch": Figure(_our_batch, _their_batch, 9),
+    "users": Figure(_our_users, _their_users, 9),
     "rpc": Figure(_our_rpc, _their_rpc, 9),
     "quality": Figure(_our_quality, _their_quality, 5),
     "maxctx": Figure(_our_search, _bisected, 3),

@@ -81,7 +81,8 @@ The rules, in order:
 Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them. If nothing qualifies, pick
 shows the nearest miss and single changes that would make it qualify, and exits with 3.
 
-The llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
+With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
+the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
 Ollama cannot place experts or single tensors in main memory, mix K and V types, or load a separate projector file; a
 note then replaces the Modelfile.
 """
@@ -95,6 +96,7 @@ note then replaces the Modelfile.
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
     ggbench pick --family qwen3 --gpu rtx-4090 --prefer speed
+    ggbench pick qwen3-8b --gpu rtx-3060 --workload chat -np 4
     ggbench pick org/name-GGUF --measure --within 5m
     """,
 )
@@ -141,6 +143,7 @@ def command(
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
+    needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
     within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
     planned: tuple[Target, ...] = ()
@@ -222,14 +225,24 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
         from ggbench.experiments.decode.record import DecodeSettings
 
         (target,) = resolve(parse_model(str(file.paths[0])), hub=hub.access())
-        depth = workload.depth_in(candidate.n_ctx) + workload.n_prompt
+        n_slots = request.needs.n_slots
+        depth = workload.depth_in(candidate.n_ctx // n_slots) + workload.n_prompt
+        if n_slots > 1:
+            from ggbench.experiments.speed.record import SpeedSettings
+
+            settings = SpeedSettings((depth,), workload.n_gen, (n_slots,), within_s=None)
+            setup = msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1)
+            return Job(experiment_of("speed"), target, setup, settings)
         return Job(experiment_of("decode"), target, candidate.setup, DecodeSettings(workload.n_gen, depths=(depth,)))
     from ggbench.experiments.forecast.record import ForecastSettings
 
     ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
     (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
     return Job(
-        experiment_of("forecast"), target, msgspec.structs.replace(candidate.setup, n_ctx=None), ForecastSettings()
+        experiment_of("forecast"),
+        target,
+        msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1, kv_unified=False),
+        ForecastSettings(),
     )
 
 

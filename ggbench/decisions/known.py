@@ -40,7 +40,16 @@ from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, Pl
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
+from ggbench.stats.speed_estimate import (
+    POSITIONS,
+    Known,
+    RunSpeed,
+    SpeedEstimate,
+    estimate_at,
+    knows,
+    tok_s_at,
+    with_sequences,
+)
 from ggbench.text import in_words
 from ggbench.units import counted, format_number
 
@@ -71,21 +80,25 @@ class KnownSpeeds:
                 return cls(store, budget)
         return cls(None, budget)
 
-    def of(self, file: ModelFile | None, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the best estimate of a file under a setup; None if not even the bound is known."""
+    def of(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+        """Return the best estimate of a file under a setup for `n_seqs` sequences at once; None if not even the bound
+        is known.
+        """
         if file is None:
             return None
-        found = self._measured(file, setup)
+        found = self._measured(file, setup, n_seqs)
         with_steps = [each for each in found if each.step_ms]
-        with_prefills = [each for each in found if each.prefill_ms]
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+        if n_seqs > 1:
+            alone = self.of(file, setup)
+            rest = None if alone is None else with_sequences(alone, n_seqs)
+            known = [_estimate(each, () if rest is None else rest.prefill_ms) for each in with_steps]
+            known += [] if rest is None else [rest]
+            return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
+        with_prefills = [each for each in found if each.prefill_ms]
         prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
         prefill_ms = prefills.prefill_ms if prefills is not None else ()
-        known = [
-            SpeedEstimate(each.basis, each.source, each.step_ms, prefill_ms, each.is_steady, each.first, each.reach,
-                          each.has_line)
-            for each in with_steps
-        ]  # fmt: skip
+        known = [_estimate(each, prefill_ms) for each in with_steps]
         if not known or not knows(known[0], POSITIONS[-1]):
             bound = self._without_runs(file, setup)
             known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
@@ -106,15 +119,17 @@ class KnownSpeeds:
             self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
         return self._shares[asked]
 
-    def _measured(self, file: ModelFile, setup: LlamaConfig) -> list[RunSpeed]:
+    def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[RunSpeed]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
         if self._here is None:
             return []
         wanted = self._here.decisive(setup, file.n_layer)
         found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
         same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        if n_seqs > 1:
+            same = [run for run in same if run.head.setup.kv_unified is setup.kv_unified]
         newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
-        speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
+        speeds = (experiment_of(run.head.kind).speed_of(run, n_seqs) for run in newest)
         return [speed for speed in speeds if speed is not None]
 
     def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
@@ -161,6 +176,12 @@ class KnownSpeeds:
         first = latencies[1]
         steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
         return SpeedEstimate("other runs", shares.source, steps)
+
+
+def _estimate(run: RunSpeed, prefill_ms: Known) -> SpeedEstimate:
+    return SpeedEstimate(
+        run.basis, run.source, run.step_ms, prefill_ms, run.is_steady, run.first, run.reach, run.has_line
+    )
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:

@@ -139,6 +139,15 @@ def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
     return int(match[1]) << 10 if match else None
 
 
+def major_faults(pid: int, proc: Path = PROC) -> int | None:
+    """Return how often a running process has waited for a page from the disk; None if unknown, or if it has ended.
+
+    Source: `majflt` in stat of Linux's proc(5), the tenth value after the name, which may contain blanks.
+    """
+    values = (read_text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
+    return int(values[9]) if len(values) > 9 else None
+
+
 class Cpu(msgspec.Struct, frozen=True):
     """The CPU resources available to this process."""
 

@@ -137,8 +137,23 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     `user_file` defaults to the one in the config directory. An entry overrides that of its id in the files before key
     by key, or adds a model. Only the shipped file must exist. Raises UsageError, with file and line, for any error.
     """
-    user_file = paths.user_models_file() if user_file is None else user_file
-    return _built([*_shipped(), *_read(paths.updated_models_file(), "updated"), *_read(user_file, "user")])
+    updated, user_file = paths.updated_models_file(), paths.user_models_file() if user_file is None else user_file
+    return _load(updated, user_file, *map(_version, (shipped_models_file(), updated, user_file)))
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Return time of change [ns] and size; zeros for a file that cannot be read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
+
+
+@functools.lru_cache(maxsize=4)
+def _load(updated: Path, user_file: Path, *versions: tuple[int, int]) -> Catalog:
+    """Load all files, once for each of their versions."""
+    return _built([*_shipped(), *_read(updated, "updated"), *_read(user_file, "user")])
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):

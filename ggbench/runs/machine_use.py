@@ -13,7 +13,7 @@ from typing import Any
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
-from ggbench.units import format_bytes, format_duration, format_number
+from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 Span = tuple[int, int]
 """Start and end of a timed span, nanoseconds since the epoch."""
@@ -127,6 +127,10 @@ _SPILLS = (
     ("swapped_bytes", "{} were written to swap or read from it (a smaller --n-ctx or quant avoids it)"),
     ("refaulted_bytes", "{} of files were evicted from memory and read again (a smaller quant avoids it)"),
 )
+_LEAST_FAULTS_PER_S = 20
+"""Each takes 0.1 ms on an SSD and 10 ms on a disk, so these take 0.2 % of the time, or a fifth."""
+_FULL, _LEAST_SHARED_BYTES = 0.9, 256 << 20
+"""Share of a GPU's memory in use from which more of it may be elsewhere; less of that may be another program's."""
 _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("the CPUs available", "n_cpus", str),
     ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
@@ -151,4 +155,51 @@ def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)
         if change is not None:
             found.append(f"{what} changed from {text(change[0])} to {text(change[1])}")
+    return tuple(found)
+
+
+def waits_for_disk(readings: Sequence[MachineReading], spans: Sequence[Span]) -> tuple[str, ...]:
+    """Return in one line how often the engine waited for its own pages while it was timed; none if hardly.
+
+    Loading the model, which reads the file from the disk, is before the spans.
+    """
+    if not spans:
+        return ()
+    begin, end = spans[0][0], spans[-1][1]
+    timed = [(each.at_ns, each.worker_faults) for each in readings if begin <= each.at_ns <= end]
+    known = [(at_ns, faults) for at_ns, faults in timed if faults is not None]
+    if len(known) < 2:
+        return ()
+    elapsed_s, n_faults = (known[-1][0] - known[0][0]) / 1e9, known[-1][1] - known[0][1]
+    if n_faults < _LEAST_FAULTS_PER_S * elapsed_s:
+        return ()
+    advice = "what fits in memory with the other programs avoids it: a smaller quant or --n-ctx"
+    return (f"the engine waited for pages from the disk {format_count(n_faults)} times while timed ({advice})",)
+
+
+def device_spills(
+    readings: Sequence[MachineReading], indices: Sequence[int] | None, buffer_bytes: int
+) -> tuple[str, ...]:
+    """Return each sign that GPU buffers lie in main memory, in one line; `indices` as in `GpusInUse`.
+
+    With unified memory CUDA allocates more than a GPU has, and amdgpu moves what does not fit to GTT. An APU uses GTT
+    on purpose, for more than its small share of dedicated memory, so only less than that is a spill.
+    """
+    found, used = [], [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
+    advice = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"
+    sizes = [gpu.total_bytes for gpu in used[-1]] if used else []
+    total_bytes = sum(size for size in sizes if size is not None)
+    if indices and sizes and None not in sizes and buffer_bytes > total_bytes:
+        beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
+        found.append(f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({advice})")
+    for first in used[0] if used else ():
+        own = [gpu for gpus in used for gpu in gpus if gpu.index == first.index]
+        full = [
+            gpu.shared_bytes
+            for gpu in own
+            if gpu.shared_bytes and gpu.total_bytes and (gpu.used_bytes or 0) >= _FULL * gpu.total_bytes
+        ]
+        rise = max(full, default=0) - (first.shared_bytes or 0)
+        if _LEAST_SHARED_BYTES <= rise < (first.total_bytes or 0):
+            found.append(f"{format_bytes(rise)} moved from a full {first.name} to main memory ({advice})")
     return tuple(found)

@@ -21,7 +21,7 @@ from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffer, split_shares
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffers, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
@@ -60,9 +60,9 @@ class Placement:
         """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
-        self._overrides = setup.tensor_overrides
         self._first_layer = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
-        self._tensor_places = [self._place_of(tensor) for tensor in file.tensors]
+        buffers = overriding_buffers(file, setup.tensor_overrides)
+        self._tensor_places = list(map(self._place_of, file.tensors, buffers))
         held = self._weights()
         is_known = not file.unknown_types
         self.weights = tuple(held[place] for place in range(n_places)) if is_known else None
@@ -85,11 +85,10 @@ class Placement:
         except Unsupported as error:
             self.no_theory_reason = error.message
 
-    def _place_of(self, tensor: TensorInfo) -> int:
+    def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
         if not self.on_gpu:
             return HOST
-        buffer = overriding_buffer(tensor.name, self._overrides)
         if buffer is not None:
             names = [each.device for each in self.devices] or [buffer]
             return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.machine.readings import spilled_bytes
-from ggbench.machine.records import MachineReading
-from ggbench.runs.machine_use import machine_changes
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.runs.machine_use import device_spills, machine_changes, waits_for_disk
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -28,6 +28,42 @@ def test_memory_that_spilled_is_named() -> None:
     assert [line[:30] for line in machine_changes(swapped)] == ["70.0 MiB were written to swap "]
     assert [line[:30] for line in machine_changes(refaulted)] == ["3.00 GiB of files were evicted"]
     assert machine_changes(swapped[:3]) == ()
+
+
+def test_waits_for_the_disk_count_while_timed() -> None:
+    """Faults before the timed span are those of loading the model; 20 a second are not worth a mark."""
+    readings = [
+        replace(reading(), at_ns=s * S, worker_faults=n) for s, n in ((0, 0), (10, 5000), (12, 5000), (20, 5400))
+    ]
+    (line,) = waits_for_disk(readings, [(9 * S, 15 * S), (18 * S, 21 * S)])
+    assert line.startswith("the engine waited for pages from the disk 400 times while timed")
+    assert waits_for_disk(readings, [(9 * S, 15 * S)]) == waits_for_disk(readings, []) == ()
+    assert waits_for_disk([*readings[:3], replace(readings[3], worker_faults=5100)], [(9 * S, 21 * S)]) == ()
+    assert waits_for_disk([replace(each, worker_faults=None) for each in readings], [(0, 30 * S)]) == ()
+
+
+def _on_gpu(used_gib: float, shared_gib: float | None = None, total_gib: float = 8) -> MachineReading:
+    shared_bytes = None if shared_gib is None else round(shared_gib * GIB)
+    gpu = GpuReading(
+        0, "Radeon", used_bytes=round(used_gib * GIB), total_bytes=round(total_gib * GIB), shared_bytes=shared_bytes
+    )
+    return replace(reading(), gpus=(gpu,))
+
+
+def test_memory_beyond_a_gpu_is_named() -> None:
+    """What CUDA puts elsewhere is not in NVML's figures; amdgpu counts it."""
+    (line,) = device_spills([_on_gpu(7.9)], (0,), 9 * GIB)
+    assert line.startswith("buffers of 9.00 GiB on GPUs of 8.00 GiB: the driver keeps the rest in main memory")
+    assert device_spills([_on_gpu(7.9)], (0,), 8 * GIB) == device_spills([], (0,), 9 * GIB) == ()
+    (line,) = device_spills([_on_gpu(1, 0.5), _on_gpu(7.8, 2)], None, 0)
+    assert line.startswith("1.50 GiB moved from a full Radeon to main memory (fewer layers on the GPU")
+
+
+@pytest.mark.parametrize("last", [_on_gpu(4, 2), _on_gpu(7.8, 0.6), _on_gpu(7.8), _on_gpu(0.5, 6, total_gib=0.5)])
+def test_shared_memory_that_is_no_spill(last: MachineReading) -> None:
+    """There is room on the card; too little moved; none is reported; or an APU runs from main memory on purpose."""
+    first = replace(last, gpus=(replace(last.gpus[0], used_bytes=0, shared_bytes=GIB // 2),))
+    assert device_spills([first, last], None, 0) == ()
 
 
 def test_spilled_pages_are_read_from_the_kernel(tmp_path: Path) -> None:

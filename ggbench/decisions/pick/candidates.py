@@ -175,17 +175,17 @@ class _Finder:
     def _candidate(
         self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses, setup: LlamaConfig
     ) -> Candidate:
-        needs, file = self._request.needs, variant.file
+        needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
         probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
-        known = self._speeds.of(variant.file, setup) if row.outcome is Outcome.COMPLETED else None
+        known = self._speeds.of(variant.file, setup, n_slots) if row.outcome is Outcome.COMPLETED else None
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
         offered, n_ctx = longest, needs.n_ctx
         if needs.workload.n_depth is None:
             if known is not None and needs.tok_s is not None and longest is not None:
-                offered = longest_fast_enough(known, needs.workload, longest, needs.tok_s)
+                offered = n_slots * longest_fast_enough(known, needs.workload, longest // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
             if n_ctx != row.n_ctx and row.fits:
                 cache = KvCacheTypes(*types, setup.flash_attn)
@@ -200,7 +200,7 @@ class _Finder:
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else known_turn(known, needs.workload, n_ctx),
+            speed=None if known is None else known_turn(known, needs.workload, n_ctx // n_slots),
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS
-from ggbench.decisions.pick.record import (
-    BestIn,
-    Candidate,
-    Checked,
-    NeedCheck,
-    Pick,
-    Reason,
-)
+from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
 from ggbench.models.catalog import load_catalog
 from ggbench.show import UNKNOWN
+from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -48,7 +42,7 @@ def headline(pick: Pick) -> str:
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
     may = "; it may meet the needs" if pick.recommended.meets is None else ""
     slow = "; it is slow" if pick.comfortable is False else ""
-    n_ctx = format_count(candidate.n_ctx)
+    n_ctx = format_count(candidate.n_ctx) + slots_text(candidate.setup, candidate.n_ctx)
     return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}{may}{slow}.")
 
 
@@ -126,12 +120,13 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         return f"{lost}; how fast it answers is not known."
     reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
+    whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if speed.tok_s.value < floor:
-        return f"{lost}; it answers at {at}, slower than {reading} ({format_number(floor)})."
+        return f"{lost}; it answers{whom} at {at}, slower than {reading} ({format_number(floor)})."
     if pick.comfortable is False:
         longest = format_number(pick.needs.workload.comfort_turn_s)
-        return f"{lost}; it answers at {at}, but a turn takes longer than {longest} s."
-    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'} at {at}, faster than {reading}."
+        return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
+    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'}{whom} at {at}, faster than {reading}."
 
 
 def _why_not(reason: Reason, pick: Pick) -> str:
@@ -220,7 +215,7 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
 
 def _beyond_training(candidate: Candidate) -> list[str]:
     trained = candidate.row.n_ctx_train
-    if not trained or candidate.n_ctx <= trained:
+    if not trained or candidate.n_ctx // candidate.setup.n_seq_max <= trained:
         return []
     return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
 

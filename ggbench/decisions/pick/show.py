@@ -174,7 +174,9 @@ PICK = Document(
         ),
         get=lambda pick: pick.needs,
     ),
-    field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
+    field(
+        "needs", Shape("Needs", "", of(Needs, "n_slots n_ctx n_ctx_slot max_loss prefer min_tok_s=tok_s little_loss"))
+    ),
     of(Pick, "n_models"),
     field("rules", list[str], "The rules of the pick, in order.", lambda pick: RULES),
     field("machine", MEMORY),

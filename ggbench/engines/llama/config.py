@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
+from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -120,8 +120,6 @@ _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER = FieldKind(int, metavar="N")
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
-_SLOTS = FieldKind(int, metavar="N", least=1, most=256)
-"""At most LLAMA_MAX_SEQ of llama.cpp."""
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
@@ -204,7 +202,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     llama-server's default is off.
     """
-    n_seq_max: Annotated[int, Option("-np --parallel", kind=_SLOTS, shown="", heading="model")] = 1
+    n_seq_max: Annotated[int, Option("-np --parallel", kind=SLOTS, shown="", heading="model")] = 1
     """Slots that decode at the same time, each with an equal part of the context.
 
     Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them.

@@ -20,7 +20,7 @@ from ggbench.engines.llama.build import build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
-from ggbench.engines.llama.described_devices import DescribedDevices
+from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
@@ -134,6 +134,8 @@ class LlamaModel:
             params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
         offloading, buffer_types = devices.offloading, devices.buffer_types
         if described:
+            if problem := interface_problem(devices.ggml):
+                raise LlamaRefused("load", problem)
             self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
             offloading, buffer_types = list(self._described.handles), buffer_types | self._described.buffer_types
             given_devices = (ctypes.c_void_p * (len(offloading) + 1))(*offloading, None)

@@ -63,9 +63,8 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     if not n_offloaded and not overrides:
         return Offload(0, file.n_layer, 0, sum(tensor.n_bytes or 0 for tensor in file.tensors))
     on_device = {False: 0, True: 0}
-    for tensor in file.tensors:
+    for tensor, device in zip(file.tensors, overriding_buffers(file, tuple(overrides)), strict=True):
         n_bytes = tensor.n_bytes or 0
-        device = overriding_buffer(tensor.name, tuple(overrides))
         offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
         if device is not None and offloaded and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
@@ -81,9 +80,12 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-def overriding_buffer(name: str, overrides: tuple[tuple[str, str], ...]) -> str | None:
-    """Return the buffer type that the first matching override gives a tensor; None without one."""
-    return next((buffer for pattern, buffer in _joined(overrides) if pattern.search(name)), None)
+def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:
+    """Return the buffer type that the first matching override gives each tensor; None without one."""
+    joined = _joined(overrides)
+    return [
+        next((buffer for pattern, buffer in joined if pattern.search(tensor.name)), None) for tensor in file.tensors
+    ]
 
 
 @functools.lru_cache(maxsize=256)
