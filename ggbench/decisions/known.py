@@ -419,12 +419,12 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
 
-    The value is the median KL divergence over the relatives: models of the architecture or, if none was scored, of its
-    dense or mixed counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the
-    n_ctx of the limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one,
-    so the interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both,
-    the two agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it.
-    `published` has the divergences of every table, the nearest model's first.
+    The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
+    counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the n_ctx of the
+    limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one, so the
+    interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both, the two
+    agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it. `published`
+    has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -438,20 +438,17 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     exact = {row.model for row, _, _ in scored if row.quant == name}
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
-    kinship = {
-        model: _kinship(model, architecture) if octaves[model] <= _NEAR_OCTAVES else _NO_KIN for model in octaves
-    }
+    kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
     usable = [
         (row, kld)
         for row, kld, _ in scored
         if (row.quant == name or row.model not in exact)
-        and row.n_ctx in ((_SCORED_N_CTX,) if kinship[row.model] == _NO_KIN else (_SCORED_N_CTX, None))
+        and (row.n_ctx == _SCORED_N_CTX or (row.n_ctx is None and row.model in kin))
     ]
     klds = _by_model(usable)
     if not klds:
         return None
-    closest = min(kinship[model] for model in klds)
-    nearest = [model for model in klds if kinship[model] == closest]
+    nearest = [model for model in klds if model in kin] or list(klds)
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
@@ -470,15 +467,10 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     )
 
 
-_NO_KIN = 2
-
-
-def _kinship(model: str, architecture: str) -> int:
-    """Return 0 for a model of the architecture, 1 for one that is only dense or only a mixture besides, else 2."""
+def _is_kin(model: str, architecture: str) -> bool:
+    """Return whether a published model is of the architecture, or of its dense or mixed counterpart."""
     own = _architectures().get(model, "llama" if model.startswith("llama-") else "")
-    if not own or not architecture:
-        return _NO_KIN
-    return 0 if own == architecture else 1 if own.removesuffix("moe") == architecture.removesuffix("moe") else _NO_KIN
+    return bool(own) and own.removesuffix("moe") == architecture.removesuffix("moe")
 
 
 @functools.cache

@@ -43,6 +43,13 @@ _ABOUT: Mapping[str, _Accepted] = {
         'a list such as ["q8_0", "q4_k_m"]',
     ),
     "tied_in_config": (lambda value: isinstance(value, bool), "true or false"),
+    "file_bytes": (
+        lambda value: (
+            isinstance(value, dict)
+            and all(_is_quant(quant) and type(size) is int and size > 0 for quant, size in value.items())
+        ),
+        'bytes by quant, such as { "q4_k_m" = 700_000_000 }',
+    ),
     "scores": (
         lambda value: (
             isinstance(value, dict)
@@ -73,6 +80,10 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
 Origin = Literal["shipped", "updated", "user"]
 
 
+_WITHOUT_SHAPE = ("deepseek-v3.2", "deepseek-v4", "glm-5.2")
+"""Models whose layouts `gguf_file.layout` lacks."""
+
+
 class CatalogModel(msgspec.Struct, frozen=True):
     """One model of the catalog."""
 
@@ -90,6 +101,8 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """The last file that a value comes from: `updated` is that of `models --update`, `user` the user's own."""
     tied_in_config: bool | None = None
     """Whether config.json ties the output to the embedding; None: same as the GGUF."""
+    file_bytes: dict[str, int] = {}
+    """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
     scores: dict[str, float] = {}
     """What the publisher's model card states, by benchmark; nobody checked it here."""
     mmproj_bytes: int | None = None
@@ -115,6 +128,8 @@ class Catalog(msgspec.Struct, frozen=True):
         if found is None:
             ids = (model.id for model in self.models)
             error = UnknownName("model", model_id, ids, listed_by="ggbench models")
+            if model_id.lower().startswith(_WITHOUT_SHAPE):
+                error.hint = "ggbench makes no twin of its layout, but plans its files"
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
             raise error
         return found
@@ -280,6 +295,7 @@ class _Entry(msgspec.Struct, frozen=True):
             quants=tuple(dict.fromkeys(quant.lower() for quant in self.values.get("quants", ()))),
             origin=self.origin,
             tied_in_config=self.values.get("tied_in_config"),
+            file_bytes={quant.lower(): size for quant, size in self.values.get("file_bytes", {}).items()},
             scores=self.values.get("scores", {}),
             mmproj_bytes=self.values.get("mmproj_bytes"),
         )

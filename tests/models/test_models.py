@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import UsageError
+from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
@@ -168,6 +168,12 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
         "Qwen/Qwen2-1.5B-Instruct-GGUF": "qwen2-1_5b-instruct-q4_k_m.gguf",
         "Qwen/Qwen2.5-1.5B-Instruct-GGUF": "qwen2.5-1.5b-instruct-q4_k_m.gguf",
     }
+
+
+def test_a_model_without_a_shape_is_planned_from_its_files(shipped: Catalog) -> None:
+    with pytest.raises(UnknownName) as caught:
+        shipped.model("DeepSeek-V4-Flash")
+    assert "plans its files; a Hub repo is org/name" in caught.value.hint
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:

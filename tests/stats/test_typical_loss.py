@@ -11,7 +11,7 @@ from ggbench.decisions.known import typical_loss
         ("Q4_K_M", "llama", 8, 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
         ("q4_k_m", "qwen35", 27, 0.017, "q4_k_m of qwen3.6-27b"),
         ("q4_k_m", "qwen35moe", 35, 0.017, "q4_k_m of qwen3.6-27b"),
-        ("ud-q4_k_m", "qwen35moe", 35, 0.0138, "ud-q4_k_m of qwen3.6-35b-a3b"),
+        ("ud-q4_k_xl", "qwen35moe", 35, 0.0132, "ud-q4_k_xl of qwen3.6-35b-a3b and qwen3.6-27b"),
         ("q4_k_m", "gemma4", 31, 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
         ("q4_k_m", "qwen35", 0.8, 0.02119925, "q4_k_m of llama-2-7b and llama-3-8b"),
         ("iq3_xxs", "llama4", 108, 0.204, "iq3_xxs of llama-4-scout"),

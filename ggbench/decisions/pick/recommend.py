@@ -340,7 +340,11 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
         pool = [each for each in pool if not concessions(each.candidate, needs).noticed]
     balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
-    other_kind = [each for each in pool if each.candidate.is_mixture is not own.is_mixture]
+    other_kind = [
+        each
+        for each in pool
+        if each.candidate.is_mixture is not own.is_mixture and is_comfortable(each.candidate, needs) is not False
+    ]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
         ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
         ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),

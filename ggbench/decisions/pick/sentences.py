@@ -99,9 +99,9 @@ def _by_its_publisher(pick: Pick) -> Iterator[str]:
     scored = [model for model in models if model.scores]
     if len(scored) > 1:
         shared = [name for name in scored[0].scores if all(name in model.scores for model in scored)]
-        each = [f"{', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)} in {name}" for name in shared]
-        if each:
-            yield f"Their publishers' model cards state, unchecked here, {'; '.join(each)}."
+        said = [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)}" for name in shared]
+        if said:
+            yield f"Their publishers' model cards state, unchecked here: {'; '.join(said)}."
     if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes:
         yield f"Images need its projector as well, {format_bytes(models[0].mmproj_bytes)}: --mmproj FILE reserves it."
 
