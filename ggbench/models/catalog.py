@@ -152,23 +152,10 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     `user_file` defaults to the one in the config directory. An entry overrides that of its id in the files before key
     by key, or adds a model. Only the shipped file must exist. Raises UsageError, with file and line, for any error.
     """
-    updated, user_file = paths.updated_models_file(), paths.user_models_file() if user_file is None else user_file
-    return _load(updated, user_file, *map(_version, (shipped_models_file(), updated, user_file)))
-
-
-def _version(path: Path) -> tuple[int, int]:
-    """Return time of change [ns] and size; zeros for a file that cannot be read."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_mtime_ns, stat.st_size
-
-
-@functools.lru_cache(maxsize=4)
-def _load(updated: Path, user_file: Path, *versions: tuple[int, int]) -> Catalog:
-    """Load all files, once for each of their versions."""
-    return _built([*_shipped(), *_read(updated, "updated"), *_read(user_file, "user")])
+    user_file = paths.user_models_file() if user_file is None else user_file
+    return _built(
+        [*_shipped(shipped_models_file()), *_read(paths.updated_models_file(), "updated"), *_read(user_file, "user")]
+    )
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
@@ -189,7 +176,7 @@ def update_catalog(file: Path, source: str) -> CatalogUpdate:
 
     Raises BadFile, with file and line, and UsageError if the user's own file, which overrides it, is not valid with it.
     """
-    shipped = _shipped()
+    shipped = _shipped(shipped_models_file())
     hint = f"nothing was changed; the format is explained at the top of {shipped_models_file()}"
     try:
         update = _read(file, "updated")
@@ -245,7 +232,7 @@ class _File(msgspec.Struct, frozen=True, dict=True):
         raise UsageError(f"{sanitize(str(self.path))}{'' if line is None else f', line {line}'}: {what}", hint)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True, dict=True):
     """One `[[model]]` as written."""
 
     id: str
@@ -275,8 +262,9 @@ class _Entry(msgspec.Struct, frozen=True):
             if not accepts(value):
                 self.fail(key, f"{key} has to be {accepted}, not {value!r}")
 
-    def build(self) -> CatalogModel:
-        """Return the model. Raises UsageError if keys are missing or values inconsistent."""
+    @functools.cached_property
+    def model(self) -> CatalogModel:
+        """The entry as a model. Raises UsageError if keys are missing or values inconsistent."""
         missing = [name for name in _REQUIRED if name not in self.values]
         if missing:
             self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
@@ -305,11 +293,12 @@ def _built(entries: Iterable[_Entry]) -> Catalog:
     merged: dict[str, _Entry] = {}
     for entry in entries:
         merged[entry.id] = entry.over(merged.get(entry.id))
-    return Catalog(tuple(entry.build() for entry in merged.values()))
+    return Catalog(tuple(entry.model for entry in merged.values()))
 
 
-def _shipped() -> list[_Entry]:
-    return _read(shipped_models_file(), "shipped")
+@functools.cache
+def _shipped(path: Path) -> list[_Entry]:
+    return _read(path, "shipped")
 
 
 def _read(path: Path, origin: Origin) -> list[_Entry]:

@@ -20,6 +20,7 @@ from tests.fakes.endpoint_voices import AnyLength, Body
 VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
+_TEXTS = {"--version": VERSION, "--help": HELP, "--list-devices": DEVICES}
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:
 0.00.005.415 I cmn  common_param:   - CPU     : AMD EPYC (24105 MiB, 24105 MiB free)
@@ -46,11 +47,13 @@ NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0:
 
 
 def install(folder: Path, way: str = "") -> Path:
-    """Write the program into a folder; it behaves in this way."""
+    """Write the program into a folder; it behaves in this way. Its version and its help need no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
+    texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in _TEXTS.items())
+    told = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
-        f"#!/bin/sh\nPYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
+        f"#!/bin/sh\n{told}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
     )
     path.chmod(0o755)
     return path
@@ -76,12 +79,6 @@ class _Untimed(AnyLength):
 def main(way: str, *flags: str) -> None:
     if way == "no library":
         _say(NO_LIBRARY, 127)
-    if "--version" in flags:
-        _say(VERSION, 0)
-    if "--help" in flags:
-        _say(HELP, 0)
-    if "--list-devices" in flags:
-        _say(DEVICES, 0)
     if record := os.environ.get("FAKE_LLAMA_SERVER_FLAGS"):
         Path(record).write_text(json.dumps(flags))
     n_ctx = int(flags[flags.index("-c") + 1])
@@ -97,6 +94,8 @@ def main(way: str, *flags: str) -> None:
         case "aborts":
             _say("free(): invalid pointer")
             os.kill(os.getpid(), signal.SIGABRT)
+        case "another cpu":
+            os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]

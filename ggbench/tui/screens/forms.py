@@ -151,7 +151,7 @@ def _engine(text: str) -> str:
 ENGINE = FormField(
     "engine",
     "engine",
-    "ggbench's llama.cpp; or llama-server=PATH",
+    "ggbench's; or llama-server",
     _engine,
     about="Program that runs the model: empty for ggbench's llama.cpp, or your own llama-server, found on PATH or as "
     "llama-server=PATH; flags may follow the path.",
