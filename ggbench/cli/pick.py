@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-import click
-import msgspec.structs
 import shutil
 import time
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.downloads import (reading_headers, reading_notice)
-from ggbench.commands.load_options import (BudgetOptions, budget_options, dry_allocator, kv_list_options, load_options_but_cache)
-from ggbench.commands.options import (HubOptions, TOKENS, as_record, no_measure_option, offline_option, option, output_options)
-from ggbench.commands.output import (Output, plan_exit_code)
-from ggbench.decisions.pick.needs import (Needs, Preference, RULES, parse_workload)
-from ggbench.errors import (UsageError)
-from ggbench.show.glossary import (PICK)
-from ggbench.units import (parse_duration)
-from typing import (TYPE_CHECKING, get_args)
+from typing import TYPE_CHECKING, get_args
+
+import click
+import msgspec.structs
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.downloads import reading_headers, reading_notice
+from ggbench.commands.load_options import (
+    BudgetOptions,
+    budget_options,
+    dry_allocator,
+    kv_list_options,
+    load_options_but_cache,
+)
+from ggbench.commands.options import (
+    TOKENS,
+    HubOptions,
+    as_record,
+    no_measure_option,
+    offline_option,
+    option,
+    output_options,
+)
+from ggbench.commands.output import Output, plan_exit_code
+from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
+from ggbench.errors import UsageError
+from ggbench.show.glossary import PICK
+from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.candidates import (PickRequest, PickedModel)
-    from ggbench.decisions.pick.record import (Candidate, Pick)
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.experiment import (Job)
-    from ggbench.sizing.dry_allocator import (DryAllocator)
-    from ggbench.sizing.plan_record import (Budget)
-
+    from ggbench.decisions.pick.candidates import PickedModel, PickRequest
+    from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Job
+    from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget
 
 
 _CACHES = "f16,q8_0,q4_0"

@@ -8,31 +8,44 @@ range and cached, so repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
 import msgspec
-from collections.abc import (Mapping, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.errors import (BadFile, GgbenchError, NetworkError, Unsupported, UsageError)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.quants import (ftype_by_name, known_spelling, name_without_quant, quant_label)
-from ggbench.gguf_file.twin import (plan_twin, twin_of)
-from ggbench.hub.access import (HubAccess)
-from ggbench.hub.repo_records import (RepoListing, repo_folder)
-from ggbench.models.catalog import (Catalog, CatalogModel, load_catalog)
-from ggbench.models.local_files import (LocalVariant, local_variants, reject_checkpoint)
-from ggbench.models.reference import (EngineModel, MAIN, ModelRef, engine_models)
-from ggbench.models.served_models import (ServedModel, ServerOptions, served_models)
-from ggbench.models.sources import (CatalogTwin, FileSource, FoundVariant, NO_QUANT, OnProgress, PublishedTwin, RepoRequest, choose_by_quant, find_variants, selector_in, usual_quants)
-from ggbench.models.subject import (Subject)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bytes)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (Literal, TYPE_CHECKING)
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, quant_label
+from ggbench.gguf_file.twin import plan_twin, twin_of
+from ggbench.hub.access import HubAccess
+from ggbench.hub.repo_records import RepoListing, repo_folder
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.local_files import LocalVariant, local_variants, reject_checkpoint
+from ggbench.models.reference import MAIN, EngineModel, ModelRef, engine_models
+from ggbench.models.served_models import ServedModel, ServerOptions, served_models
+from ggbench.models.sources import (
+    NO_QUANT,
+    CatalogTwin,
+    FileSource,
+    FoundVariant,
+    OnProgress,
+    PublishedTwin,
+    RepoRequest,
+    choose_by_quant,
+    find_variants,
+    selector_in,
+    usual_quants,
+)
+from ggbench.models.subject import Subject
+from ggbench.text import sanitize
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.hub.headers import (HeaderRead)
-
+    from ggbench.hub.headers import HeaderRead
 
 
 class FileToRun(msgspec.Struct, frozen=True):
