@@ -330,11 +330,12 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 ChangeKind = Literal[
-    "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
-]
-"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; experts read from main memory;
-quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of the context is
-the most expensive."""
+    "close programs", "n_ubatch", "flash attention", "KV q8_0", "draft", "n_cpu_moe", "quant", "n_ctx", "KV q4_0",
+    "n_gpu_layers",
+]  # fmt: skip
+"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; what drafting gains; experts read
+from main memory; quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of
+the context is the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):
