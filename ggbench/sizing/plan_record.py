@@ -239,6 +239,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
+    expected_first: PlannedForecast | None = None
+    """Speed of the first token, before there is a cache to read; None if only the bound is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""

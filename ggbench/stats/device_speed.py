@@ -163,9 +163,14 @@ def decode_costs(
             ("layer", read.n_layers * _LAYER_MS),
         )
         for part, ms in parts:
-            slower = ("kv:without flash attention",) if part == "kv" and not has_flash_attn else ()
-            if ms:
-                costs.append(Cost(ms, (*_terms(part, read.device, model), *slower, *extra)))
+            if not ms:
+                continue
+            terms = _terms(part, read.device, model)
+            if part == "read":
+                terms += (f"read:bandwidth={_octave(read.bandwidth_bytes_per_s)}",)
+            if part == "kv" and not has_flash_attn:
+                terms += ("kv:without flash attention",)
+            costs.append(Cost(ms, (*terms, *extra)))
     if len(reads) > 1:
         link = ("link", f"link:backend={reads[0].device.backend}", *extra)
         costs.append(Cost((len(reads) - 1) * _LINK_MS, link))
@@ -182,10 +187,16 @@ def prompt_costs(
     return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
 
 
+def _octave(bytes_per_s: float) -> int:
+    """Return the nearest power of 2 of GB/s, as faster memories are read at smaller shares of their bandwidth."""
+    return round(math.log2(bytes_per_s / 1e9))
+
+
 def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
     found = [part, f"{part}:architecture={model.architecture}"]
     for kind, is_one in (("moe", model.is_moe), ("recurrent", model.is_recurrent)):
         found += [f"{part}:{kind}", f"{part}:{kind} backend={device.backend}"] if is_one else []
+    found.append(f"{part}:vendor={device.vendor or '?'}/{device.backend}")
     found.append(f"{part}:family={device.family or '?'}/{device.backend}")
     if part in ("read", "compute"):
         found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]

@@ -19,6 +19,7 @@ from ggbench.decisions.known import (
     measured_losses,
     typical_cache_loss,
     typical_loss,
+    with_estimates,
 )
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
@@ -193,7 +194,7 @@ class _Finder:
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
         return Candidate(
-            row=row,
+            row=with_estimates(row, known),
             model_key=key,
             selector=variant.selector,
             n_ctx=n_ctx,
