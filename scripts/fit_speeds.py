@@ -17,7 +17,7 @@ from speed_fit import SpeedFit
 
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.sizing.device_speed import prompt_rate
+from ggbench.sizing.device_speed import known_kind, prompt_rate
 from ggbench.stats.device_speed import (
     Cost,
     DeviceKind,
@@ -212,7 +212,7 @@ def _experts_on_host(row: BenchedRow, shape: Shape) -> float:
 
 
 def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
-    return DeviceKind(device.name, device.family, device.vendor, row.backend)
+    return known_kind(device, row.backend)
 
 
 def _model(row: BenchedRow, shape: Shape) -> ModelKind:

@@ -105,6 +105,10 @@ class DeviceKind(msgspec.Struct, frozen=True):
     vendor: str
     backend: str
     """llama.cpp's: `CUDA`, `Metal`."""
+    generation: str = ""
+    """Its architecture: `Ampere`, `RDNA 3`."""
+    memory: str = ""
+    """`HBM`, `unified` with main memory, or `GDDR`."""
 
     @property
     def term(self) -> str:
@@ -166,8 +170,6 @@ def decode_costs(
             if not ms:
                 continue
             terms = _terms(part, read.device, model)
-            if part == "read":
-                terms += (f"read:bandwidth={_octave(read.bandwidth_bytes_per_s)}",)
             if part == "kv" and not has_flash_attn:
                 terms += ("kv:without flash attention",)
             costs.append(Cost(ms, (*terms, *extra)))
@@ -187,18 +189,16 @@ def prompt_costs(
     return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
 
 
-def _octave(bytes_per_s: float) -> int:
-    """Return the nearest power of 2 of GB/s, as faster memories are read at smaller shares of their bandwidth."""
-    return round(math.log2(bytes_per_s / 1e9))
-
-
 def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
     found = [part, f"{part}:architecture={model.architecture}"]
     for kind, is_one in (("moe", model.is_moe), ("recurrent", model.is_recurrent)):
         found += [f"{part}:{kind}", f"{part}:{kind} backend={device.backend}"] if is_one else []
     found.append(f"{part}:vendor={device.vendor or '?'}/{device.backend}")
+    found.append(f"{part}:generation={device.generation or '?'}/{device.backend}")
     found.append(f"{part}:family={device.family or '?'}/{device.backend}")
+    if part == "read":
+        found.append(f"read:memory={device.memory or '?'}")
     if part in ("read", "compute"):
         found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]
-        found.append(f"{part}:vendor quant={device.vendor}/{model.quant}")
+        found.append(f"{part}:vendor quant={device.vendor}/{device.backend}/{model.quant}")
     return tuple(found)
