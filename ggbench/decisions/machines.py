@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -82,13 +81,9 @@ PLAN_MACHINES = Document(
 
 
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
-    """Return short names of the machines, with the memory of those that share a name."""
-    short = [sanitize(budget.device).replace("NVIDIA ", "").replace("GeForce ", "") for budget in budgets]
-    counts = Counter(short)
-    return [
-        name if counts[name] == 1 else f"{name} {format_bytes(budget.memory_bytes)}"
-        for name, budget in zip(short, budgets, strict=True)
-    ]
+    """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
+    short = (sanitize(budget.device).replace("NVIDIA ", "").replace("GeForce ", "") for budget in budgets)
+    return [f"{name} {format_bytes(budget.memory_bytes)}" for name, budget in zip(short, budgets, strict=True)]
 
 
 def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:
@@ -121,6 +116,8 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     said = [Text(choice_text(choice, [by_name[choice.quant, place] for place in places], places)) for choice in choices]
     sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
     below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
+    if any(row.exceeds_training for row in rows):
+        below.append(Text("*: beyond the context that it was trained for", style="dim"))
     return Group(table, *below, Padding(Group(*said), (1, 0, 0, 0)))
 
 
@@ -140,12 +137,14 @@ def choice_text(choice: MachineChoice, rows: Sequence[PlanRow], places: Sequence
         speed = planned_speed_text(row_of[choice.fastest].expected)
         lead = f"{format_number(choice.lead, 3)} times as fast as {choice.second}"
         overlap = "" if choice.is_clear else ", though the intervals overlap"
-        parts.append(f"{choice.quant} at n_ctx {n_ctx}: {choice.fastest} is the fastest, {speed} tok/s, {lead}{overlap}")
+        parts.append(
+            f"{choice.quant} at n_ctx {n_ctx}: {choice.fastest} is the fastest, {speed} tok/s, {lead}{overlap}"
+        )
     else:
         parts.append(f"{choice.quant} at n_ctx {n_ctx}: not every speed is known")
     if choice.longest is not None:
-        tokens = longest_text(row_of[choice.longest])
         who = "it also" if choice.longest == choice.fastest else choice.longest
+        tokens = longest_text(row_of[choice.longest]).removesuffix("*")
         parts.append(f"{who} holds the longest context, {tokens} tokens")
     if left_out:
         parts.append(f"it does not fit on {in_words(left_out)}")

@@ -35,7 +35,7 @@ def text_of(budgets: list[Budget], rows: list[PlanRow]) -> str:
     with console.capture() as captured:
         console.print(machines_report(plans, [choice], width=160))
     check_document(PLAN_MACHINES.text(model="qwen3-14b", machines=plans, choices=[choice]))
-    return captured.get()
+    return " ".join(captured.get().split())
 
 
 CARDS = [machine("NVIDIA GeForce RTX 3060", 12), machine("NVIDIA GeForce RTX 4060 Ti", 16)]
@@ -44,9 +44,9 @@ CARDS = [machine("NVIDIA GeForce RTX 3060", 12), machine("NVIDIA GeForce RTX 406
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (20.0, "RTX 3060 is the fastest, ~ 25 (20.8–30) tok/s, 1.25 times as fast as RTX 4060 Ti, though the intervals"),
-        (10.0, "RTX 3060 is the fastest, ~ 25 (20.8–30) tok/s, 2.5 times as fast as RTX 4060 Ti; RTX 4060 Ti holds"),
-        (None, "not every speed is known; RTX 4060 Ti holds the longest context, 60,160 tokens"),
+        (20.0, "is the fastest, ~ 25.0 (20.8–30.0) tok/s, 1.25 times as fast as RTX 4060 Ti 16.0 GiB, though the"),
+        (10.0, "is the fastest, ~ 25.0 (20.8–30.0) tok/s, 2.50 times as fast as RTX 4060 Ti 16.0 GiB; RTX 4060 Ti"),
+        (None, "not every speed is known; RTX 4060 Ti 16.0 GiB holds the longest context, 60,160 tokens"),
     ],
 )
 def test_the_fastest_and_the_one_with_the_longest_context_are_named(other: float | None, said: str) -> None:
@@ -56,19 +56,13 @@ def test_the_fastest_and_the_one_with_the_longest_context_are_named(other: float
 def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
     text = text_of(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
-    assert "only RTX 4060 Ti holds q4_k_m at n_ctx 16,384, ~ 20 (16.7–24) tok/s" in text
-    assert "~ 25 (20.8–30) ✗" in text
+    assert "only RTX 4060 Ti 16.0 GiB holds q4_k_m at n_ctx 16,384, ~ 20.0 (16.7–24.0) tok/s" in text
+    assert "~ 25.0 (20.8–30.0) ✗" in text
     assert "fits with -ctk q8_0 -ctv q8_0" in text
     assert "fits on none of them" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
-
-
-def test_machines_with_one_name_are_told_apart_by_their_memory() -> None:
-    assert machine_names([machine("Apple M4 Max", 36), machine("Apple M4 Max", 64)]) == [
-        "Apple M4 Max 36.0 GiB", "Apple M4 Max 64.0 GiB",
-    ]  # fmt: skip
 
 
 def test_of_several_machines_one_may_be_left_out() -> None:
     three = [*CARDS, machine("NVIDIA GeForce RTX 5090", 32)]
     text = text_of(three, [row(25.0, 0, fits=False), row(20.0, 60_160), row(80.0, 131_072)])
-    assert "it also holds the longest context, 131,072 tokens; it does not fit on RTX 3060" in text
+    assert "it also holds the longest context, 131,072 tokens; it does not fit on RTX 3060 12.0 GiB" in text
