@@ -77,6 +77,9 @@ def joined(values: Sequence[object]) -> str:
 
 TEXT = FieldKind()
 COUNT = FieldKind(int, metavar="N", least=1)
+MOST_SLOTS = 256
+"""LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""
+SLOTS = FieldKind(int, metavar="N", least=1, most=MOST_SLOTS)
 FLAG = FieldKind(bool)
 """A flag, `--on/--off` if on by default."""
 TOKENS = FieldKind(parse_tokens, counts_tokens=True)

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import tuned_option
+from ggbench.commands.load_options import load_options_of_decodes, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True, own_models=True)
+@measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
 def command(
     settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
 ) -> None:
@@ -91,7 +91,7 @@ def command(
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
     summaries = list(measured.summaries)
-    if not settings.depths:
+    if not settings.depths and settings.n_seqs == 1:
         summaries = _with_expected_speeds(summaries, jobs, asked)
     if output.as_json:
         from ggbench.show.against import nearest_to

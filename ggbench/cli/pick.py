@@ -11,7 +11,13 @@ import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
+from ggbench.commands.load_options import (
+    BudgetOptions,
+    budget_options,
+    dry_allocator,
+    kv_list_options,
+    load_options_but_cache,
+)
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
@@ -81,7 +87,8 @@ The rules, in order:
 Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them. If nothing qualifies, pick
 shows the nearest miss and single changes that would make it qualify, and exits with 3.
 
-The llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
+With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
+the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
 Ollama cannot place experts or single tensors in main memory, mix K and V types, or load a separate projector file; a
 note then replaces the Modelfile.
 """
@@ -95,13 +102,16 @@ note then replaces the Modelfile.
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
     ggbench pick --family qwen3 --gpu rtx-4090 --prefer speed
+    ggbench pick qwen3-8b --gpu rtx-3060 --workload chat -np 4
     ggbench pick org/name-GGUF --measure --within 5m
     """,
 )
 @click.argument("model", required=False)
 @click.argument("quants", nargs=-1)
 @_need_options
-@option("--family", "Choose among the sizes of a family in the catalog, e.g. qwen3.", metavar="NAME")
+@option(
+    "--family", "Choose among the models of a family in the catalog, dense and mixtures, e.g. qwen3.6.", metavar="NAME"
+)
 @option(
     "--measure measures",
     "Time the pick and its alternatives at the depth that decides, and pick again; twins stand for files not here.",
@@ -139,12 +149,18 @@ def command(
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
+    needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
     within_s = _WITHIN_S if within is None else parse_duration(within)
+    from ggbench.models.reference import parse_model
+
+    memory = memory.of_model(None if model is None else parse_model(model, *quants))
     budget = memory.budget(setup, measures=measures or not no_measure)
+    draft = memory.drafting(setup, hub)
+    if draft is not None:
+        budget = msgspec.structs.replace(budget, draft=draft.to_run)
     planned: tuple[Target, ...] = ()
-    with _allocator(setup, budget) as allocator:  # started first, as its worker takes a while
+    with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
-        from ggbench.models.reference import parse_model
         from ggbench.models.targets import repo_read
 
         if family is not None:
@@ -157,7 +173,7 @@ def command(
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
-        pick = _measured(pick, models, request, within_s, hub, output)
+        pick = _measured(pick, models, request, draft, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
     chosen = pick.recommended
     is_open = chosen is not None and any(each.need == "speed" for each in chosen.unknown)
@@ -169,17 +185,20 @@ def command(
     raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets))
 
 
-def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
+def _allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
     from ggbench.engines.contract import launch_engine
-    from ggbench.machine.host import default_threads
-    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
-    loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
+    return dry_allocator(launch_engine(setup), setup, budget, draft)
 
 
 def _measured(
-    pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
+    pick: Pick,
+    models: tuple[PickedModel, ...],
+    request: PickRequest,
+    draft: Target | None,
+    within_s: float,
+    hub: HubOptions,
+    output: Output,
 ) -> Pick:
     """Measure the speeds that matter and pick again, until all are known or the time is up."""
     from ggbench.commands.measuring import measure
@@ -204,7 +223,7 @@ def _measured(
         if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
             break
         s_per_byte = (time.monotonic() - begun) / size if size else 0.0
-        with _allocator(request.setup, request.budget) as allocator:
+        with _allocator(request.setup, request.budget, draft) as allocator:
             pick = _pick(models, request, allocator)
     return pick
 
@@ -220,14 +239,24 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
         from ggbench.experiments.decode.record import DecodeSettings
 
         (target,) = resolve(parse_model(str(file.paths[0])), hub=hub.access())
-        depth = workload.depth_in(candidate.n_ctx) + workload.n_prompt
+        n_slots = request.needs.n_slots
+        depth = workload.depth_in(candidate.n_ctx // n_slots) + workload.n_prompt
+        if n_slots > 1:
+            from ggbench.experiments.speed.record import SpeedSettings
+
+            settings = SpeedSettings((depth,), workload.n_gen, (n_slots,), within_s=None)
+            setup = msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1)
+            return Job(experiment_of("speed"), target, setup, settings)
         return Job(experiment_of("decode"), target, candidate.setup, DecodeSettings(workload.n_gen, depths=(depth,)))
     from ggbench.experiments.forecast.record import ForecastSettings
 
     ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
     (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
     return Job(
-        experiment_of("forecast"), target, msgspec.structs.replace(candidate.setup, n_ctx=None), ForecastSettings()
+        experiment_of("forecast"),
+        target,
+        msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1, kv_unified=False),
+        ForecastSettings(),
     )
 
 

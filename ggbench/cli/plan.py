@@ -13,7 +13,13 @@ import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options_of_plans
+from ggbench.commands.load_options import (
+    BudgetOptions,
+    IgnoredGpuOptions,
+    budget_options,
+    dry_allocator,
+    load_options_of_plans,
+)
 from ggbench.commands.options import (
     HubOptions,
     against_option,
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan, PlanRow
+
 
 _ANOTHER = {"machine": None, "vram": None, "bandwidth": None}
 """Options that do not apply to the GPUs of --or."""
@@ -93,6 +100,7 @@ def command(
     if others and (ref.engine or against or setup.rpc_servers):
         raise UsageError("--or compares plans of GGUF files alone", "omit --or, --against, --rpc or the other engine")
     alternative: PlanRow | None = None
+    memory = memory.of_model(ref)
     if ref.engine:
         from ggbench.plugins import load_plugin
 
@@ -179,17 +187,16 @@ def _plan_files(
         budgets = [memory.budget(setup, measures=not no_measure) for memory in machines]
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
-        from ggbench.machine.host import default_threads
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
-        from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
 
+        draft = machines[0].drafting(setup, hub)
         with reading_headers(output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
 
         def smaller(most_bytes: int) -> Sequence[Target]:
-            is_named = ref.quants or len(targets) == 1
+            is_named = (ref.quants or len(targets) == 1) and len(machines) == 1
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
         if not output.as_json:
@@ -197,10 +204,10 @@ def _plan_files(
         listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
         for memory, budget in zip(machines, budgets, strict=True):
-            loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-            allocator = DryAllocator(engine, loaded, budget.devices)
-            instead = smaller if len(machines) == 1 else lambda _: ()
-            plan = plan_model(targets, PlanRequest(budget, setup, memory.given), allocator, instead)
+            if draft is not None:
+                budget = msgspec.structs.replace(budget, draft=draft.to_run)
+            allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
+            plan = plan_model(targets, PlanRequest(budget, setup, memory.given), allocator, smaller)
             whole = EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes)
             found.append((whole, plan.alternative))
     return found

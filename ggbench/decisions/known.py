@@ -27,6 +27,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
+from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
@@ -39,7 +40,16 @@ from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, Pl
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, estimate_at, knows, tok_s_at
+from ggbench.stats.speed_estimate import (
+    POSITIONS,
+    Known,
+    RunSpeed,
+    SpeedEstimate,
+    estimate_at,
+    knows,
+    tok_s_at,
+    with_sequences,
+)
 from ggbench.text import in_words
 from ggbench.units import counted, format_number
 
@@ -70,21 +80,25 @@ class KnownSpeeds:
                 return cls(store, budget)
         return cls(None, budget)
 
-    def of(self, file: ModelFile | None, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the best estimate of a file under a setup; None if not even the bound is known."""
+    def of(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+        """Return the best estimate of a file under a setup for `n_seqs` sequences at once; None if not even the bound
+        is known.
+        """
         if file is None:
             return None
-        found = self._measured(file, setup)
+        found = self._measured(file, setup, n_seqs)
         with_steps = [each for each in found if each.step_ms]
-        with_prefills = [each for each in found if each.prefill_ms]
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+        if n_seqs > 1:
+            alone = self.of(file, setup)
+            rest = None if alone is None else with_sequences(alone, n_seqs)
+            known = [_estimate(each, () if rest is None else rest.prefill_ms) for each in with_steps]
+            known += [] if rest is None else [rest]
+            return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
+        with_prefills = [each for each in found if each.prefill_ms]
         prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
         prefill_ms = prefills.prefill_ms if prefills is not None else ()
-        known = [
-            SpeedEstimate(each.basis, each.source, each.step_ms, prefill_ms, each.is_steady, each.first, each.reach,
-                          each.has_line)
-            for each in with_steps
-        ]  # fmt: skip
+        known = [_estimate(each, prefill_ms) for each in with_steps]
         if not known or not knows(known[0], POSITIONS[-1]):
             bound = self._without_runs(file, setup)
             known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
@@ -105,15 +119,17 @@ class KnownSpeeds:
             self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
         return self._shares[asked]
 
-    def _measured(self, file: ModelFile, setup: LlamaConfig) -> list[RunSpeed]:
+    def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[RunSpeed]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
         if self._here is None:
             return []
         wanted = self._here.decisive(setup, file.n_layer)
         found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
         same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        if n_seqs > 1:
+            same = [run for run in same if run.head.setup.kv_unified is setup.kv_unified]
         newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
-        speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
+        speeds = (experiment_of(run.head.kind).speed_of(run, n_seqs) for run in newest)
         return [speed for speed in speeds if speed is not None]
 
     def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
@@ -160,6 +176,12 @@ class KnownSpeeds:
         first = latencies[1]
         steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
         return SpeedEstimate("other runs", shares.source, steps)
+
+
+def _estimate(run: RunSpeed, prefill_ms: Known) -> SpeedEstimate:
+    return SpeedEstimate(
+        run.basis, run.source, run.step_ms, prefill_ms, run.is_steady, run.first, run.reach, run.has_line
+    )
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
@@ -258,6 +280,11 @@ def _next_of(shares: Sequence[float]) -> Expected:
     return Expected(median, median / factor, max(median, min(1.0, median * factor)))
 
 
+@functools.cache
+def _binding_version() -> str:
+    return importlib.metadata.version("llama_cpp_python")
+
+
 class ThisMachine(msgspec.Struct, frozen=True):
     """Conditions that must be equal for the speed of a run to apply now."""
 
@@ -274,7 +301,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
             cpu.name,
             cpu.n_cores,
             tuple(gpu.name for gpu in gpus_of(gpu_backends())),
-            importlib.metadata.version("llama_cpp_python"),
+            _binding_version(),
             default_threads(cpu),
         )
 
@@ -390,7 +417,7 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
 
 
 _SCORED_N_CTX = 512
-"""llama-perplexity's default, which the limits of `pick` are taken from."""
+"""llama-perplexity's default, which the limits of `pick` are taken from; that of relatives may be unstated."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
@@ -398,10 +425,12 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
 
-    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
-    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
-    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
-    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
+    The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
+    counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the n_ctx of the
+    limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one, so the
+    interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both, the two
+    agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it. `published`
+    has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -410,29 +439,49 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
     if name.startswith("ud-"):
-        name = name.removeprefix("ud-").replace("_xl", "_m")
-        rows += _rows().get(name, ())
+        rows += _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
+    exact = {row.model for row, _, _ in scored if row.quant == name}
+    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
+    kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
+    usable = [
+        (row, kld)
+        for row, kld, _ in scored
+        if (row.quant == name or row.model not in exact)
+        and (row.n_ctx == _SCORED_N_CTX or (row.n_ctx is None and row.model in kin))
+    ]
+    klds = _by_model(usable)
     if not klds:
         return None
-    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
+    nearest = [model for model in klds if model in kin] or list(klds)
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
-    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
     known = [*klds.values(), *(ratios[model] for model in near)]
-    others = [model for model in near if model not in klds]
-    source = f"{name} of {' and '.join(klds)}"
+    quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
+    others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
+    source = f"{' and '.join(quants)} of {in_words(nearest)}"
     if others:
-        source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
+        source += f"; range with {counted(len(others), 'other model')}"
     return Loss(
-        Expected(statistics.median(klds.values()), max(0.0, min(known)), max(known)),
+        Expected(statistics.median(klds[model] for model in nearest), max(0.0, min(known)), max(known)),
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
     )
+
+
+def _is_kin(model: str, architecture: str) -> bool:
+    """Return whether a published model is of the architecture, or of its dense or mixed counterpart."""
+    own = _architectures().get(model, "llama" if model.startswith("llama-") else "")
+    return bool(own) and own.removesuffix("moe") == architecture.removesuffix("moe")
+
+
+@functools.cache
+def _architectures() -> Mapping[str, str]:
+    return {model.id: model.hyper.architecture for model in load_catalog()}
 
 
 def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
@@ -445,9 +494,9 @@ def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
 
 @functools.cache
 def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
-    """Return the perplexities by quant."""
+    """Return the perplexities and divergences by quant."""
     found: dict[str, list[PublishedRow]] = {}
     for row in load_published():
-        if row.perplexity is not None and row.quant is not None:
+        if (row.perplexity or row.kld) is not None and row.quant is not None:
             found.setdefault(row.quant, []).append(row)
     return {quant: tuple(rows) for quant, rows in found.items()}

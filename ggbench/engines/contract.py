@@ -63,6 +63,8 @@ class EngineConfig:
     n_ubatch: int | None = None
     n_seq_max: int = 1
     """Sequences that a context can hold."""
+    kv_unified: bool = False
+    """Whether they share one KV cache."""
     n_gpu_layers: int = -1
     kv_offload: bool = True
     threads: int | None = None
@@ -83,6 +85,13 @@ class EngineConfig:
     @property
     def may_use_gpu(self) -> bool:
         return False
+
+    def listed_gpus(self) -> Mapping[str, int] | None:
+        """Return the free bytes of each GPU that the engine's program lists and may use, by llama.cpp's name.
+
+        None if NVML's list applies.
+        """
+        return None
 
     @property
     def type_k(self) -> str | None:
@@ -150,7 +159,10 @@ class EngineConfig:
         return self
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup with this limit of GPU or main memory; None for no limit."""
+        """Return the setup with this limit of GPU or main memory; None for no limit.
+
+        Raises UsageError if the engine cannot limit it.
+        """
         return self
 
     @property
@@ -172,6 +184,22 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
             f"n_ctx {n_ctx} is too small for the {n_tokens} tokens of this run",
             "omit --n-ctx to use just enough, or measure fewer tokens",
         )
+
+
+def check_step(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError if a token of each sequence is more than one batch: llama.cpp would abort."""
+    if config.n_batch is not None and n_seqs > config.n_batch:
+        raise UsageError(
+            f"a step of {n_seqs} sequences does not fit into an n_batch of {config.n_batch}",
+            f"use --n-batch {n_seqs} or more",
+        )
+
+
+def check_users(config: EngineConfig, n_seqs: int) -> None:
+    """Raise UsageError for a batch of one step that is too large, or a cache shared by a single sequence."""
+    check_step(config, n_seqs)
+    if n_seqs == 1 and config.kv_unified:
+        raise UsageError("--kv-unified shares one KV cache among several slots", "add --parallel N, or omit it")
 
 
 class Request(msgspec.Struct, frozen=True):

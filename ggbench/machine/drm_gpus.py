@@ -64,6 +64,7 @@ def _read(index: int, address: str, card: Path) -> GpuReading:
         power_w=None if not power_uw else power_uw / 1e6,
         used_bytes=read_number(device / "mem_info_vram_used"),
         total_bytes=read_number(device / "mem_info_vram_total"),
+        shared_bytes=read_number(device / "mem_info_gtt_used"),
         energy_mj=None if not energy_uj else energy_uj // 1000,
     )
 

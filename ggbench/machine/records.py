@@ -47,6 +47,8 @@ class GpuReading(msgspec.Struct, frozen=True):
     used_bytes: int | None = None
     """Includes memory reserved by the driver, which nvidia-smi lists separately: used and free add up to the total."""
     total_bytes: int | None = None
+    shared_bytes: int | None = None
+    """Main memory that the driver lets this GPU use (amdgpu's GTT), as far as it is in use."""
     energy_mj: int | None = None
     """Millijoules since the driver was loaded; the difference of two readings is the energy used between them."""
     throttle: tuple[str, ...] | None = None
@@ -77,6 +79,10 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Bytes written to and read from swap since the start of the machine; only differences are meaningful."""
     refaulted_bytes: int = 0
     """Bytes of files read again soon after the system evicted them, counted likewise; 0 except on Linux."""
+    worker_faults: int | None = None
+    """Major page faults of the engine's process so far, each a wait for the disk; None if unknown."""
+    worker_read_bytes: int | None = None
+    """Bytes that its process has had read from the disk so far, for page faults too; None if unknown."""
 
 
 class Throttling(msgspec.Struct, frozen=True):

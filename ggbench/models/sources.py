@@ -14,7 +14,7 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import compact, names_quant
+from ggbench.gguf_file.quants import compact, known_quants, names_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
@@ -202,7 +202,10 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
         matches = named or [variant for variant in variants if variant.answers_to(quant)]
         matches = matches or [variant for variant in variants if compact(variant.quant or "") == compact(quant)]
         if not matches:
-            raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}")
+            makes = (
+                f"; llama-quantize makes {quant.lower()} from a 16-bit file" if quant.lower() in known_quants() else ""
+            )
+            raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}{makes}")
         if len(matches) > 1:
             raise UsageError(
                 f"{len(matches)} files in {place} match {quant!r}; give a file name instead",

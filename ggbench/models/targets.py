@@ -124,6 +124,11 @@ class Target(msgspec.Struct, frozen=True):
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
     @property
+    def published_bytes(self) -> int | None:
+        """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
+        return self.source.model.file_bytes.get(self.quant) if isinstance(self.source, CatalogTwin) else None
+
+    @property
     def download_bytes(self) -> int:
         source = self.own or self.source
         return 0 if source is None else source.download_bytes
@@ -297,7 +302,11 @@ def find_published(
 
 def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:
     """Return the single target that a reference selects; UsageError lists several with their sizes."""
-    targets = resolve(ref, hub=hub, server=server)
+    return single(resolve(ref, hub=hub, server=server))
+
+
+def single(targets: Sequence[Target]) -> Target:
+    """Return the only target; UsageError lists several with their sizes."""
     if len(targets) == 1:
         return targets[0]
     if targets[0].served is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
-from ggbench.units import format_bytes, format_duration, format_number
+from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 Span = tuple[int, int]
 """Start and end of a timed span, nanoseconds since the epoch."""
@@ -127,6 +127,10 @@ _SPILLS = (
     ("swapped_bytes", "{} were written to swap or read from it (a smaller --n-ctx or quant avoids it)"),
     ("refaulted_bytes", "{} of files were evicted from memory and read again (a smaller quant avoids it)"),
 )
+_LEAST_FAULTS_PER_S = 20
+"""Each takes 0.1 ms on an SSD and 10 ms on a disk, so these take 0.2 % of the time, or a fifth."""
+_FULL, _LEAST_SHARED_BYTES = 0.9, 256 << 20
+"""Share of a GPU's memory in use from which more of it may be elsewhere; less of that may be another program's."""
 _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("the CPUs available", "n_cpus", str),
     ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
@@ -134,21 +138,77 @@ _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
-def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
+def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = ()) -> tuple[str, ...]:
     """Return each change between readings in one line: a suspend; memory that spilled; CPUs, limits or memory added or
     removed.
+
+    With timed `spans`, what the engine itself read then is named, instead of what all programs read again.
     """
-    found = []
+    found, own = [], _read_while_timed(readings, spans)
     gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
     if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
         found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
-    for name, told in _SPILLS:
+    for name, told in _SPILLS if own is None else _SPILLS[:1]:
         rises = (getattr(after, name) - getattr(before, name) for before, after in pairwise(readings))
         if (spilled := sum(max(0, rise) for rise in rises)) >= _LEAST_SPILL_BYTES:
             found.append(told.format(format_bytes(spilled)))
+    found += [own] if own else []
     for what, name, text in _PARTS:
         values = [getattr(each, name) for each in readings]
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)
         if change is not None:
             found.append(f"{what} changed from {text(change[0])} to {text(change[1])}")
+    return tuple(found)
+
+
+def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span]) -> str | None:
+    """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
+    unknown.
+
+    Loading the model, which reads its file, is before the spans.
+    """
+    begin, end = (spans[0][0], spans[-1][1]) if spans else (1, 0)
+    timed = [each for each in readings if begin <= each.at_ns <= end]
+    known = [
+        (each.at_ns, each.worker_faults, each.worker_read_bytes)
+        for each in timed
+        if each.worker_faults is not None and each.worker_read_bytes is not None
+    ]
+    if len(known) < 2:
+        return None
+    elapsed_s = (known[-1][0] - known[0][0]) / 1e9
+    n_faults, n_bytes = (known[-1][index] - known[0][index] for index in (1, 2))
+    if n_bytes < _LEAST_SPILL_BYTES and n_faults < _LEAST_FAULTS_PER_S * elapsed_s:
+        return ""
+    is_swapped = timed[-1].swapped_bytes > timed[0].swapped_bytes
+    cause = "memory was swapped out" if is_swapped else "its mapped file was evicted from memory"
+    waited = f"the engine waited {format_count(n_faults)} times for {format_bytes(n_bytes)} from the disk while timed"
+    return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
+
+
+def device_spills(
+    readings: Sequence[MachineReading], indices: Sequence[int] | None, buffer_bytes: int
+) -> tuple[str, ...]:
+    """Return each sign that GPU buffers lie in main memory, in one line; `indices` as in `GpusInUse`.
+
+    With unified memory CUDA allocates more than a GPU has, and amdgpu moves what does not fit to GTT. An APU uses GTT
+    on purpose, for more than its small share of dedicated memory, so only less than that is a spill.
+    """
+    found, used = [], [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
+    advice = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"
+    sizes = [gpu.total_bytes for gpu in used[-1]] if used else []
+    total_bytes = sum(size for size in sizes if size is not None)
+    if indices and sizes and None not in sizes and buffer_bytes > total_bytes:
+        beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
+        found.append(f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({advice})")
+    for first in used[0] if used else ():
+        own = [gpu for gpus in used for gpu in gpus if gpu.index == first.index]
+        full = [
+            gpu.shared_bytes
+            for gpu in own
+            if gpu.shared_bytes and gpu.total_bytes and (gpu.used_bytes or 0) >= _FULL * gpu.total_bytes
+        ]
+        rise = max(full, default=0) - (first.shared_bytes or 0)
+        if _LEAST_SHARED_BYTES <= rise < (first.total_bytes or 0):
+            found.append(f"{format_bytes(rise)} moved from a full {first.name} to main memory ({advice})")
     return tuple(found)

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from ggbench.engines.events import Steps
+from ggbench.engines.events import Memory, Steps
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine.host import peak_rss_bytes
+from ggbench.machine.host import disk_waits, peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.machine_use import Span, machine_changes, summarize_gpus
+from ggbench.runs.machine_use import Span, device_spills, machine_changes, summarize_gpus
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
+from ggbench.stats.requests import BatchSteps, ServedRequest, shared_steps
 
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps does not count as timed."""
@@ -115,6 +117,16 @@ class Recording:
     def token_times(self, names: Iterable[str]) -> TokenTimes:
         return TokenTimes.of(self.timed(names))
 
+    def batch_steps(self, name: str) -> BatchSteps | None:
+        """Return the decode of several sequences in the series with this name; None if nothing was timed."""
+        names = self.series_of(name)
+        timings = {each.series: each for each in self.requests}
+        parts = zip(names, self.timed(names), strict=True)
+        requests = [ServedRequest(timings[each], steps) for each, steps in parts if each in timings]
+        if requests:
+            return BatchSteps(shared_steps(requests), requests)
+        return BatchSteps(self.token_times(names)) if names else None
+
     @property
     def n_steps(self) -> int:
         """The number of timed steps so far, including those in chunks, without warm-up."""
@@ -143,21 +155,29 @@ class Recording:
 
     @property
     def machine_changes(self) -> tuple[str, ...]:
-        return machine_changes(self.of(MachineReading))
+        readings, in_use, memory = self.of(MachineReading), self.last(GpusInUse), self.last(Memory)
+        buffers = sum(each.total_bytes for each in memory.buffers if not each.is_host) if memory else 0
+        spilled = device_spills(readings, in_use.indices if in_use else None, buffers)
+        return *machine_changes(readings, self.timed_spans), *spilled
 
     @property
-    def gpu_use(self) -> GpuUse | None:
-        """Return the use of GPUs with buffers while steps or, without any, prompts were timed; None without GPUs."""
-        in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
-        if in_use is None:
-            return None
+    def timed_spans(self) -> list[Span]:
+        """Return the time spans of timed steps or, without any, of prompts."""
         prompts = [
             (each.at_ns - each.body.elapsed_ns, each.at_ns)
             for each in self.observations
             if isinstance(each.body, PromptTiming)
         ]
-        spans, pid = self.spans or _join_spans(prompts), worker.pid if worker else None
-        return summarize_gpus(self.of(MachineReading), in_use.indices, spans, self.n_steps, pid)
+        return self.spans or _join_spans(prompts)
+
+    @property
+    def gpu_use(self) -> GpuUse | None:
+        """Return the use of GPUs with buffers during the timed spans; None without GPUs."""
+        in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
+        if in_use is None:
+            return None
+        pid = worker.pid if worker else None
+        return summarize_gpus(self.of(MachineReading), in_use.indices, self.timed_spans, self.n_steps, pid)
 
 
 def _join_spans(spans: Iterable[Span]) -> list[Span]:
@@ -222,6 +242,8 @@ class ReadingLog:
         """`read` is called from a separate thread; None for no readings."""
         self.readings: list[MachineReading] = []
         """All readings so far, in order of time; other threads only append."""
+        self.worker_pid: int | None = None
+        """The engine's process, whose waits for the disk are read as well; None before its start, or without one."""
         self._read, self._interval_s = read, interval_s
         self._n_handed_on = 0
         self._ended = threading.Event()
@@ -251,7 +273,11 @@ class ReadingLog:
         is_last = False
         while True:
             try:
-                self.readings.append(self._read())
+                reading = self._read()
+                if self.worker_pid is not None:
+                    faults, read_bytes = disk_waits(self.worker_pid)
+                    reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes)
+                self.readings.append(reading)
             except OSError:
                 return  # the kernel's files or the driver are gone; the run continues without readings
             if is_last:
@@ -288,7 +314,7 @@ class Recorder:
     def observe(self, body: object) -> None:
         """Keep a record; its type determines its kind in the store."""
         if isinstance(body, WorkerStarted):
-            self._pid = body.pid
+            self._pid = self._readings.worker_pid = body.pid
         observation = Observation(moment_ns(), body)
         self.recording.observations.append(observation)
         self._write_observations([observation])

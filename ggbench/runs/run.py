@@ -23,6 +23,7 @@ from ggbench.stats.decode_timing import (
     b_ratio,
     w_ratio,
 )
+from ggbench.stats.requests import RequestRates
 
 
 class Settings:
@@ -49,7 +50,7 @@ class Result:
 
 
 class DecodeTiming(Result, msgspec.Struct, frozen=True):
-    """A result with timed steps of one sequence: latency against position."""
+    """A result with timed steps: latency against position, of one sequence or of several at once."""
 
     n_prompt: int
     n_gen: int
@@ -66,6 +67,12 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """How a server answered; None if an engine on this machine ran the model."""
     depths: tuple[DepthSpeed, ...] = ()
     """Speed at each requested depth; empty for one decode after its prompt."""
+    n_seqs: int = 1
+    """Users that each got a token in a step; `latency` is what one of them sees."""
+    tok_s_together: float | None = None
+    """Tokens/s of all users together, while all generate; None for a single one."""
+    requests: RequestRates | None = None
+    """None if an engine on this machine ran the model, or for a single user."""
 
     @property
     def w_ratio(self) -> float | None:

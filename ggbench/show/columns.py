@@ -248,6 +248,11 @@ _OWN = (
         reader("latency.tok_s"), speed_text, priority=1,
     ),
     *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
+    column("n_seqs", "users", "", "Users that decoded at once; each had this speed.", "decode.n_seqs", format_count, 1),
+    column(
+        "tok_s_together", "together", "tok/s", "Tokens per second of all users together.",
+        "decode.tok_s_together", format_number, 1,
+    ),
     Column(
         "expected_tok_s", "expected", "tok/s",
         "Expected speed of a quant that was not decoded, from forecasts and other runs.",
@@ -348,8 +353,10 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
-    """Return `BENCH`, plus the largest context and the expected speed if any row has them."""
+    """Return `BENCH`, plus the largest context, the expected speed and what several users get if any row has them."""
     rows, keys = list(summaries), list(BENCH)
+    if any(row.decode is not None and row.decode.n_seqs > 1 for row in rows):
+        keys[keys.index("tok_s") : keys.index("tok_s") + 1] = ["n_seqs", "tok_s", "tok_s_together"]
     if any(row.expected for row in rows):
         keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
     if any(row.depths for row in rows):

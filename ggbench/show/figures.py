@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
@@ -146,6 +147,8 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         sizes = {name: _batch_size(name) for name in set(run.series)}
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
+        if not kept.any():
+            run = replace(run, fit=None, limit=None)
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
         names = np.asarray(run.series)

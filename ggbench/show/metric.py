@@ -151,7 +151,8 @@ _OTHER_LENGTHS = "different lengths"
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return speed, W, B and derived metrics, memory, percentiles, and prompts read by several runs."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
-    return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
+    together = [_TOGETHER] if any(each.decode and each.decode.n_seqs > 1 for each in summaries) else []
+    return (*_DECODE, *together, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
 
 
 def _why_no_memory(summary: QuantSummary) -> str:
@@ -236,6 +237,7 @@ MEMORY = Metric(
     other_basis="different n_ctx",
     concern="memory",
 )
+_TOGETHER = derived("tok_s_together", _SPEED, more_is_better=True)
 _DECODE = (
     _SPEED,
     W,

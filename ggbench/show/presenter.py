@@ -15,6 +15,7 @@ from ggbench.show.figures import (
     Chart,
     Figure,
     PlottedRun,
+    batch_sizes,
     decode_bars,
     latency_figure,
     memory_stack,
@@ -119,7 +120,8 @@ class QuantPresenter(Presenter):
         return run.is_complete or bool(self.answer(run))
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        return (latency_figure(runs),)
+        sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
+        return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))

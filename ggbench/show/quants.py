@@ -186,8 +186,9 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
     facts: list[tuple[str, str]] = []
     n_prompt, prefill_ms, fit, latency = decode.n_prompt, decode.prefill_ms, decode.fit, decode.latency
     if prefill_ms is not None:
-        speed = f", {format_number(n_prompt * 1e3 / prefill_ms)} tok/s" if prefill_ms else ""
-        facts.append(("prefill", f"{format_ms(prefill_ms)} ms for {format_count(n_prompt)} tokens{speed}"))
+        speed = f", {format_number(decode.n_seqs * n_prompt * 1e3 / prefill_ms)} tok/s" if prefill_ms else ""
+        each = f" of each of {decode.n_seqs} users" if decode.n_seqs > 1 else ""
+        facts.append(("prefill", f"{format_ms(prefill_ms)} ms for {format_count(n_prompt)} tokens{each}{speed}"))
     if fit is not None:
         robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
         facts += [
@@ -202,6 +203,14 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
         percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
         per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles if ms is not None)
         facts += [("token", f"{per_token} ms" if per_token else ""), ("speed", f"{tok_s_text(latency)} tok/s")]
+        if decode.n_seqs > 1:
+            together = format_number(decode.tok_s_together)
+            facts.append(("users", f"{decode.n_seqs} at once, that speed each; together {together} tok/s"))
+        if decode.requests is not None:
+            low, high = format_number(decode.requests.tok_s_low), format_number(decode.requests.tok_s_high)
+            facts.append(
+                ("", f"slowest {low}, fastest {high} tok/s; max TTFT {format_ms(decode.requests.ttft_max_ms)} ms")
+            )
         if latency.sample_p50_ms is not None:
             facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts

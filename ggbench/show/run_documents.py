@@ -18,6 +18,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.published import AGAINST
 from ggbench.stats.decode_timing import LatencySummary
+from ggbench.stats.requests import RequestRates
 
 NUMBER = float | None
 ENDS = tuple[float | None, float | None] | None
@@ -176,6 +177,9 @@ QUANT = Shape(
         lambda summary: summary.latency,
         maybe=True,
     ),
+    field("n_seqs", int | None, "Users that decoded at once; the speed above is what each got.", _of_decode("n_seqs")),
+    field("tok_s_together", NUMBER, "Tokens/s of several users together.", _of_decode("tok_s_together")),
+    field("requests", RequestRates | None, "A server's answers to several users.", _of_decode("requests")),
     of(QuantSummary, "expected limit"),
     field(
         "w_ratio",

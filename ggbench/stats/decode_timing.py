@@ -303,6 +303,15 @@ class TokenTimes:
         return self.n_together <= RARE * self.n_tokens
 
     @classmethod
+    def joined(cls, parts: Sequence[TokenTimes]) -> TokenTimes:
+        """Return the times of several decodes, one after the other."""
+        found = cls()
+        for part in parts:
+            for name in ("position", "step_ns", "sampler_ns", "n_tokens", "n_together", "elapsed_ns"):
+                setattr(found, name, getattr(found, name) + getattr(part, name))
+        return found
+
+    @classmethod
     def of(cls, parts: Sequence[TimedSeries]) -> TokenTimes:
         found = cls()
         for part in parts:

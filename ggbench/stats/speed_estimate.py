@@ -74,6 +74,45 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
     return Expected(value, low, high)
 
 
+_PROMPT = 512
+"""Length of a prompt that is read at the speed of computing."""
+
+
+def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
+    """Return the latency of steps of `n_seqs` sequences and the time of their prompts together, from those of one.
+
+    A step is at best one reading of the weights and one of every cache, t(1) + n_seqs (t(n) - t(1)), and at worst the
+    steps of the sequences one after the other. In between, reading the weights takes as long as computing `n_seqs`
+    tokens of a prompt if that is longer; without a known prompt, the geometric mean of both ends.
+    """
+    first = known.step_ms[0][1]
+    prompt = prefill_ms_at(known, _PROMPT)
+
+    def of_all(step: Expected) -> Expected:
+        low, at_best = (
+            one + n_seqs * max(0.0, end - one) for one, end in ((first.low, step.low), (first.value, step.value))
+        )
+        high, at_worst = n_seqs * step.high, n_seqs * step.value
+        if known.basis == "bound":
+            return Expected(at_best, low, high)
+        computed = math.sqrt(at_best * at_worst)
+        if prompt is not None:
+            computed = at_best + max(0.0, n_seqs * prompt.value / _PROMPT - first.value)
+        return Expected(min(max(computed, at_best), at_worst), low, high)
+
+    return SpeedEstimate(
+        "bound" if known.basis == "bound" else "one user",
+        f"{known.source}, of one user" if known.basis != "bound" else known.source,
+        tuple((n, of_all(step)) for n, step in known.step_ms),
+        tuple((n, Expected(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms),
+        known.is_steady,
+        known.first,
+        known.reach,
+        known.has_line,
+        tuple(with_sequences(each, n_seqs) for each in known.others),
+    )
+
+
 def measured_steps(
     latencies: Sequence[tuple[int, LatencySummary | DepthSpeed]], fit: LineFit | None, limit: DecodeLimit | None
 ) -> Known:
@@ -99,6 +138,34 @@ def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
     levels = [(each, level) for each in depths if (level := _level(each)) is not None]
     ends = [(each.n_depth + n, level) for each, level in levels for n in (1, each.n_gen)]
     return tuple(sorted(ends, key=lambda end: end[0]))
+
+
+def speed_at_depths(
+    run_id: int | None,
+    depths: Sequence[DepthSpeed],
+    fit: LineFit | None,
+    limit: DecodeLimit | None,
+    *,
+    is_steady: bool = True,
+) -> RunSpeed | None:
+    """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
+    levels = measured_levels(depths)
+    if not levels:
+        return None
+    steps = measured_steps([(each.n_depth + (each.n_gen + 1) // 2, each) for each in depths], fit, limit)
+    rates = None
+    if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
+        rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
+    return RunSpeed(
+        "measured",
+        f"run {run_id}",
+        steps or levels,
+        first=levels[0][0],
+        reach=levels[-1][0],
+        is_steady=is_steady,
+        rates=rates,
+        has_line=bool(steps),
+    )
 
 
 def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
@@ -157,10 +224,10 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
     return Expected(value, low, value + math.hypot(level.high - level.value, up))
 
 
-SpeedBasis = Literal["measured", "forecast", "profile", "other runs", "published", "relatives", "bound"]
+SpeedBasis = Literal["measured", "forecast", "profile", "other runs", "published", "relatives", "one user", "bound"]
 """Sources of an estimate, most reliable first: runs of this quant; twins of its layers; a profile of the machine; the
 share of the bound reached by this machine's other runs; others' runs on such devices; others' runs on similar devices;
-memory bandwidth alone."""
+for several users, any of these for one; memory bandwidth alone."""
 
 
 class SpeedEstimate(msgspec.Struct, frozen=True):

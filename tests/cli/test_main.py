@@ -182,7 +182,7 @@ def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("decode twin:m -np 4", "ggbench decode has no -np (llama.cpp's --parallel, the number of slots)"),
+        ("prefill twin:m -np 4", "ggbench prefill has no -np (llama.cpp's --parallel, the number of slots)"),
         ("inspect m -ctk f16", "ggbench inspect has no -ctk (llama.cpp's --cache-type-k)"),
         ("plan m -xyz", "No such option '-xyz'"),
         ("results -m m", "No such option '-m'"),

@@ -73,6 +73,37 @@ def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
     assert "★" in ran.out
 
 
+def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> None:
+    options = (
+        "pick",
+        "twin:qwen1.5-7b",
+        "q4_k_m",
+        *CARD,
+        "-ctk",
+        "f16",
+        "-ctv",
+        "f16",
+        "--need-ctx",
+        "1k",
+        "--workload",
+        "64+64@256",
+    )
+    alone, four = (ggbench(*options, *slots, "--json").json for slots in ((), ("-np", "4")))
+    one, each = alone["pick"], four["pick"]
+    assert (one["n_ctx"], each["n_ctx"], four["needs"]["n_ctx_slot"]) == (1024, 4096, 1024)
+    assert one["expected_tok_s"] / 4 < each["expected_tok_s"] < one["expected_tok_s"]
+    assert (one["speed_basis"], each["speed_basis"]) == ("relatives", "one user")
+    assert "-c 4096" in four["commands"]["llama_server"] and "-np 4" in four["commands"]["llama_server"]
+    assert "-c 1024" in four["commands"]["llama_cli"]
+    assert "OLLAMA_NUM_PARALLEL=4" in four["commands"]["ollama"][0]
+    assert "num_ctx 1024" in four["commands"]["modelfile"]
+    told = ggbench(*options, "-np", "4")
+    text = " ".join(told.out.split())
+    assert "4 users of 64+64@256: 64 tokens in and 64 out after 256, in a context of 1,024 each" in text
+    assert "n_ctx 4,096 (1,024 for each of 4 slots)" in text
+    assert "it answers each of 4 users at" in text
+
+
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
@@ -105,6 +136,8 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         ("--family", "qwen9"),
         ("qwen1.5-7b", "-ctk", "q8_0", "-ctv", "q8_0", "--flash-attn", "off"),
         ("qwen1.5-7b", "-ctk", "q9_0"),
+        ("qwen1.5-7b", "-np", "0"),
+        ("qwen1.5-7b", "-np", "256", "--need-ctx", "16000000"),
     ):
         ran = ggbench("pick", *wrong, *CARD)
         assert ran.code == ExitCode.USAGE, wrong

@@ -76,7 +76,7 @@ def test_prompts_and_concurrent_requests_are_measured(ggbench: Run, serve: Serve
     assert [case["requests"]["n_requests"] for case in speed.json["cases"]] == [1, 4]
     assert all(case["memory_bytes"] is None for case in speed.json["cases"])
     text = ggbench("results", "show", "2").out
-    assert "a request" in text
+    assert " each " in text
     assert "on GPU" not in text
 
 

@@ -1,6 +1,7 @@
 """GPUs that are not here, sized by llama.cpp's own allocator: alone, several, and as RPC servers hold them."""
 
 import contextlib
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ggbench.engines.contract import DescribedDevice, Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.described_devices import interface_problem
 from ggbench.engines.llama.ggml_devices import is_built_with_rpc
 from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.gguf_file.header import read_model_file
@@ -49,6 +51,21 @@ def allocated(path: Path, setup: LlamaConfig, devices: tuple[DescribedDevice, ..
         *events, ending = engine.estimate_memory(Source(path), setup, devices)
     assert isinstance(ending, Completed), ending
     return [event for event in events if isinstance(event, Allocated)][-1]
+
+
+def test_another_interface_of_ggml_is_refused() -> None:
+    """The structures here are those of version 2: another one's would be read as garbage."""
+
+    class Library:
+        registry = ctypes.c_int(3)
+
+        @staticmethod
+        def ggml_backend_reg_by_name(_: bytes) -> int:
+            return ctypes.addressof(Library.registry)
+
+    assert interface_problem(Library) == (  # type: ignore[arg-type]
+        "this llama.cpp has version 3 of ggml's backend interface; devices can be described only to version 2"
+    )
 
 
 def test_a_card_that_is_not_here_takes_the_layers_and_their_cache(files: dict[str, tuple[ModelFile, Path]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill
+from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.server.config import EndpointConfig
@@ -17,6 +17,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig
 from tests.fakes.recorded import PLAIN, decode_job, decoded, prefill_job, prefilled, runs_of
@@ -97,6 +98,42 @@ def test_one_depth_has_a_speed_and_no_line(target: Target) -> None:
     (run,) = runs_of(fake_rig()[0], at_depths(target, 1024))
     result = decoded(run)
     assert (result.fit, [each.n_depth for each in result.depths]) == (None, [1024])
+
+
+def test_several_users_decode_in_one_batch(target: Target, store: Store) -> None:
+    """The worker's W is 200 tokens/ms for one sequence; a step of four reads four caches."""
+    rig, workers = fake_rig(store)
+    settings = DecodeSettings(300, repeat=2, n_seqs=4)
+    (run,) = runs_of(rig, Job(DECODE, target, PLAIN, settings))
+    _, context, *workloads = workers[0].requests
+    assert isinstance(context, MakeContext)
+    assert (context.setup.n_ctx, context.setup.n_seq_max) == (settings.n_ctx_needed, 4) == (4 * 512, 4)
+    assert workloads == [BatchedDecode(25, 8, 4), BatchedDecode(25, 300, 4), BatchedDecode(25, 300, 4)]
+    result = decoded(run)
+    assert result.fit is not None and result.limit is not None and result.latency is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(50, rel=0.02)
+    assert target.path is not None
+    per_token = read_model_file(target.path).kv_bytes_per_token()
+    assert result.limit.w_tokens_per_ms == pytest.approx(20e9 / per_token / 4e3)
+    assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 600, 100)
+    assert result.tok_s_together == pytest.approx(4 * result.latency.tok_s)
+    assert " -n 300 --repeat 2 --parallel 4 " in run.head.command
+    assert DECODE.speed_of(run) is None
+    speed = DECODE.speed_of(run, 4)
+    assert speed is not None and speed.reach == 325
+    assert run.run_id is not None
+    assert read_run(store, store.load_run(run.run_id)).result == result
+
+
+def test_users_that_cannot_be_are_one_line(target: Target) -> None:
+    for settings, setup, message in (
+        ({"n_seqs": 4, "depths": (0,)}, {}, "--n-depth fills the cache of one sequence"),
+        ({"n_seqs": 9}, {"n_batch": 8}, "a step of 9 sequences does not fit into an n_batch of 8"),
+        ({"n_seqs": 4}, {"n_ctx": 1000}, "n_ctx 1000 is too small for the 2048 tokens"),
+        ({}, {"kv_unified": True}, "--kv-unified shares one KV cache among several slots"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Job(DECODE, target, LlamaConfig(**setup), DecodeSettings(300, **settings))
 
 
 def test_only_llama_cpp_decodes_at_a_depth(target: Target) -> None:

@@ -125,6 +125,22 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
     assert [n for n, _ in _one(store, file).prefill_ms] == [256]
 
 
+def test_users_at_once_have_a_run_of_as_many_or_an_estimate_from_one(store: Store) -> None:
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    _add(store, file, _decode(file))
+    alone = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(), 4)
+    assert alone is not None and alone.basis == "one user"
+    low, high = step_ms_at(alone, 1).low, step_ms_at(alone, 1).high
+    assert low == pytest.approx(limit.b_ms / 0.5, rel=0.2) and high == pytest.approx(4 * low, rel=0.5)
+    result = replace(_decode(file, 0.25), n_seqs=4)
+    number = _add(store, file, result, settings=DecodeSettings(1000, n_seqs=4))
+    known = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(), 4)
+    assert known is not None and (known.basis, known.source) == ("measured", f"run {number}")
+    assert _one(store, file).source == f"run {number - 1}"
+    shared = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(kv_unified=True), 4)
+    assert shared is not None and shared.basis == "one user"
+
+
 def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> None:
     file = _file()
     _add(store, file, _decode(file, 0.1, unsteady="busy"))

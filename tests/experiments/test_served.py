@@ -126,6 +126,24 @@ def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
     assert [line.n_seqs for line in result.lines] == [1, 3]
 
 
+def test_users_of_a_server_have_a_speed_each_and_together(run: Runner) -> None:
+    """Each request has the line of a single one; the server has four slots."""
+    found = run(DECODE, DecodeSettings(300, repeat=2, n_seqs=4))
+    result = found.result
+    assert isinstance(result, DecodeResult)
+    decode_ns = sum(step_ns(25, n) for n in range(1, 301))
+    assert result.latency is not None and result.requests is not None and result.fit is not None
+    assert (result.n_seqs, result.n_gen, result.requests.n_requests, result.unsteady) == (4, 600, 8, "")
+    assert result.latency.tok_s == pytest.approx(300e9 / decode_ns, rel=0.01)
+    assert result.requests.tok_s == pytest.approx(300e9 / decode_ns)
+    assert result.tok_s_together == pytest.approx(4 * 300e9 / decode_ns, rel=0.01)
+    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=0.01)
+    assert "--parallel 4" in found.head.command
+    crowded = run(DECODE, DecodeSettings(300, n_seqs=6)).result
+    assert isinstance(crowded, DecodeResult)
+    assert crowded.unsteady == "the server has 4 slots, so 2 of 6 users waited"
+
+
 def test_a_case_longer_than_the_servers_context_is_a_row_with_its_reason(run: Runner) -> None:
     result = run(SPEED, SpeedSettings((16, 4096), 8, (1,), None)).result
     assert isinstance(result, SpeedResult)

@@ -24,6 +24,7 @@ def test_a_radeon_reports_memory_clocks_heat_and_power(tmp_path: Path) -> None:
     plant(tmp_path, 1, "amdgpu", "0000:03:00.0", {
         "device/device": "0x744c",
         "device/mem_info_vram_total": str(24 << 30), "device/mem_info_vram_used": str(1 << 30),
+        "device/mem_info_gtt_used": str(5 << 20),
         f"{sensors}temp1_input": "61000", f"{sensors}power1_average": "213000000",
         f"{sensors}freq1_input": "2371000000", f"{sensors}freq2_input": "1249000000",
     })  # fmt: skip
@@ -32,6 +33,7 @@ def test_a_radeon_reports_memory_clocks_heat_and_power(tmp_path: Path) -> None:
     assert (gpu.total_bytes, gpu.free_bytes) == (24 << 30, 23 << 30)
     assert (reading.sm_clock_mhz, reading.memory_clock_mhz, reading.temperature_c) == (2371, 1249, 61.0)
     assert (reading.power_w, reading.energy_mj, reading.used_bytes) == (213.0, None, 1 << 30)
+    assert reading.shared_bytes == 5 << 20
 
 
 def test_an_arc_reports_its_clock_and_energy(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import SpeedEstimate, measured_steps, step_ms_at, tok_s_at
+from ggbench.stats.speed_estimate import SpeedEstimate, measured_steps, step_ms_at, tok_s_at, with_sequences
 
 LINE = SpeedEstimate(
     "forecast",
@@ -35,6 +35,26 @@ def test_latencies_are_interpolated_and_continued() -> None:
     assert step_ms_at(LINE, 1001) == Expected(200.0, 170.0, 240.0)
     assert step_ms_at(LINE, 4001) == Expected(350.0, 260.0, 420.0)
     assert tok_s_at(LINE, 1) == Expected(10.0, 1e3 / 110, 1e3 / 90)
+
+
+def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
+    """At best the weights are read once, at worst one sequence runs after the other; prompts tell the computing."""
+    four = with_sequences(LINE, 4)
+    assert (four.basis, four.source) == ("one user", "made up, of one user")
+    at_first, later = step_ms_at(four, 1), step_ms_at(four, 1001)
+    assert (at_first.low, at_first.high) == (90, 440)
+    assert at_first.value == pytest.approx(100)  # four tokens of a prompt take 8 ms
+    assert (later.low, later.value, later.high) == pytest.approx((90 + 4 * 80, 100 + 4 * 100, 4 * 240))
+    slow = with_sequences(replace(LINE, prefill_ms=((512, Expected(51200.0, 51200.0, 51200.0)),)), 4)
+    assert step_ms_at(slow, 1).value == 400
+    assert slow.prefill_ms[0][1].value == 4 * 51200
+    alone = with_sequences(replace(LINE, prefill_ms=()), 4)
+    assert step_ms_at(alone, 1).value == pytest.approx(math.sqrt(100 * 400))
+    bound = with_sequences(
+        replace(LINE, basis="bound", step_ms=((1, Expected(9.0, 9.0, math.inf)), (11, Expected(10.0, 10.0, math.inf)))),
+        4,
+    )
+    assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.machine.readings import spilled_bytes
-from ggbench.machine.records import MachineReading
-from ggbench.runs.machine_use import machine_changes
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.runs.machine_use import device_spills, machine_changes
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -28,6 +28,51 @@ def test_memory_that_spilled_is_named() -> None:
     assert [line[:30] for line in machine_changes(swapped)] == ["70.0 MiB were written to swap "]
     assert [line[:30] for line in machine_changes(refaulted)] == ["3.00 GiB of files were evicted"]
     assert machine_changes(swapped[:3]) == ()
+
+
+def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_do() -> None:
+    """What it read before the timed span is its file, loaded; a fault may read much ahead, and many may read little."""
+    spans = [(9 * S, 15 * S), (18 * S, 21 * S)]
+
+    def readings(n_faults: int, mib: int, swapped_mib: int = 0) -> list[MachineReading]:
+        refaulted = replace(reading(), refaulted_bytes=GIB * 5)
+        before = [replace(refaulted, at_ns=s * S, worker_faults=s, worker_read_bytes=s << 30) for s in (0, 10)]
+        after = replace(before[-1], at_ns=20 * S, refaulted_bytes=9 * GIB, swapped_bytes=swapped_mib << 20)
+        return [*before, replace(after, worker_faults=10 + n_faults, worker_read_bytes=(10 << 30) + (mib << 20))]
+
+    (line,) = machine_changes(readings(9, 900), spans)
+    assert line.startswith(
+        "the engine waited 9 times for 900.0 MiB from the disk while timed: its mapped file was evicted"
+    )
+    (line,) = machine_changes(readings(400, 1, swapped_mib=8), spans)
+    assert line.startswith("the engine waited 400 times for 1.00 MiB from the disk while timed: memory was swapped out")
+    assert machine_changes(readings(100, 50), spans) == ()
+    (line,) = machine_changes(readings(9, 900))
+    assert line.startswith("4.00 GiB of files were evicted")
+
+
+def _on_gpu(used_gib: float, shared_gib: float | None = None, total_gib: float = 8) -> MachineReading:
+    shared_bytes = None if shared_gib is None else round(shared_gib * GIB)
+    gpu = GpuReading(
+        0, "Radeon", used_bytes=round(used_gib * GIB), total_bytes=round(total_gib * GIB), shared_bytes=shared_bytes
+    )
+    return replace(reading(), gpus=(gpu,))
+
+
+def test_memory_beyond_a_gpu_is_named() -> None:
+    """What CUDA puts elsewhere is not in NVML's figures; amdgpu counts it."""
+    (line,) = device_spills([_on_gpu(7.9)], (0,), 9 * GIB)
+    assert line.startswith("buffers of 9.00 GiB on GPUs of 8.00 GiB: the driver keeps the rest in main memory")
+    assert device_spills([_on_gpu(7.9)], (0,), 8 * GIB) == device_spills([], (0,), 9 * GIB) == ()
+    (line,) = device_spills([_on_gpu(1, 0.5), _on_gpu(7.8, 2)], None, 0)
+    assert line.startswith("1.50 GiB moved from a full Radeon to main memory (fewer layers on the GPU")
+
+
+@pytest.mark.parametrize("last", [_on_gpu(4, 2), _on_gpu(7.8, 0.6), _on_gpu(7.8), _on_gpu(0.5, 6, total_gib=0.5)])
+def test_shared_memory_that_is_no_spill(last: MachineReading) -> None:
+    """There is room on the card; too little moved; none is reported; or an APU runs from main memory on purpose."""
+    first = replace(last, gpus=(replace(last.gpus[0], used_bytes=0, shared_bytes=GIB // 2),))
+    assert device_spills([first, last], None, 0) == ()
 
 
 def test_spilled_pages_are_read_from_the_kernel(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ import pytest
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.case_runner import CaseForecast
-from ggbench.experiments.speed.cases import CaseSteps, batch_lines, case_figures
+from ggbench.experiments.speed.cases import batch_lines, case_figures
 from ggbench.experiments.speed.record import Case, CaseEnded, CaseMemory
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit, TokenTimes
+from ggbench.stats.requests import BatchSteps
 
 MEMORY = CaseMemory(400, 100, 20)
 
 
-def _steps(case: Case, step_ns: int) -> CaseSteps:
-    return CaseSteps(range(case.n_input + 1, case.n_input + case.n_gen + 1), [step_ns] * case.n_gen)
+def _steps(case: Case, step_ns: int) -> BatchSteps:
+    return BatchSteps(TokenTimes([*range(case.n_input + 1, case.n_input + case.n_gen + 1)], [step_ns] * case.n_gen))
 
 
 def test_the_figures_are_those_of_the_protocols() -> None:
@@ -25,6 +26,7 @@ def test_the_figures_are_those_of_the_protocols() -> None:
     assert found.tok_s_qwen3 == 4 * 150 / 4.0
     assert (found.prefill_tok_s, found.decode_tok_s) == (4 * 100 / 2.0, 4 * 50 / 2.0)
     assert (found.prefill_ms, found.ttft_ms, found.decode_ms, found.token_ms) == (2000, 2001, 2000, 40)
+    assert found.tok_s_each == pytest.approx(25)
     assert found.latency is not None
     assert found.latency.p50_ms == pytest.approx(40)
     assert found.latency.p99_ms == pytest.approx(40)
@@ -46,9 +48,11 @@ def test_what_did_not_run_has_no_figures() -> None:
 def test_short_decodes_at_several_inputs_define_a_line_together() -> None:
     limit = DecodeLimit(300.0, 9.0, 1e9, "given")
     steps = {
-        Case(n_seqs, n_input, 64): CaseSteps(
-            positions := range(n_input + 1, n_input + 65),
-            [round(10e6 + n_seqs * (n - 1) * 5e3 + n * 7919 % 1000) for n in positions],
+        Case(n_seqs, n_input, 64): BatchSteps(
+            TokenTimes(
+                positions := [*range(n_input + 1, n_input + 65)],
+                [round(10e6 + n_seqs * (n - 1) * 5e3 + n * 7919 % 1000) for n in positions],
+            )
         )
         for n_seqs in (4, 1)
         for n_input in (2048, 1, 512)

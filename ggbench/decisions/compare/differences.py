@@ -109,6 +109,7 @@ _CONFIGURATION = (
     Property("n_ctx", "memory.n_ctx", format_count),
     Property("n_prompt", "decode.n_prompt", format_count),
     Property("n_gen", "decode.n_gen", format_count),
+    Property("users", "decode.n_seqs", format_count),
     Property("n_batch", "memory.n_batch", format_count),
     Property("n_ubatch", "memory.n_ubatch", format_count),
     Property("type_k", "setup", lambda setup: setup.cache_types[0] if setup.cache_types else ""),

@@ -176,17 +176,17 @@ class _Finder:
     def _candidate(
         self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses, setup: LlamaConfig
     ) -> Candidate:
-        needs, file = self._request.needs, variant.file
+        needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
         probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
-        known = self._speeds.of(variant.file, setup) if row.outcome is Outcome.COMPLETED else None
+        known = self._speeds.of(variant.file, setup, n_slots) if row.outcome is Outcome.COMPLETED else None
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
         offered, n_ctx = longest, needs.n_ctx
         if needs.workload.n_depth is None:
             if known is not None and needs.tok_s is not None and longest is not None:
-                offered = longest_fast_enough(known, needs.workload, longest, needs.tok_s)
+                offered = n_slots * longest_fast_enough(known, needs.workload, longest // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
             if n_ctx != row.n_ctx and row.fits:
                 cache = KvCacheTypes(*types, setup.flash_attn)
@@ -201,12 +201,13 @@ class _Finder:
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else known_turn(known, needs.workload, n_ctx),
+            speed=None if known is None else known_turn(known, needs.workload, n_ctx // n_slots),
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
             setup=replace(setup, n_ctx=n_ctx),
+            is_mixture=file is not None and bool(file.n_expert),
             host_bytes=host.needed_bytes if host is not None and is_split else None,
         )
 
@@ -304,12 +305,12 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
 
 
 def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the sizes of a family of the catalog, e.g. `qwen3`, without files. Raises UnknownName."""
+    """Return the models of a family of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
     catalog = load_catalog()
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
-        raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
+        raise UnknownName("family", name, sorted({model.maker for model in catalog}))
     return tuple(
         PickedModel(
             model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)

@@ -50,8 +50,8 @@ def _smaller(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSp
     own = models.get(candidate.row.model.removeprefix("twin:"))
     if own is None:
         return None
-    family = [model for model in models.values() if model.id.partition("-")[0] == own.id.partition("-")[0]]
-    setup = LlamaConfig(n_ctx=needs.n_ctx)
+    family = [model for model in models.values() if model.maker == own.maker]
+    setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots)
     for model, file, quant in _files(family):
         if (file.n_params or 0) >= (candidate.row.n_params or 0) or not _fits(file, setup, budget):
             continue
@@ -64,7 +64,7 @@ def _experts(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSp
     """Return the largest mixture of experts of the catalog that would be comfortable, its experts in main memory."""
     if candidate.setup.n_cpu_moe or (not budget.on_gpu and candidate.row.model in _mixtures()):
         return None
-    setup = LlamaConfig(n_ctx=needs.n_ctx, cpu_moe=budget.on_gpu)
+    setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots, cpu_moe=budget.on_gpu)
     for model, file, quant in _files([model for model in load_catalog() if model.id in _mixtures()]):
         if _fits(file, setup, budget) and (found := _comfortable(model.id, quant, speeds, file, setup, needs)):
             return replace(found, kind="mixture of experts")
@@ -120,8 +120,8 @@ def _fits(file: ModelFile, setup: LlamaConfig, budget: Budget) -> bool:
 def _comfortable(
     name: str, quant: str, speeds: KnownSpeeds, file: ModelFile, setup: LlamaConfig, needs: Needs
 ) -> Instead | None:
-    known = speeds.of(file, setup)
-    speed: TurnSpeed | None = None if known is None else known_turn(known, needs.workload, needs.n_ctx)
+    known = speeds.of(file, setup, needs.n_slots)
+    speed: TurnSpeed | None = None if known is None else known_turn(known, needs.workload, needs.n_ctx_slot)
     if speed is None or speed.tok_s.value * (_OF_BOUND if speed.is_bound else 1.0) < _wanted(needs):
         return None
     return Instead("smaller model", name, quant, speed.tok_s.value, speed.is_bound)

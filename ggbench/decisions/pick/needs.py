@@ -50,10 +50,12 @@ RULES = (
     " comfortable.",
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
     " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
-    "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s).",
+    "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
+    " With -np N these are what each of N users gets who all ask at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
-    " parameters.",
+    " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
+    " with --prefer quality the dense one. The other is an alternative.",
 )
 """The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
 
@@ -110,6 +112,8 @@ class Needs(msgspec.Struct, frozen=True):
     max_loss: float | None = None
     """Maximum loss of weights and cache together, in nats."""
     given_prefer: Preference | None = None
+    n_slots: int = 1
+    """Users at once, each with this workload and context of its own."""
 
     def __post_init__(self) -> None:
         if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
@@ -125,7 +129,12 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def n_ctx(self) -> int:
-        """Required context in tokens, a multiple of llama.cpp's padding."""
+        """Required context of all slots in tokens."""
+        return self.n_slots * self.n_ctx_slot
+
+    @property
+    def n_ctx_slot(self) -> int:
+        """Required context of one slot in tokens, a multiple of llama.cpp's padding."""
         wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
         return max(whole_steps(wanted), whole_steps((self.workload.n_depth or 0) + self.workload.n_turn))
 
@@ -168,17 +177,21 @@ def workload_text(needs: Needs) -> str:
     """Return e.g. `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
     workload = needs.workload
     turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
+    users = f"{needs.n_slots} users of " if needs.n_slots > 1 else ""
     if workload.n_depth is None:
         speed = format_number(needs.tok_s)
-        return f"{workload.name}: the longest context answered at {speed} tok/s; {turn} at its end"
+        return f"{users}{workload.name}: the longest context answered at {speed} tok/s; {turn} at its end"
     after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
-    return f"{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx)}"
+    each = " each" if needs.n_slots > 1 else ""
+    return f"{users}{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx_slot)}{each}"
 
 
 def needs_text(needs: Needs) -> str:
     """Return e.g. `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
     context, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
-    if given is not None and whole_steps(given) < needs.n_ctx:
+    if needs.n_slots > 1:
+        context += f" ({format_count(needs.n_ctx_slot)} for each of {needs.n_slots} slots)"
+    if given is not None and whole_steps(given) < needs.n_ctx_slot:
         context += f" ({format_count(given)} are too short for the turn)"
     return f"{', '.join([context, *limit_texts(needs)])}; prefers {needs.prefer}"
 
@@ -189,7 +202,8 @@ def limit_texts(needs: Needs) -> list[str]:
     if needs.tok_s is not None:
         depth = workload.n_depth
         where = "at the end" if depth is None else f"after {format_count(depth + workload.n_prompt)}"
-        texts.append(f"{format_number(needs.tok_s)} tok/s {where}")
+        each = "each " if needs.n_slots > 1 else ""
+        texts.append(f"{format_number(needs.tok_s)} tok/s {each}{where}")
     if needs.max_loss is not None:
         texts.append(f"a loss of at most {format_number(needs.max_loss, 2)} nats")
     return texts

@@ -42,7 +42,7 @@ def pick_report(
             dim=[checked.meets is False for _, checked in shown],
             width=width,
         ),
-        Text(_legend(shown), style="dim"),
+        Text(_legend(shown, pick.needs.n_slots), style="dim"),
     ]
     if pick.nearest_miss is not None and pick.changes:
         name = candidate_name(pick.nearest_miss.candidate, with_model=pick.n_models > 1)
@@ -144,10 +144,12 @@ def _note(checked: Checked) -> str:
     return "; ".join(parts)
 
 
-def _legend(shown: Sequence[tuple[str, Checked]]) -> str:
+def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     candidates = [checked.candidate for _, checked in shown]
     losses = " ".join(map(loss_text, candidates))
     lines = ["loss: mean KL divergence of the weights plus that of the KV cache"]
+    if n_slots > 1:
+        lines.append(f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all")
     typical = [each.weights_loss for each in candidates if each.weights_loss and each.weights_loss.published]
     if "~" in losses and typical:
         models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)

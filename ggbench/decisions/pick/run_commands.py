@@ -12,6 +12,7 @@ import shlex
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import ALL_LAYERS, load_flags, server_flags
@@ -27,19 +28,27 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 
 
 def run_commands(
-    file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, n_ctx_train: int | None = None, mmproj: Path | None = None
+    file: FileToRun,
+    setup: LlamaConfig,
+    *,
+    on_gpu: bool,
+    n_ctx_train: int | None = None,
+    mmproj: Path | None = None,
+    draft: FileToRun | None = None,
 ) -> RunCommands:
-    """Return the commands that load a file as `setup` does, for one user with all of `setup.n_ctx`.
+    """Return the commands that load a file as `setup` does; llama-cli, for one user, takes the context of one slot.
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Only llama-server's drafts.
     """
     model = _model_words(file, mmproj)
-    load = load_flags(setup, on_gpu=on_gpu)
+    drafting = [] if draft is None else _draft_words(draft)
+    alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
+    load = load_flags(alone, on_gpu=on_gpu)
     obstacles = _ollama_obstacles(file, setup, mmproj)
-    modelfile = "" if obstacles else _modelfile(file, setup, on_gpu=on_gpu)
+    modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
     name = _ollama_name(file)
     return RunCommands(
-        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu)]),
+        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)]),
         llama_cli=_line(["llama-cli", *model, *load]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
@@ -71,6 +80,12 @@ def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
         # without --no-mmproj, -hf downloads and loads a projector that the plan did not count
         return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
     return ["-m", str(_PLACEHOLDER), *projector]
+
+
+def _draft_words(draft: FileToRun) -> list[str]:
+    if draft.paths and draft.is_here:
+        return ["-md", str(draft.paths[0].absolute())]
+    return ["-hfd", f"{draft.repo}:{draft.quant}"] if draft.repo else ["-md", f"draft-{_PLACEHOLDER}"]
 
 
 def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:
@@ -109,7 +124,7 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
 def _ollama_server(setup: LlamaConfig) -> list[str]:
     """Return how to start Ollama's server, as a comment since it may already be running; nothing if its defaults do.
 
-    Source: Ollama's FAQ. Both variables apply to all models of the server.
+    Source: Ollama's FAQ. The variables apply to all models of the server.
     """
     flash_attn = setup.flash_attn
     if setup.type_v != "f16" and flash_attn == "auto":
@@ -119,6 +134,8 @@ def _ollama_server(setup: LlamaConfig) -> list[str]:
         environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
     if setup.type_k != "f16":
         environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
+    if setup.n_seq_max > 1:
+        environment.append(f"OLLAMA_NUM_PARALLEL={setup.n_seq_max}")
     if not environment:
         return []
     return [f"# restart Ollama's server (this affects all its models): {' '.join(environment)} ollama serve"]

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS
-from ggbench.decisions.pick.record import (
-    BestIn,
-    Candidate,
-    Checked,
-    NeedCheck,
-    Pick,
-    Reason,
-)
+from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
+from ggbench.models.catalog import load_catalog
 from ggbench.show import UNKNOWN
+from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -30,6 +25,8 @@ _BEST_IN: Mapping[BestIn, str] = {
     "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
     "context": "has the longest context of those with little loss",
     "parameters": "has the most parameters",
+    "dense": "uses all of its parameters for each token, the mixture of about its size only a part",
+    "speed among roles": "is the faster of a dense model and a mixture of about the same size",
 }
 
 
@@ -45,7 +42,7 @@ def headline(pick: Pick) -> str:
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
     may = "; it may meet the needs" if pick.recommended.meets is None else ""
     slow = "; it is slow" if pick.comfortable is False else ""
-    n_ctx = format_count(candidate.n_ctx)
+    n_ctx = format_count(candidate.n_ctx) + slots_text(candidate.setup, candidate.n_ctx)
     return sanitize(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {n_ctx}{seconds}{may}{slow}.")
 
 
@@ -89,7 +86,24 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
+    sentences += _by_its_publisher(pick)
     return (*sentences, *_instead(pick))
+
+
+def _by_its_publisher(pick: Pick) -> Iterator[str]:
+    """Yield the scores on the model cards of the pick and its alternatives, and the size of the pick's projector."""
+    catalog = {model.id: model for model in load_catalog()}
+    shown = (pick.recommended, *(each.checked for each in pick.alternatives))
+    named = dict.fromkeys(each.candidate.row.model.removeprefix("twin:") for each in shown if each is not None)
+    models = [catalog[name] for name in named if name in catalog]
+    scored = [model for model in models if model.scores]
+    if len(scored) > 1:
+        shared = [name for name in scored[0].scores if all(name in model.scores for model in scored)]
+        said = [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)}" for name in shared]
+        if said:
+            yield f"Their publishers' model cards state, unchecked here: {'; '.join(said)}."
+    if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes:
+        yield f"Images need its projector as well, {format_bytes(models[0].mmproj_bytes)}: --mmproj FILE reserves it."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:
@@ -106,12 +120,13 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         return f"{lost}; how fast it answers is not known."
     reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
+    whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if speed.tok_s.value < floor:
-        return f"{lost}; it answers at {at}, slower than {reading} ({format_number(floor)})."
+        return f"{lost}; it answers{whom} at {at}, slower than {reading} ({format_number(floor)})."
     if pick.comfortable is False:
         longest = format_number(pick.needs.workload.comfort_turn_s)
-        return f"{lost}; it answers at {at}, but a turn takes longer than {longest} s."
-    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'} at {at}, faster than {reading}."
+        return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
+    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'}{whom} at {at}, faster than {reading}."
 
 
 def _why_not(reason: Reason, pick: Pick) -> str:
@@ -200,7 +215,7 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
 
 def _beyond_training(candidate: Candidate) -> list[str]:
     trained = candidate.row.n_ctx_train
-    if not trained or candidate.n_ctx <= trained:
+    if not trained or candidate.n_ctx // candidate.setup.n_seq_max <= trained:
         return []
     return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
 

@@ -40,6 +40,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         mmproj=Path(budget.mmproj) if budget.mmproj else None,
+        draft=budget.draft,
     )
 
 
@@ -175,7 +176,9 @@ PICK = Document(
         ),
         get=lambda pick: pick.needs,
     ),
-    field("needs", Shape("Needs", "", of(Needs, "n_ctx max_loss prefer min_tok_s=tok_s little_loss"))),
+    field(
+        "needs", Shape("Needs", "", of(Needs, "n_slots n_ctx n_ctx_slot max_loss prefer min_tok_s=tok_s little_loss"))
+    ),
     of(Pick, "n_models"),
     field("rules", list[str], "The rules of the pick, in order.", lambda pick: RULES),
     field("machine", MEMORY),

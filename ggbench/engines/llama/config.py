@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
+from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -36,7 +36,7 @@ _SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?:
 
 _OF_THE_LOAD = (
     "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
-    "mmap", "mlock", "memory_limit_bytes",
+    "mmap", "mlock", "mtp", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes when loading the model; the others are for the context."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
@@ -120,8 +120,6 @@ _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER = FieldKind(int, metavar="N")
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
-_SLOTS = FieldKind(int, metavar="N", least=1, most=256)
-"""At most LLAMA_MAX_SEQ of llama.cpp."""
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
@@ -204,13 +202,20 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     llama-server's default is off.
     """
-    n_seq_max: Annotated[int, Option("-np --parallel", kind=_SLOTS, shown="", heading="model")] = 1
+    n_seq_max: Annotated[int, Option("-np --parallel", kind=SLOTS, shown="", heading="model")] = 1
     """Slots that decode at the same time, each with an equal part of the context.
 
     Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them.
     """
     kv_unified: Annotated[bool, Option("-kvu", heading="model")] = False
     """Let all slots share one KV cache, so that one of them can take the whole context."""
+    mtp: Annotated[bool, Option(heading="model")] = False
+    """Draft with the model's own MTP layers, as llama-server does with --spec-type draft-mtp.
+
+    Off, llama.cpp does not load them.
+    """
+    ctx_type: Literal["default", "mtp"] = "default"
+    """`mtp` for the second context, which runs only the MTP layers."""
     n_outputs_max: int | None = None
     """Maximum number of tokens per batch whose logits are computed; None means one per sequence, as in llama-server."""
     memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None

@@ -63,6 +63,8 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
     n_sharing = n_slots // n_streams
     n_each = max(1, min(lib.llama_n_ubatch(context) // n_slots, n_cells // n_sharing - 2))
     n_before = n_cells - n_sharing * (n_each + 1)
+    if n_before < 1:
+        raise LlamaRefused("decode", f"{n_cells} cells are too few to decode twice in each of {n_slots} slots")
     slots = [n_before if slot < n_streams else 0 for slot in range(n_slots)]
     fill: Literal["copied", "decoded", "none"] = "copied"
     on_filled = throttled(lambda share: emit(Proving("fill", share)))

@@ -76,6 +76,17 @@ _Tensor = _structure(
 """The first fields of `ggml_tensor` in ggml.h."""
 
 
+def interface_problem(ggml: ctypes.CDLL) -> str:
+    """Return why devices cannot be described to this library; empty if its CPU backend has the version known here."""
+    ggml.ggml_backend_reg_by_name.restype, ggml.ggml_backend_reg_by_name.argtypes = c_void_p, [c_char_p]
+    registry = ggml.ggml_backend_reg_by_name(b"CPU")
+    version = _Registry.from_address(registry).api_version if registry else None
+    if version == API_VERSION:
+        return ""
+    found = "has no CPU backend" if version is None else f"has version {version} of ggml's backend interface"
+    return f"this llama.cpp {found}; devices can be described only to version {API_VERSION}"
+
+
 class DescribedDevices:
     """Keeps the devices alive, as ggml refers to them until the process ends."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import tuned_option, with_tuned
+from ggbench.commands.load_options import load_options_of_decodes, tuned_option, with_tuned
 from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -22,19 +22,21 @@ from ggbench.show.glossary import DECODE
     ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
     ggbench decode twin:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
     ggbench decode http://127.0.0.1:8080 --clock server
+    ggbench decode ~/models/model-q4_k_m.gguf -np 4 -n 1k
     """,
 )
 @settings_options(DecodeSettings)
 @samples_option
 @plot_option
 @tuned_option
-@measuring_options(servers=True, own_models=True)
+@measuring_options(servers=True, own_models=True, load=load_options_of_decodes)
 def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
     llama_synchronize per token, after a 25-token prompt and an unreported warm-up; the greedy sampler is timed
-    separately. After Ctrl-C or a kill, the measurements so far are kept.
+    separately. With -np N, N users decode at once: shown are the speed of each and of all together, and a server gets N
+    requests. After Ctrl-C or a kill, the measurements so far are kept.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import Decode, DecodeAtDepth, EngineConfig, Prefill, Workload
+from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, EngineConfig, Prefill, Workload, check_users
 from ggbench.engines.endings import Completed
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -27,7 +27,9 @@ _PREFILL_REPEAT = 3
 
 
 class DecodeExperiment(Experiment):
-    """Load, read the prompt a few times, warm up, then decode as often as requested, or at each depth."""
+    """Load, read the prompt a few times, warm up, then decode as often as requested, for several users, or at each
+    depth.
+    """
 
     kind: ClassVar[str] = "decode"
     settings_type = DecodeSettings
@@ -40,20 +42,31 @@ class DecodeExperiment(Experiment):
                 "omit it; a decode of as many tokens also shows the speed at a depth",
             )
         super().check(setup, settings)
+        check_users(setup, settings.n_seqs if isinstance(settings, DecodeSettings) else 1)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Run the repetitions one after the other, each from an empty cache."""
         settings = session.settings(DecodeSettings)
         yield from session.prepare()
-        ending = yield from session.open()
+        ending = yield from session.open(_with_slots(session.setup, settings))
         if not isinstance(ending, Completed):
             return ending
-        n_prompt, name = settings.n_prompt, f"p{settings.n_prompt}/b1"
+        n_prompt, n_seqs, name = settings.n_prompt, settings.n_seqs, f"p{settings.n_prompt}/b{settings.n_seqs}"
         steps: list[tuple[Workload, str]] = [
             (Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), ""),
             (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
             *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
         ]
+        if n_seqs > 1:
+            if (limit := session.limit(n_seqs)) is not None:
+                session.recorder.observe(limit)
+            steps = [
+                (BatchedDecode(n_prompt, settings.n_warmup, n_seqs), f"warmup/{name}/r0"),
+                *(
+                    (BatchedDecode(n_prompt, settings.n_gen, n_seqs), f"decode/{name}/r{index}")
+                    for index in range(settings.repeat)
+                ),
+            ]
         if settings.depths:  # in turns, so that drift of the machine affects all depths alike
             rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
             steps = [
@@ -61,7 +74,8 @@ class DecodeExperiment(Experiment):
                 # one token is decoded there before the timed ones, so the cache is never empty
                 *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
             ]
-        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
+        is_timed_singly = session.setup.is_served or not session.setup.loads_file  # a server's requests
+        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1) * (n_seqs if is_timed_singly else 1)
         for workload, series in steps:
             ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):
@@ -76,6 +90,8 @@ class DecodeExperiment(Experiment):
         settings = recording.settings(DecodeSettings)
         if settings.depths:
             return _at_depths(recording, settings)
+        if settings.n_seqs > 1:
+            return _of_users(recording, settings)
         times = recording.token_times(recording.timed_series)
         own = recording.prompt_ns.get(settings.n_prompt)
         uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
@@ -90,14 +106,14 @@ class DecodeExperiment(Experiment):
             serving=serving_of(recording.last(ServerFound), recording.requests),
         )
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
-        from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+        from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line, speed_at_depths
 
         found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.n_seqs != n_seqs:
             return None
         if settings.depths:
-            return _speed_at_depths(run.run_id, found)
+            return speed_at_depths(run.run_id, found.depths, found.fit, found.limit, is_steady=not found.unsteady)
         if found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
@@ -110,6 +126,53 @@ class DecodeExperiment(Experiment):
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
+
+
+def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig | None:
+    """Return the setup with a slot for each user; None for the run's own."""
+    if settings.n_seqs == 1:
+        return None
+    n_ctx = setup.holding(settings.n_ctx_needed).n_ctx
+    return setup if n_ctx is None else setup.with_context(n_ctx // settings.n_seqs, settings.n_seqs)
+
+
+def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
+    """Return what several users get, each and together."""
+    from ggbench.stats.decode_timing import TokenTimes, serving_of
+    from ggbench.stats.linefit import fit_line
+    from ggbench.stats.requests import request_rates
+    from ggbench.stats.speed import summarize_tokens, unsteady
+
+    name, n_seqs = f"decode/p{settings.n_prompt}/b{settings.n_seqs}", settings.n_seqs
+    found = [recording.batch_steps(f"{name}/r{index}") for index in range(settings.repeat)]
+    timed = [each for each in found if each is not None]
+    times = TokenTimes.joined([each.times for each in timed])
+    requests = [request for each in timed for request in each.requests]
+    n_received = sum(max(0, each.timing.n_tokens - 1) for each in requests)
+    prompts_ns = recording.prompt_ns.get(settings.n_prompt, [])[-len(timed) or None :]
+    server = recording.last(ServerFound)
+    uneven = unsteady(times.position, times.step_ns) if not requests else ""
+    if server is not None and server.n_slots and server.n_slots < n_seqs:
+        uneven = f"the server has {server.n_slots} slots, so {n_seqs - server.n_slots} of {n_seqs} users waited"
+    return DecodeResult(
+        n_prompt=settings.n_prompt,
+        n_gen=n_received // n_seqs if requests else times.n_tokens,
+        prefill_ms=statistics.median(prompts_ns) / 1e6 if prompts_ns else None,
+        fit=fit_line(times.position, times.step_ns),
+        latency=summarize_tokens(times),
+        limit=recording.last(DecodeLimit),
+        unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use), *recording.machine_changes))),
+        serving=serving_of(server, recording.requests),
+        n_seqs=n_seqs,
+        tok_s_together=_mean([each.together_tok_s(n_seqs) for each in timed]),
+        requests=request_rates(requests),
+    )
+
+
+def _mean(rates: Sequence[float | None]) -> float | None:
+    """Return the harmonic mean of rates over repetitions of the same length; None if one is unknown."""
+    known = [rate for rate in rates if rate]
+    return statistics.harmonic_mean(known) if known and len(known) == len(rates) else None
 
 
 def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
@@ -138,29 +201,6 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         limit=recording.last(DecodeLimit),
         unsteady="; ".join(filter(None, (*disturbed, throttled(recording.gpu_use), *recording.machine_changes))),
         depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
-    )
-
-
-def _speed_at_depths(run_id: int | None, found: DecodeResult) -> RunSpeed | None:
-    """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
-    from ggbench.stats.speed_estimate import RunSpeed, measured_levels, measured_steps, rates_of_line
-
-    fit, limit, levels = found.fit, found.limit, measured_levels(found.depths)
-    if not levels:
-        return None
-    steps = measured_steps([(each.n_depth + (each.n_gen + 1) // 2, each) for each in found.depths], fit, limit)
-    rates = None
-    if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
-        rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-    return RunSpeed(
-        "measured",
-        f"run {run_id}",
-        steps or levels,
-        first=levels[0][0],
-        reach=levels[-1][0],
-        is_steady=not found.unsteady,
-        rates=rates,
-        has_line=bool(steps),
     )
 
 

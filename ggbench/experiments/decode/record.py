@@ -6,8 +6,9 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
+from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.fields import COUNT, DEPTH_LIST, TOKENS, Option
+from ggbench.fields import COUNT, DEPTH_LIST, SLOTS, TOKENS, Option
 from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
@@ -45,6 +46,15 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         ),
     ] = ()
     """Tokens in the cache before each window of `n_gen` tokens; empty for one decode after its prompt."""
+    n_seqs: Annotated[
+        int,
+        Option(
+            "-np --parallel",
+            "Decode for N users at once, each with a prompt and a cache of its own; a step gives each a token.",
+            SLOTS,
+            shown="",
+        ),
+    ] = 1
 
     def __post_init__(self) -> None:
         if self.n_gen < 1 or self.n_warmup < 0:
@@ -52,6 +62,11 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         if self.n_prompt < 0:
             raise UsageError(f"the prompt length is {self.n_prompt}", "use at least 0")
         require_positive("the repeat", self.repeat)
+        if self.depths and self.n_seqs > 1:
+            inputs = ",".join(map(str, self.depths))
+            raise UsageError(
+                "--n-depth fills the cache of one sequence", f"use ggbench speed --inputs {inputs} -np {self.n_seqs}"
+            )
 
     @classmethod
     def of_options(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields' own types
@@ -60,10 +75,9 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
 
     @property
     def n_ctx_needed(self) -> int:
-        """Maximum number of tokens in the KV cache."""
-        if self.depths:
-            return max(*self.depths, 1) + max(self.n_gen, self.n_warmup)
-        return self.n_prompt + max(self.n_gen, self.n_warmup)
+        """Maximum number of tokens in the KV cache; several sequences are each padded to llama.cpp's steps."""
+        n_tokens = max((*self.depths, 1) if self.depths else (self.n_prompt,)) + max(self.n_gen, self.n_warmup)
+        return n_tokens if self.n_seqs == 1 else self.n_seqs * whole_steps(n_tokens)
 
 
 class DecodeResult(DecodeTiming, frozen=True):

@@ -14,7 +14,7 @@ from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import NO_STEPS, QUANT, ReadRun, RunDocuments, quant_documents
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeWindow, LatencySummary
-from ggbench.units import with_unit
+from ggbench.units import format_number, with_unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,9 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
     if not found.n_gen:
         return None
     depths = tuple(each.n_depth for each in found.depths or ())
-    settings = DecodeSettings(found.n_gen, found.n_prompt or 0, found.repeat or 1, depths=depths)
+    settings = DecodeSettings(
+        found.n_gen, found.n_prompt or 0, found.repeat or 1, depths=depths, n_seqs=found.n_seqs or 1
+    )
     result = DecodeResult(
         n_prompt=settings.n_prompt,
         n_gen=settings.n_gen * settings.repeat * (len(depths) or 1),
@@ -36,6 +38,9 @@ def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shap
         unsteady=found.unsteady or "",
         serving=found.serving,
         depths=tuple(found.depths or ()),
+        n_seqs=settings.n_seqs,
+        tok_s_together=found.tok_s_together,
+        requests=found.requests,
     )
     searched = ["this row's search for max n_ctx is a separate run, which was left out"]
     return ReadRun(settings, result, (NO_STEPS, *(searched if found.max_n_ctx is not None else [])))
@@ -60,7 +65,11 @@ class DecodePresenter(QuantPresenter):
         if result.fit is None:
             return ""
         w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
-        return f"{with_unit(tok_s_text(result.latency), 'tok/s')}  W {w}  B {b}{doubt}"
+        speed = with_unit(tok_s_text(result.latency), "tok/s")
+        if result.n_seqs > 1:
+            together = with_unit(format_number(result.tok_s_together), "tok/s")
+            speed = f"{result.n_seqs} users: {speed} each, {together} together"
+        return f"{speed}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         from ggbench.show.quants import rows_table

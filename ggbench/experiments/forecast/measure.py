@@ -34,6 +34,7 @@ class ForecastExperiment(Experiment):
     settings_type = ForecastSettings
     result_type = ForecastResult
     needs_file: ClassVar[str] = "twins are made from a file's header"
+    needs_own_engine: ClassVar[str] = "a server has no request for a batch at a depth"
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
@@ -64,11 +65,11 @@ class ForecastExperiment(Experiment):
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
         from ggbench.stats.speed_estimate import RunSpeed, inverse, rates_of_line
 
         found = run.result
-        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
+        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2 or n_seqs > 1:
             return None
         steps, rates = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s)), None
         if found.limit is not None and found.b_ms is not None:

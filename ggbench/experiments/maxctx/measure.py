@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, check_step
 from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
@@ -40,6 +40,7 @@ class MaxctxExperiment(Experiment):
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
+        check_step(setup, setup.n_seq_max)
         if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
             raise UsageError("only llama.cpp loads a projector", "omit --mmproj")
 

@@ -39,9 +39,9 @@ from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session
-from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
+from ggbench.sizing.search_budget import taken_bytes
 from ggbench.sizing.what_helps import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration
 
@@ -355,7 +355,7 @@ class ContextProber:
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
         """Create a context in place of the last one. Raises EngineEnded if a new worker does not load."""
-        if self._pid is None:
+        if self._pid is None and not self._setup.is_served:  # a server loads the model for each context
             yield from self.load()
         self._live_n_ctx = None
         started = time.perf_counter()

@@ -48,10 +48,12 @@ class PrefillExperiment(Experiment):
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
         from ggbench.stats.speed_estimate import RunSpeed, measured_prefills
 
-        prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
+        prefills = (
+            measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) and n_seqs == 1 else ()
+        )
         return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 
 

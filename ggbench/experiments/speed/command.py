@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_cases, tuned_option, with_tuned
+from ggbench.commands.load_options import load_options_of_batches, tuned_option, with_tuned
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, settings_options
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @tuned_option
 @measuring_options(
     many=True,
-    load=load_options_of_cases,
+    load=load_options_of_batches,
     timeout="3600, as a long prompt is slow on a CPU",
     servers=True,
     own_models=True,
@@ -49,8 +49,8 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
     are shown, plus separate prefill and decode rates as in llama-batched-bench.
 
     Cheap cases run first. A case that would take too long is skipped, and one that does not fit in memory fails; its
-    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. For a
-    server, batch N means N concurrent requests.
+    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. Of a batch,
+    decode is the speed of all sequences together, each that of one; for a server, batch N means N concurrent requests.
 
     In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. Dense speed
     does not depend on the tokens, so a twin suffices; in a mixture of experts a twin may route to other experts.

@@ -32,6 +32,7 @@ from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
+    NUMBER,
     ORIGIN,
     ReadRun,
     RunDocuments,
@@ -63,7 +64,9 @@ CASE = Shape(
     "One input length with one batch size.",
     field("quant", str),
     of(Case, "n_input n_batch=n_seqs n_gen", lambda found: found.case),
-    of(SpeedCase, "tok_s_qwen2_5 tok_s_qwen3 decode_tok_s prefill_tok_s ttft_ms"),
+    of(SpeedCase, "tok_s_qwen2_5 tok_s_qwen3 decode_tok_s"),
+    field("tok_s_each", NUMBER, "Tokens/s of one of the sequences while all generate.", lambda found: found.tok_s_each),
+    of(SpeedCase, "prefill_tok_s ttft_ms"),
     of(LatencySummary, "p50_ms p95_ms p99_ms", lambda found: found.latency, maybe=True),
     of(SpeedCase, "token_ms gain prefill_ms decode_ms seconds"),
     of(
@@ -157,9 +160,9 @@ def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     )
 
 
-def _case_metrics(case: Case) -> tuple[Metric, Metric]:
-    """Return tokens/s of one case, without an interval as its prefill is timed once, and tokens/s of its decode
-    alone.
+def _case_metrics(case: Case) -> tuple[Metric, ...]:
+    """Return tokens/s of one case, without an interval as its prefill is timed once, and tokens/s of its decode alone,
+    of all sequences and of each.
     """
 
     def found(summary: QuantSummary) -> SpeedCase | None:
@@ -195,7 +198,9 @@ def _case_metrics(case: Case) -> tuple[Metric, Metric]:
         value, (low, high) = decode.value(summary), decode_ends(summary) or (0.0, None)
         return format_interval(value, low, high) if value is not None and high else format_number(value)
 
-    return metric("tok_s", case.name, "tok_s_qwen2_5"), estimated(replace(decode, text=decode_text), decode_ends)
+    each = [metric("tok_s_each", f"each of {case.n_seqs} after input {case.n_input:,}", "tok_s_each")]
+    whole = metric("tok_s", case.name, "tok_s_qwen2_5"), estimated(replace(decode, text=decode_text), decode_ends)
+    return *whole, *(each if case.n_seqs > 1 else ())
 
 
 def _batch_line(n_seqs: int) -> tuple[Metric, ...]:

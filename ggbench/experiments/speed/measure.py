@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, check_users
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.runs.driver import run_job
@@ -18,13 +18,13 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
 from ggbench.runs.session import RunContext
-from ggbench.stats.decode_timing import ServerFound
+from ggbench.stats.decode_timing import DepthSpeed, ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.experiments.speed.cases import CaseSteps
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.requests import BatchSteps
     from ggbench.stats.speed_estimate import RunSpeed
 
 
@@ -42,13 +42,8 @@ class SpeedExperiment(Experiment):
         super().check(setup, settings)
         if setup.n_ctx is not None:
             raise UsageError("speed sizes the context for each case", "omit --n-ctx")
-        if setup.n_batch is not None and isinstance(settings, SpeedSettings):
-            largest = max(settings.batches)
-            if setup.n_batch < largest:
-                raise UsageError(
-                    f"a step of {largest} sequences does not fit into an n_batch of {setup.n_batch}",
-                    f"use --n-batch {largest} or more",
-                )
+        if isinstance(settings, SpeedSettings):
+            check_users(setup, max(settings.batches))
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for an engine that cannot create contexts, and DoesNotFit if no memory is free."""
@@ -64,19 +59,19 @@ class SpeedExperiment(Experiment):
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
 
-    def speed_of(self, run: Run) -> RunSpeed | None:
-        from ggbench.stats.speed_estimate import measured_speed, measured_steps
+    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+        from ggbench.stats.speed_estimate import speed_at_depths
 
         if not isinstance(run.result, SpeedResult):
             return None
-        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
-        alone = [each for each in run.result.cases if each.case.n_seqs == 1 and each.seconds is not None]
-        cases = [(each.case, each.latency) for each in alone if each.latency is not None]
-        if line is None or not cases:
-            return None
-        latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
-        reach = max(case.n_input + case.n_gen for case, _ in cases)
-        return measured_speed(run.run_id, measured_steps(latencies, line.fit, line.limit), reach)
+        line = next((each for each in run.result.lines if each.n_seqs == n_seqs), None)
+        cases = [each for each in run.result.cases if each.case.n_seqs == n_seqs and each.seconds is not None]
+        depths = [
+            DepthSpeed(each.case.n_input, each.case.n_gen, each.latency.tok_s, 1, each.latency.tok_s_ci95)
+            for each in cases
+            if each.latency is not None
+        ]
+        return None if line is None else speed_at_depths(run.run_id, depths, line.fit, line.limit)
 
 
 EXPERIMENT = SpeedExperiment()
@@ -88,22 +83,9 @@ def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
     return case_figures(recording.of(CaseEnded), _steps(recording), recording.head.subject.n_ctx_train)
 
 
-def _steps(recording: Recording) -> dict[Case, CaseSteps]:
-    from ggbench.experiments.speed.cases import CaseSteps, ServedRequest, shared_steps
-
-    found = {}
-    timings = {each.series: each for each in recording.requests}
-    for case in recording.settings(SpeedSettings).cases:
-        names = recording.series_of(case.series)
-        parts = zip(names, recording.timed(names), strict=True)
-        requests = [ServedRequest(timings[name], steps) for name, steps in parts if name in timings]
-        if requests:
-            times = shared_steps(requests)
-            found[case] = CaseSteps(times.position, times.step_ns, requests)
-        elif names:
-            times = recording.token_times(names)
-            found[case] = CaseSteps(times.position, times.step_ns)
-    return found
+def _steps(recording: Recording) -> dict[Case, BatchSteps]:
+    steps = {case: recording.batch_steps(case.series) for case in recording.settings(SpeedSettings).cases}
+    return {case: found for case, found in steps.items() if found is not None}
 
 
 def run_within(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:

@@ -12,18 +12,16 @@ from msgspec import field
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
+from ggbench.fields import BATCH_SIZES, DURATION, MOST_SLOTS, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio
+from ggbench.stats.requests import RequestRates
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
 N_GEN = 2048
 """Tokens generated in those tables."""
 WITHIN_S = 600.0
-
-MOST_SEQS = 256
-"""LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""
 
 
 class Case(msgspec.Struct, frozen=True, order=True):
@@ -75,9 +73,10 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "--batch",
-            "Numbers of sequences generated at once, e.g. 1,8,32; at most 256.",
+            "-np --batch --parallel",
+            "Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most 256.",
             BATCH_SIZES,
+            name="batch",
         ),
     ] = (1,)
     """Batch sizes, in sequences."""
@@ -101,9 +100,9 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         for what, value in counts:
             require_positive(what, value)
         largest = max(self.batches)
-        if largest > MOST_SEQS:
+        if largest > MOST_SLOTS:
             raise UsageError(
-                f"a batch of {largest:,} sequences is more than llama.cpp supports", f"use at most {MOST_SEQS}"
+                f"a batch of {largest:,} sequences is more than llama.cpp supports", f"use at most {MOST_SLOTS}"
             )
 
     @property
@@ -161,21 +160,6 @@ class BatchLimit(msgspec.Struct, frozen=True):
     limit: DecodeLimit
 
 
-class RequestRates(msgspec.Struct, frozen=True):
-    """Per-request results of a case on a server, by the client's clock."""
-
-    n_requests: int
-    tok_s: float
-    """Median over the requests of tokens after the first / time from the first to the last."""
-    tok_s_low: float
-    """Rate of the slowest request."""
-    tok_s_high: float
-    """Rate of the fastest request."""
-    ttft_ms: float
-    """Median time from sending a request to receiving its first token."""
-    ttft_max_ms: float
-
-
 class SpeedCase(msgspec.Struct, frozen=True):
     """One case with its results; None if it did not run.
 
@@ -215,6 +199,12 @@ class SpeedCase(msgspec.Struct, frozen=True):
     def case(self) -> Case:
         """The measured case."""
         return self.ended.case
+
+    @property
+    def tok_s_each(self) -> float | None:
+        """Tokens/s that one of the sequences gets while all generate: of a server, the median over its requests."""
+        found = self.requests or self.latency
+        return None if found is None else found.tok_s
 
     @property
     def seconds(self) -> float | None:

@@ -217,13 +217,13 @@ def _cases_table(
     rows: Sequence[tuple[str, SpeedCase]], width: int | None, caption: str, *, has_quants: bool
 ) -> RenderableType:
     found = [each for _, each in rows]
+    is_batched = any(each.case.n_seqs > 1 for each in found)
 
     def figures(header: str, unit: str, path: str, form: Callable[[Any], str], priority: int = ESSENTIAL) -> Cells:
         value: Callable[[Any], Any] = reader(path)
         return right(header, (form(value(each)) for each in found), unit, priority, stays=priority == ESSENTIAL)
 
     of_requests = (
-        figures("a request", "tok/s", "requests.tok_s", format_number, 2),
         figures("slowest", "tok/s", "requests.tok_s_low", format_number, 9),
         figures("max TTFT", "ms", "requests.ttft_max_ms", format_ms, 5),
     )
@@ -241,6 +241,7 @@ def _cases_table(
             figures("Qwen2.5", "tok/s", "tok_s_qwen2_5", format_number),
             figures("Qwen3", "tok/s", "tok_s_qwen3", format_number),
             figures("decode", "tok/s", "decode_tok_s", format_number, 1),
+            *([figures("each", "tok/s", "tok_s_each", format_number, 1)] if is_batched else []),
             figures("prefill", "tok/s", "prefill_tok_s", format_number, 2),
             figures("TTFT", "ms", "ttft_ms", format_ms, 4),
             *(of_requests if any(each.requests for each in found) else ()),

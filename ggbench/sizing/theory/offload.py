@@ -18,11 +18,10 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.theory.weights import is_tied
 
-_LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd.", "position_embd.", "token_types.")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
 _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
@@ -63,9 +62,8 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     if not n_offloaded and not overrides:
         return Offload(0, file.n_layer, 0, sum(tensor.n_bytes or 0 for tensor in file.tensors))
     on_device = {False: 0, True: 0}
-    for tensor in file.tensors:
+    for tensor, device in zip(file.tensors, overriding_buffers(file, tuple(overrides)), strict=True):
         n_bytes = tensor.n_bytes or 0
-        device = overriding_buffer(tensor.name, tuple(overrides))
         offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
         if device is not None and offloaded and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
@@ -81,9 +79,12 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-def overriding_buffer(name: str, overrides: tuple[tuple[str, str], ...]) -> str | None:
-    """Return the buffer type that the first matching override gives a tensor; None without one."""
-    return next((buffer for pattern, buffer in _joined(overrides) if pattern.search(name)), None)
+def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:
+    """Return the buffer type that the first matching override gives each tensor; None without one."""
+    joined = _joined(overrides)
+    return [
+        next((buffer for pattern, buffer in joined if pattern.search(tensor.name)), None) for tensor in file.tensors
+    ]
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,8 +139,9 @@ def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
 
 def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:
     """Return whether llama.cpp offloads a tensor if the layers from `first_gpu_layer` on are offloaded."""
-    if match := _LAYER.match(tensor.name):
-        return int(match[1]) >= first_gpu_layer
+    layer = layer_of(tensor.name)
+    if layer is not None:
+        return layer >= first_gpu_layer
     if tensor.name.startswith(_INPUT):
         return False
     if tensor.name == _PER_LAYER_TABLE and tensor.type_name not in _ROWS_READ_ON_CUDA:

@@ -1,0 +1,108 @@
+"""Decodes of several sequences at once: one batch of an engine here, or requests that a server answers together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+
+from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenTimes, in_order
+
+
+class RequestRates(msgspec.Struct, frozen=True):
+    """Per-request results of a batch on a server, by the client's clock."""
+
+    n_requests: int
+    tok_s: float
+    """Median over the requests of tokens after the first / time from the first to the last."""
+    tok_s_low: float
+    """Rate of the slowest request."""
+    tok_s_high: float
+    """Rate of the fastest request."""
+    ttft_ms: float
+    """Median time from sending a request to receiving its first token."""
+    ttft_max_ms: float
+
+
+class ServedRequest(msgspec.Struct, frozen=True):
+    """One request of a case with its times."""
+
+    timing: RequestTiming
+    steps: TimedSeries
+
+    @property
+    def arrivals(self) -> list[tuple[int, int, int]]:
+        """Arrivals of tokens: ns after the first request was sent, number of tokens, and position."""
+        first_ns = self.timing.first_token_ns or 0
+        timed = in_order(self.steps)
+        ends = accumulate(ns for _, _, ns in timed)
+        return [(first_ns + end, n_tokens, first) for end, (first, n_tokens, _) in zip(ends, timed, strict=True)]
+
+
+def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
+    """Return the steps while all requests generate; all steps for a single request, or if tokens arrived in blocks,
+    which have no exact time.
+    """
+    every = TokenTimes.of([each.steps for each in requests])
+    window = _window(requests)
+    if len(requests) == 1 or not every.is_single or window is None:
+        return every
+    begin_ns, end_ns = window
+    parts = []
+    for each in requests:
+        shared = {at for arrived, _, at in each.arrivals if begin_ns < arrived <= end_ns}
+        kept = [(at, ns) for at, ns in zip(each.steps.position, each.steps.step_ns, strict=True) if at in shared]
+        parts.append(TimedSeries([at for at, _ in kept], [ns for _, ns in kept]))
+    return TokenTimes.of(parts)
+
+
+class BatchSteps(msgspec.Struct, frozen=True):
+    """One decode of several sequences."""
+
+    times: TokenTimes
+    """Steps that give every sequence a token; of a server, the steps of each sequence while all generate."""
+    requests: Sequence[ServedRequest] = ()
+    """Requests of a server; empty if an engine on this machine decoded all sequences together."""
+
+    def together_tok_s(self, n_seqs: int) -> float | None:
+        """Tokens/s over all sequences; None if nothing was timed, or a server's requests never overlap."""
+        if self.requests:
+            return throughput(self.requests)
+        elapsed_ns = self.times.elapsed_ns
+        return n_seqs * self.times.n_tokens * 1e9 / elapsed_ns if elapsed_ns else None
+
+
+def request_rates(requests: Sequence[ServedRequest]) -> RequestRates | None:
+    """Return the rates and waits of requests that all got tokens; None if no rate is known."""
+    timings = [each.timing for each in requests]
+    times = [(each.sent_ns, each.first_token_ns, each.last_token_ns, each.n_tokens) for each in timings]
+    complete = [(sent, first, last, n) for sent, first, last, n in times if first is not None and last is not None]
+    rates = [(n - 1) * 1e9 / (last - first) for _, first, last, n in complete if last > first and n > 1]
+    waits = [(first - sent) / 1e6 for sent, first, _, _ in complete]
+    if not rates:
+        return None
+    return RequestRates(
+        len(timings), statistics.median(rates), min(rates), max(rates), statistics.median(waits), max(waits)
+    )
+
+
+def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:
+    """From the latest first token to the earliest last token, in ns; None if they do not overlap."""
+    begins = [each.timing.first_token_ns for each in requests if each.timing.first_token_ns is not None]
+    ends = [each.timing.last_token_ns for each in requests if each.timing.last_token_ns is not None]
+    if len(begins) < len(requests) or len(ends) < len(requests) or max(begins) >= min(ends):
+        return None
+    return max(begins), min(ends)
+
+
+def throughput(requests: Sequence[ServedRequest]) -> float | None:
+    """Tokens/s over all requests, while all of them generate."""
+    if (window := _window(requests)) is None:
+        return None
+    begin_ns, end_ns = window
+    if len(requests) == 1:
+        return (requests[0].timing.n_tokens - 1) * 1e9 / (end_ns - begin_ns)
+    n_tokens = sum(n for each in requests for arrived, n, _ in each.arrivals if begin_ns < arrived <= end_ns)
+    return n_tokens * 1e9 / (end_ns - begin_ns) if n_tokens else None
