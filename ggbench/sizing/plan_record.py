@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Mapping)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (FlashAttn, LlamaConfig)
+from ggbench.hub.repo_records import (RepoListing)
+from ggbench.machine.profile import (MachineProfile)
+from ggbench.machine.readings import (Program)
+from ggbench.models.subject import (Subject)
+from ggbench.models.targets import (FileToRun)
+from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
+from ggbench.stats.speed_estimate import (SpeedBasis)
+from msgspec.structs import (replace)
+from typing import (Literal)
 
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
-from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.profile import MachineProfile
-from ggbench.machine.readings import Program
-from ggbench.models.subject import Subject
-from ggbench.models.targets import FileToRun
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.speed_estimate import SpeedBasis
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -332,11 +331,12 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 ChangeKind = Literal[
-    "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
-]
-"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; experts read from main memory;
-quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of the context is
-the most expensive."""
+    "close programs", "n_ubatch", "flash attention", "KV q8_0", "draft", "n_cpu_moe", "quant", "n_ctx", "KV q4_0",
+    "n_gpu_layers",
+]  # fmt: skip
+"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; what drafting gains; experts read
+from main memory; quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of
+the context is the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):
