@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Mapping)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (FlashAttn, LlamaConfig)
+from ggbench.hub.repo_records import (RepoListing)
+from ggbench.machine.profile import (MachineProfile)
+from ggbench.machine.readings import (Program)
+from ggbench.models.subject import (Subject)
+from ggbench.models.targets import (FileToRun)
+from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
+from ggbench.stats.speed_estimate import (SpeedBasis)
+from msgspec.structs import (replace)
+from typing import (Literal)
 
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
-from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.profile import MachineProfile
-from ggbench.machine.readings import Program
-from ggbench.models.subject import Subject
-from ggbench.models.targets import FileToRun
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.speed_estimate import SpeedBasis
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -295,6 +294,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     """What takes the planned memory at `n_ctx`, by device, main memory last unless a GPU shares all of it."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
+    expected_first: PlannedForecast | None = None
+    """Speed of the first token, before there is a cache to read; None if only the bound is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""

@@ -45,9 +45,8 @@ RULES = (
     f" {NOTICED_LOSS} nats), and the unknown loss of a cache with less than 8 bits.",
     "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
     " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
-    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast (1.1 with a"
-    " part in main memory); if nothing is comfortable, the fastest. An unknown speed ranks after a known one that is"
-    " comfortable.",
+    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
+    " comfortable, the fastest. An unknown speed ranks after a known one that is comfortable.",
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
     " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
     "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
