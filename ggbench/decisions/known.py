@@ -209,6 +209,7 @@ def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
         decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
         at_n_ctx=estimated(row.at_n_ctx),
         expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+        expected_first=expected_at(known, 1),
     )
 
 
