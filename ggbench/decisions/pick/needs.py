@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import msgspec
 import re
-from ggbench.engines.llama.config import (LARGEST_N_CTX, whole_steps)
-from ggbench.errors import (UsageError)
-from ggbench.units import (format_count, format_number, parse_tokens)
-from typing import (Literal)
+from typing import Literal
 
+import msgspec
+
+from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
+from ggbench.errors import UsageError
+from ggbench.units import format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
 
