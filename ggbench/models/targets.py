@@ -124,6 +124,12 @@ class Target(msgspec.Struct, frozen=True):
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
     @property
+    def published_bytes(self) -> int | None:
+        """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
+        sizes = self.source.model.file_bytes if isinstance(self.source, CatalogTwin) else {}
+        return sizes.get(self.quant) or sizes.get(f"ud-{self.quant}")
+
+    @property
     def download_bytes(self) -> int:
         source = self.own or self.source
         return 0 if source is None else source.download_bytes

@@ -327,6 +327,7 @@ COSTS: Mapping[ChangeKind, str] = {
     "n_ubatch": "slower prompts",
     "flash attention": "nothing",
     "KV q8_0": "a little quality",
+    "draft": "the speed that drafting gains",
     "n_cpu_moe": "speed: experts are read from main memory",
     "quant": "quality",
     "n_ctx": "context",
@@ -338,7 +339,7 @@ COSTS: Mapping[ChangeKind, str] = {
 def change_options(change: Change) -> str:
     """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
     setup = change.setup
-    if setup is None:
+    if setup is None or change.kind == "draft":
         return ""
     if change.kind in ("KV q8_0", "KV q4_0"):
         return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
@@ -359,6 +360,8 @@ def change_text(change: Change) -> str:
     """Return a change in a few words: its options, `q4_0 as planned`, or the programs to close."""
     if change.programs:
         return f"close {in_words(list(map(_program_text, change.programs)))}"
+    if change.kind == "draft":
+        return "without a draft"
     return change_options(change) or f"{sanitize(change.quant)} as planned"
 
 

@@ -33,7 +33,7 @@ _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 
 
 class Draft:
-    """A draft model with a dry worker of its own. A context manager that stops the worker."""
+    """A draft model with a dry worker of its own, which `close` stops."""
 
     def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, budget: Budget) -> None:
         """`setup` is the target's as loaded. Raises Unsupported for a draft head that cannot be sized alone."""
@@ -47,7 +47,7 @@ class Draft:
         self._allocator = self._stack.enter_context(DryAllocator(engine, _of_draft(setup), budget.devices))
         self._is_loaded = False
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
@@ -61,7 +61,7 @@ class Draft:
     def check(self, target: ModelFile) -> None:
         """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
 
-        The tokens themselves are not compared, as llama-server does too.
+        llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
         """
         name, of = sanitize(self.file.name), sanitize(target.name)
         kinds = [file.metadata.get("tokenizer.ggml.model") for file in (self.file, target)]
@@ -88,10 +88,10 @@ class DraftingAllocator(DryAllocator):
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._draft is not None:
-            self._draft.__exit__()
+            self._draft.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load like a dry allocator. Raises also UsageError for a draft of another family, BadFile without layers."""
+        """Load like a dry allocator. Raises also UsageError for an unsuitable draft, and BadFile without MTP layers."""
         if self._draft is not None:
             self._draft.check(file)
         elif not any(".nextn." in tensor.name for tensor in file.tensors):
@@ -99,8 +99,10 @@ class DraftingAllocator(DryAllocator):
         return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return the size of a context with its draft. Raises EngineEnded."""
+        """Return the size of a context with its draft, unless `setup` turns MTP layers off. Raises EngineEnded."""
         setup = setup or self._setup
+        if self._draft is None and not setup.mtp:
+            return super().context(n_ctx, setup)
         n_outputs = min(setup.n_batch, setup.n_seq_max * (1 + DRAFT_TOKENS))
         context = super().context(n_ctx, replace(setup, n_outputs_max=n_outputs))
         if self._draft is not None:
@@ -131,5 +133,5 @@ def _of_draft(setup: LlamaConfig) -> LlamaConfig:
 
 
 def _without_weights(file: ModelFile) -> ModelFile:
-    """Return the file of a second context, whose cache the theory does not know."""
-    return replace(file, tensors=(), no_kv_reason="runs only the MTP layers")
+    """Return the file of a second context: without weights and vocabulary, its cache unknown to the theory."""
+    return replace(file, tensors=(), metadata={}, no_kv_reason="runs only the MTP layers")

@@ -292,9 +292,11 @@ class PlanRow(msgspec.Struct, frozen=True):
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()
-    """What takes the planned memory at `n_ctx`, by device, main memory last."""
+    """What takes the planned memory at `n_ctx`, by device, main memory last unless a GPU shares all of it."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
+    expected_first: PlannedForecast | None = None
+    """Speed of the first token, before there is a cache to read; None if only the bound is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
@@ -330,11 +332,12 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 ChangeKind = Literal[
-    "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
-]
-"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; experts read from main memory;
-quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of the context is
-the most expensive."""
+    "close programs", "n_ubatch", "flash attention", "KV q8_0", "draft", "n_cpu_moe", "quant", "n_ctx", "KV q4_0",
+    "n_gpu_layers",
+]  # fmt: skip
+"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; what drafting gains; experts read
+from main memory; quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of
+the context is the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -34,6 +34,9 @@ def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
     gpu, host = ({part["part"]: part["n_bytes"] for part in stack["parts"]} for stack in row["stacks"])
     assert (gpu["draft"], host["outputs"]) == (row["draft_bytes"], row["output_bytes"])
     assert host["draft"] > alone["output_bytes"], "its input embedding lies in main memory"
+    short = ggbench("plan", *LARGE, "--vram", "3GiB", *ASKED, "--draft", SMALL).json["rows"][0]
+    [change] = [each for each in short["changes"] if each["change"] == "draft"]
+    assert 0 <= short["needed_bytes"] - change["needed_bytes"] - short["draft_bytes"] < 8 << 20
     picked = ggbench("pick", *words[:6], "--draft", SMALL, "--json").json
     assert picked["commands"]["llama_server"].endswith(":q4_k_m --spec-type draft-simple")
 
@@ -51,6 +54,8 @@ def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> 
         assert sum(parts.get("prompt cache", 0) for parts in stacks) == 1 << 30, where
         left = stacks[0].get("free", 0) - stacks[0].get("missing", 0)
         assert row["left_bytes"] == left
+        is_shared = "gb10" in where
+        assert ("outputs" in stacks[0]) is (is_shared or not document["machine"]["on_gpu"])
 
 
 def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ _CANDIDATE = Shape(
     field("placement", _PLACEMENT, get=lambda candidate: candidate),
     field("flash_attn", str, "`auto`, `on` or `off`.", lambda candidate: candidate.setup.flash_attn),
     of(Candidate, "download_bytes"),
+    _row("decode at_n_ctx"),
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
         "turn_s",
