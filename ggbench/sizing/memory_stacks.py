@@ -21,7 +21,7 @@ Sized = tuple[MemoryPartName, int]
 
 
 def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> tuple[MemoryStack, ...]:
-    """Return a stack for each device, main memory last; only for main memory if the plan has no GPU."""
+    """Return a stack for each device, main memory last; one for a plan without a GPU, or where both share a memory."""
     if not placement.on_gpu:
         unreserved = placement.unreserved_bytes(context)
         parts: list[Sized] = [
@@ -39,10 +39,13 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
     host = budget.host or DeviceMemory(HOST_DEVICE, "", 0)
     places = (*range(len(budget.devices)), HOST)
     memories = zip(placement.planned(context), (*budget.devices, host), places, strict=False)
-    return tuple(
-        _stack(planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
+    sized = [
+        (planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
         for planned, memory, place in memories
-    )
+    ]
+    if placement.is_in_one_memory:
+        sized[0][-1].extend(sized.pop()[-1])
+    return tuple(_stack(*each) for each in sized)
 
 
 def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: int = 0) -> MemoryStack:
@@ -71,7 +74,10 @@ def _parts(
 
 def _stack(device: str, memory_bytes: int | None, parts: Iterable[Sized]) -> MemoryStack:
     """Return the stack with what is left; a known memory that is too small has a part that is missing."""
-    taken = [MemoryPart(part, n_bytes) for part, n_bytes in parts if n_bytes]
+    sizes: dict[MemoryPartName, int] = {}
+    for name, n_bytes in parts:
+        sizes[name] = sizes.get(name, 0) + n_bytes
+    taken = [MemoryPart(part, n_bytes) for part, n_bytes in sizes.items() if n_bytes]
     if memory_bytes is not None:
         left_bytes = memory_bytes - sum(part.n_bytes for part in taken)
         taken += [MemoryPart("free" if left_bytes > 0 else "missing", abs(left_bytes))] if left_bytes else []

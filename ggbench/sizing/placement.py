@@ -170,7 +170,15 @@ class Placement:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         *devices, last = self.planned(context)
         is_short = last.device != HOST_DEVICE or (last.left_bytes or 0) < 0
-        return min(each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None)
+        left = [each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None]
+        if self.is_in_one_memory:
+            left[0] -= last.needed_bytes
+        return min(left)
+
+    @property
+    def is_in_one_memory(self) -> bool:
+        """Whether the first device may take all of main memory, so that what lies there is taken of the device's."""
+        return bool(self.devices) and self.devices[0].is_shared and self.host is None
 
     def _compute_at(self, place: int, context: DryContext) -> int:
         found = dict(context.device_compute)

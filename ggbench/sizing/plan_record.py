@@ -292,7 +292,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()
-    """What takes the planned memory at `n_ctx`, by device, main memory last."""
+    """What takes the planned memory at `n_ctx`, by device, main memory last unless a GPU shares all of it."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     expected_first: PlannedForecast | None = None

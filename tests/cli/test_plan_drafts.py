@@ -54,6 +54,8 @@ def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> 
         assert sum(parts.get("prompt cache", 0) for parts in stacks) == 1 << 30, where
         left = stacks[0].get("free", 0) - stacks[0].get("missing", 0)
         assert row["left_bytes"] == left
+        is_shared = "gb10" in where
+        assert ("outputs" in stacks[0]) is (is_shared or not document["machine"]["on_gpu"])
 
 
 def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, tmp_path: Path) -> None:

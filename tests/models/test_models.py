@@ -10,6 +10,8 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve
 from ggbench.sizing.theory.weights import count_parameters as count_by_role
 
 WriteModels = Callable[[str], Path]
@@ -168,6 +170,14 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
         "Qwen/Qwen2-1.5B-Instruct-GGUF": "qwen2-1_5b-instruct-q4_k_m.gguf",
         "Qwen/Qwen2.5-1.5B-Instruct-GGUF": "qwen2.5-1.5b-instruct-q4_k_m.gguf",
     }
+
+
+@pytest.mark.llama
+def test_a_published_file_of_another_mixture_is_known_by_its_size() -> None:
+    (target,) = resolve(parse_model("gemma-4-26b-a4b", "q8_0"), headers_only=True)
+    assert target.published_bytes is None
+    (target,) = resolve(parse_model("qwen3.5-0.8b", "q4_k_m"), headers_only=True)
+    assert target.published_bytes == 532_517_120
 
 
 def test_a_model_without_a_shape_is_planned_from_its_files(shipped: Catalog) -> None:
