@@ -67,7 +67,7 @@ def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> Non
     assert step.value == pytest.approx(math.sqrt((100 + 4 * 200) * 4 * 300))
     assert four.others == (with_sequences(LINE, 4),)
     alone = step_ms_at(with_sequences(replace(deep, others=()), 4), 4097)
-    assert (alone.low, alone.value) == (280, pytest.approx(4 * 300))
+    assert (alone.low, alone.value) == pytest.approx((280, 4 * 300))
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
