@@ -257,7 +257,7 @@ def _largest(candidates: Sequence[Candidate], prefer: Preference) -> tuple[Candi
         return first, "parameters"
     if prefer == "quality":
         return (rival if first.is_mixture else first), "dense"
-    return min(first, rival, key=_last_order), "speed among roles"
+    return min(first, rival, key=_last_order), "faster of dense and mixture"
 
 
 def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:

@@ -194,9 +194,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "loss among the fastest", "context", "parameters", "dense", "speed among roles",
+    "loss among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
 ]  # fmt: skip
-"""`bits` per weight, if no loss is known; `dense`, `speed among roles`: of a dense model and a mixture of its size."""
+"""`bits` per weight, if no loss is known; `dense` or `faster` of a dense model and a mixture of its size."""
 
 Against = Literal[
     "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"
