@@ -205,15 +205,18 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         return replace(self, mmproj=projector_beside(ref.path.absolute()))
 
     def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError."""
+        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
         if self.draft is None:
             return None
         if setup.mtp:
             raise UsageError("--draft and --mtp exclude each other", "omit one of them")
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import resolve_headers, single
+        from ggbench.sizing.drafts import check_stands_alone
 
-        return single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        draft = single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        check_stands_alone(draft.header())
+        return draft
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
@@ -265,7 +268,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
 
 def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    """Return the allocator for a plan, which stops `engine` at its end. Raises Unsupported for a draft head."""
+    """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
@@ -75,7 +76,7 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
 
 
 _PROMPT = 512
-"""Length of a prompt that is read at the speed of computing."""
+"""Prompt length at which prefill is compute-bound."""
 
 
 def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
@@ -83,9 +84,20 @@ def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
 
     A step is at best one reading of the weights and one of every cache, t(1) + n_seqs (t(n) - t(1)), and at worst the
     steps of the sequences one after the other. In between, reading the weights takes as long as computing `n_seqs`
-    tokens of a prompt if that is longer; without a known prompt, the geometric mean of both ends.
+    tokens of a prompt if that is longer; without a known prompt, the geometric mean of both ends. An estimate that does
+    not start at position 1 takes t(1) from the first that does, or else zero, so that the steps add up.
     """
-    first = known.step_ms[0][1]
+    starts = (each.step_ms[0] for each in (known, *known.others))
+    first = next((step for n, step in starts if n <= 1), Expected(0.0, 0.0, 0.0))
+    others = tuple(_with_sequences(each, n_seqs, first) for each in known.others)
+    return replace(_with_sequences(known, n_seqs, first), others=others)
+
+
+def _with_sequences(known: SpeedEstimate, n_seqs: int, start: Expected) -> SpeedEstimate:
+    """Return one estimate as `with_sequences` does; `start` is t(1) if its own is unknown."""
+    n_first, first = known.step_ms[0]
+    if n_first > 1:
+        first = start
     prompt = prefill_ms_at(known, _PROMPT)
 
     def of_all(step: Expected) -> Expected:
@@ -109,7 +121,6 @@ def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
         known.first,
         known.reach,
         known.has_line,
-        tuple(with_sequences(each, n_seqs) for each in known.others),
     )
 
 

@@ -41,10 +41,14 @@ def test_a_model_of_another_width_is_refused(path: Path) -> None:
 
 def test_the_one_beside_a_model(tmp_path: Path) -> None:
     model = tmp_path / "model-q4_0.gguf"
-    with pytest.raises(BadFile, match="no single projector"):
+    with pytest.raises(BadFile, match=r"no projector \(mmproj\*.gguf\) in "):
         projector_beside(model)
-    for name in ("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"):
+    for name in ("mmproj-BF16.gguf", "mmproj-F32.gguf"):
         (tmp_path / name).touch()
+    with pytest.raises(BadFile, match="2 projectors in ") as refused:
+        projector_beside(model)
+    assert refused.value.hint == "choose one with --mmproj: mmproj-BF16.gguf, mmproj-F32.gguf"
+    (tmp_path / "mmproj-F16.gguf").touch()
     assert projector_beside(model) == projector_beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
 
 

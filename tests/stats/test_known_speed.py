@@ -57,6 +57,19 @@ def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
 
 
+def test_caches_cost_each_sequence_if_one_depth_was_measured() -> None:
+    """The weights alone are known from another estimate; without one, the steps of all sequences add up."""
+    steps = ((4097, Expected(40.0, 38.0, 42.0)), (4224, Expected(40.0, 38.0, 42.0)))
+    deep = SpeedEstimate("measured", "run 1", steps, first=4097, reach=4224, has_line=False)
+    assert step_ms_at(with_sequences(deep, 4), 4100) == Expected(160.0, 152.0, 168.0)
+    bound = SpeedEstimate("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (8193, Expected(20.0, 20.0, math.inf))))
+    for four in (with_sequences(replace(deep, others=(bound,)), 4), with_sequences(replace(bound, others=(deep,)), 4)):
+        own = next(each for each in (four, *four.others) if each.basis != "bound")
+        found = step_ms_at(own, 4100)
+        assert (found.low, found.high) == (10 + 4 * 28, 168)
+        assert found.value == pytest.approx(math.sqrt((10 + 4 * 30) * 160))
+
+
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     known = SpeedEstimate("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
