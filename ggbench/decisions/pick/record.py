@@ -6,17 +6,16 @@ without needs. `ggbench.decisions.pick.sentences` only puts them into words.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
-from msgspec.structs import replace
+from ggbench.decisions.pick.needs import (Needs)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.models.targets import (FileToRun)
+from ggbench.sizing.plan_record import (Change, PlanRow)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.speed_estimate import (SpeedBasis)
+from msgspec.structs import (replace)
+from typing import (Literal)
 
-from ggbench.decisions.pick.needs import Needs
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.targets import FileToRun
-from ggbench.sizing.plan_record import Change, PlanRow
-from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
@@ -196,9 +195,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "loss among the fastest", "context", "parameters", "dense", "speed among roles",
+    "loss among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
 ]  # fmt: skip
-"""`bits` per weight, if no loss is known; `dense`, `speed among roles`: of a dense model and a mixture of its size."""
+"""`bits` per weight, if no loss is known; `dense` or `faster` of a dense model and a mixture of its size."""
 
 Against = Literal[
     "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"
