@@ -8,15 +8,26 @@ More context: the lowest loss among those with at least 1.5 times the context.
 from __future__ import annotations
 
 import math
-from collections.abc import (Iterable, Sequence)
-from ggbench.decisions.pick.dominance import (pareto_front)
-from ggbench.decisions.pick.needs import (Needs, Preference, UNNOTICED_LOSS)
-from ggbench.decisions.pick.record import (Against, Alternative, BestIn, Candidate, Checked, Label, NeedCheck, Pick, Reason)
-from ggbench.engines.endings import (Outcome)
-from ggbench.stats.intervals import (Expected, Z_95)
-from msgspec.structs import (replace)
-from typing import (NamedTuple)
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.dominance import pareto_front
+from ggbench.decisions.pick.needs import UNNOTICED_LOSS, Needs, Preference
+from ggbench.decisions.pick.record import (
+    Against,
+    Alternative,
+    BestIn,
+    Candidate,
+    Checked,
+    Label,
+    NeedCheck,
+    Pick,
+    Reason,
+)
+from ggbench.engines.endings import Outcome
+from ggbench.stats.intervals import Z_95, Expected
 
 _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""

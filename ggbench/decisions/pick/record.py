@@ -6,16 +6,17 @@ without needs. `ggbench.decisions.pick.sentences` only puts them into words.
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.decisions.pick.needs import (Needs)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.models.targets import (FileToRun)
-from ggbench.sizing.plan_record import (Change, PlanRow)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.speed_estimate import (SpeedBasis)
-from msgspec.structs import (replace)
-from typing import (Literal)
+from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.needs import Needs
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.targets import FileToRun
+from ggbench.sizing.plan_record import Change, PlanRow
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
