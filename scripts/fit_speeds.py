@@ -238,12 +238,13 @@ def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
 
 
 def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
-    """Print how far rows are from others' of the same device, model, quant and depth: no estimate is better."""
+    """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
     alike: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        told = row.published
-        same = (row.device.name, told.count, told.backend, told.model, told.quant, told.n_depth, told.test[:2])
-        alike.setdefault((*same, told.test if told.test[:2] == "pp" else "", row.is_current), []).append(row)
+        each = row.published
+        test = "decode" if each.is_decode else each.test
+        same = (row.device.name, each.count, each.backend, each.model, each.quant, each.n_depth, test, row.is_current)
+        alike.setdefault(same, []).append(row)
     tried = []
     for group in alike.values():
         for row in group:

@@ -87,8 +87,8 @@ class SpeedFit:
             self._scaled = slopes * self._variances
             self._of_rows = self._scaled @ slopes.T
             self._gain = np.linalg.inv(self._of_rows + np.diag(noise))
-            told = self._gain @ (errors + slopes @ (self.values - self._mean))
-            step = np.clip(self._mean + self._scaled.T @ told - self.values, -0.5, 0.5)
+            weighted = self._gain @ (errors + slopes @ (self.values - self._mean))
+            step = np.clip(self._mean + self._scaled.T @ weighted - self.values, -0.5, 0.5)
             self.values = self.values + step
             if np.abs(step).max() < 1e-3:
                 break

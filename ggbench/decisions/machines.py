@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -80,9 +81,12 @@ PLAN_MACHINES = Document(
 )
 
 
+_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel|Apple|Graphics)\b ?")
+
+
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
     """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
-    short = (sanitize(budget.device).replace("NVIDIA ", "").replace("GeForce ", "") for budget in budgets)
+    short = (_MAKERS.sub("", sanitize(budget.device)).strip() for budget in budgets)
     return [f"{name} {format_bytes(budget.memory_bytes)}" for name, budget in zip(short, budgets, strict=True)]
 
 
@@ -97,10 +101,10 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     cells = [
         *([names("quant", (row.quant for row in rows))] if len(choices) > 1 else []),
         names("machine", (place for place, _ in lines)),
-        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 1, stays=True),
+        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 3, stays=True),
         left("fits", map(fit_text, rows), there, stays=True),
         right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
-        right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", stays=True),
+        right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", 1, stays=True),
         right("tok/s", (_speed_text(row.expected, row) for row in rows), there, stays=True),
         left("basis", (row.expected.speed_basis if row.expected else UNKNOWN for row in rows), "", 2),
         notes(map(_note, rows)),

@@ -107,6 +107,7 @@ def device_kind(device: DeviceMemory) -> DeviceKind:
 
 
 def known_kind(device: KnownDevice, backend: str) -> DeviceKind:
+    """Return what the speed of a known device depends on, with one of llama.cpp's backends."""
     memory = "unified" if device.is_unified else "HBM" if device.is_stacked else "GDDR"
     return DeviceKind(device.name, device.family, device.vendor, backend, device.generation, memory)
 

@@ -57,17 +57,17 @@ def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
 
 
-def test_caches_cost_each_sequence_if_one_depth_was_measured() -> None:
-    """The weights alone are known from another estimate; without one, the steps of all sequences add up."""
-    steps = ((4097, Expected(40.0, 38.0, 42.0)), (4224, Expected(40.0, 38.0, 42.0)))
-    deep = SpeedEstimate("measured", "run 1", steps, first=4097, reach=4224, has_line=False)
-    assert step_ms_at(with_sequences(deep, 4), 4100) == Expected(160.0, 152.0, 168.0)
-    bound = SpeedEstimate("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (8193, Expected(20.0, 20.0, math.inf))))
-    for four in (with_sequences(replace(deep, others=(bound,)), 4), with_sequences(replace(bound, others=(deep,)), 4)):
-        own = next(each for each in (four, *four.others) if each.basis != "bound")
-        found = step_ms_at(own, 4100)
-        assert (found.low, found.high) == (10 + 4 * 28, 168)
-        assert found.value == pytest.approx(math.sqrt((10 + 4 * 30) * 160))
+def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> None:
+    """Such a run has no first token; that of the next estimate shows how much of the step is the cache."""
+    deep = replace(LINE, step_ms=((4097, Expected(300.0, 280.0, 320.0)), (4225, Expected(300.0, 280.0, 320.0))))
+    deep = replace(deep, basis="measured", prefill_ms=(), others=(LINE,))
+    four = with_sequences(deep, 4)
+    step = step_ms_at(four, 4097)
+    assert (step.low, step.high) == (280, 4 * 320)
+    assert step.value == pytest.approx(math.sqrt((100 + 4 * 200) * 4 * 300))
+    assert four.others == (with_sequences(LINE, 4),)
+    alone = step_ms_at(with_sequences(replace(deep, others=()), 4), 4097)
+    assert (alone.low, alone.value) == pytest.approx((280, 4 * 300))
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
