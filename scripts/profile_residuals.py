@@ -22,7 +22,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.profiling import take_profile
 from ggbench.sizing.work import profiled_speed
 from ggbench.stats.speed_estimate import prefill_ms_at, step_ms_at
-from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, measure_ms, on_disk, make_parser
+from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, make_parser, measure_ms, on_disk
 
 CASES = (
     "twin:qwen3-0.6b:q8_0", "twin:gemma-3-1b:q4_k_m", "twin:qwen1.5-0.5b:q4_k_m", "twin:qwen1.5-1.8b:q5_k_m",

@@ -54,9 +54,7 @@ def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_d
 def test_a_load_and_a_new_worker_between_timed_spans_do_not_count() -> None:
     """The file is read again, by a process whose counters begin at zero; a few pages of others are swapped."""
     counted = [(0, 9, 900), (1, 9, 900), (4, 500, 9000), (5, 500, 9000), (9, 7, 700), (10, 7, 700)]
-    readings = [
-        replace(reading(), at_ns=s * S, worker_faults=n, worker_read_bytes=mib << 20) for s, n, mib in counted
-    ]
+    readings = [replace(reading(), at_ns=s * S, worker_faults=n, worker_read_bytes=mib << 20) for s, n, mib in counted]
     spans = [(0, S), (4 * S, 5 * S), (9 * S, 10 * S)]
     assert machine_changes(readings, spans) == ()
     readings[-1] = replace(readings[-1], worker_read_bytes=800 << 20, swapped_bytes=1 << 20)
