@@ -220,7 +220,7 @@ def _measured(
         output.notice(f"timing {candidate_name(candidate)}: {time_text}")
         job, begun = _job(candidate, request, hub), time.monotonic()
         ref = parse_model(*job.target.named)
-        if measure([job], MeasureRequest(ref, job.setup, hub, output), is_sweep=True).is_cancelled:
+        if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
             break
         s_per_byte = (time.monotonic() - begun) / size if size else 0.0
         with _allocator(request.setup, request.budget, draft) as allocator:
