@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
 import click
+import importlib.util
 import msgspec
-from click.core import ParameterSource
-from msgspec.structs import replace
-
-from ggbench.commands.options import (
-    TOKENS,
-    HubOptions,
-    MeasureRequest,
-    as_record,
-    field_option,
-    field_options,
-    model_option,
-    option,
-    projector_option,
-)
-from ggbench.engines.contract import Engine, EngineConfig
-from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
-from ggbench.plugins import load_plugin
-from ggbench.text import in_words, sanitize
-from ggbench.units import MIB, exact_size, format_bytes, parse_size
+from click.core import (ParameterSource)
+from collections.abc import (Callable, Sequence)
+from ggbench.commands.options import (HubOptions, MeasureRequest, TOKENS, as_record, field_option, field_options, model_option, option, projector_option)
+from ggbench.engines.contract import (Engine, EngineConfig)
+from ggbench.engines.llama.config import (KV_TYPES, LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option, SIZE_OR_NONE, config_options, joined, long_flag, options_of)
+from ggbench.plugins import (load_plugin)
+from ggbench.text import (in_words, sanitize)
+from ggbench.units import (MIB, exact_size, format_bytes, parse_size)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from typing import (Annotated, Any, TYPE_CHECKING, TypeVar)
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-    from ggbench.engines.events import Memory
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, FoundSetup, Job
-    from ggbench.sizing.dry_allocator import DryAllocator
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.commands.output import (Output)
+    from ggbench.engines.events import (Memory)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Experiment, FoundSetup, Job)
+    from ggbench.sizing.dry_allocator import (DryAllocator)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -200,15 +189,18 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         return replace(self, mmproj=find_projector(self.mmproj, ref))
 
     def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError."""
+        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
         if self.draft is None:
             return None
         if setup.mtp:
             raise UsageError("--draft and --mtp exclude each other", "omit one of them")
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import resolve_headers, single
+        from ggbench.sizing.drafts import check_stands_alone
 
-        return single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        draft = single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        check_stands_alone(draft.header())
+        return draft
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
@@ -260,7 +252,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
 
 def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    """Return the allocator for a plan, which stops `engine` at its end. Raises Unsupported for a draft head."""
+    """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load

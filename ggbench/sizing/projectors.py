@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
+from ggbench.engines.llama.config import (FlashAttn)
+from ggbench.errors import (BadFile, UsageError)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.models.reference import (ModelRef)
+from ggbench.text import (sanitize)
+from pathlib import (Path)
 
-from ggbench.engines.llama.config import FlashAttn
-from ggbench.errors import BadFile, UsageError
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.reference import ModelRef
-from ggbench.text import sanitize
 
 _AUTO = Path("auto")
 _PUBLISHED = "use the file published with the model as mmproj"
@@ -103,11 +102,15 @@ def projector_beside(model: Path) -> Path:
     Raises BadFile if there is none, or several of which none is f16.
     """
     folder = model if model.is_dir() else model.parent
-    found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())
-    if len(found) > 1:
-        found = [each for each in found if "f16" in each.name.lower() and "bf16" not in each.name.lower()]
+    named = found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())
+    if len(named) > 1:
+        found = [each for each in named if "f16" in each.name.lower() and "bf16" not in each.name.lower()]
+    shown = sanitize(folder.name) or "this folder"
+    if not named:
+        raise BadFile(f"no projector (mmproj*.gguf) in {shown}", "download it, or give --mmproj FILE")
     if len(found) != 1:
-        raise BadFile(f"no single projector lies beside {sanitize(model.name)}", "give its file: --mmproj FILE")
+        names = sanitize(", ".join(each.name for each in found or named))
+        raise BadFile(f"{len(found or named)} projectors in {shown}", f"choose one with --mmproj: {names}")
     return found[0]
 
 

@@ -1,15 +1,14 @@
 """Projectors: their size, the model that each belongs to, and the file beside a model."""
 
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
+from ggbench.errors import (BadFile)
+from ggbench.gguf_file.layout import (build_model)
+from ggbench.sizing.projectors import (projector_beside, read_projector)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.conftest import (TINY)
+from tests.fakes.projector import (N_EMBD, a_projector)
 
-from ggbench.errors import BadFile
-from ggbench.gguf_file.layout import build_model
-from ggbench.sizing.projectors import projector_beside, read_projector
-from tests.conftest import TINY
-from tests.fakes.projector import N_EMBD, a_projector
 
 VIT = {
     "image_size": 224, "patch_size": 14, "embedding_length": 768, "feed_forward_length": 3072,
@@ -42,10 +41,14 @@ def test_a_model_of_another_width_is_refused(path: Path) -> None:
 
 def test_the_one_beside_a_model(tmp_path: Path) -> None:
     model = tmp_path / "model-q4_0.gguf"
-    with pytest.raises(BadFile, match="no single projector"):
+    with pytest.raises(BadFile, match=r"no projector \(mmproj\*.gguf\) in "):
         projector_beside(model)
-    for name in ("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"):
+    for name in ("mmproj-BF16.gguf", "mmproj-F32.gguf"):
         (tmp_path / name).touch()
+    with pytest.raises(BadFile, match="2 projectors in ") as refused:
+        projector_beside(model)
+    assert refused.value.hint == "choose one with --mmproj: mmproj-BF16.gguf, mmproj-F32.gguf"
+    (tmp_path / "mmproj-F16.gguf").touch()
     assert projector_beside(model) == projector_beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
 
 
