@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import click
 import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import click
 import msgspec
-from click.core import (ParameterSource)
-from collections.abc import (Callable, Sequence)
-from ggbench.commands.options import (HubOptions, MeasureRequest, TOKENS, as_record, field_option, field_options, model_option, option, projector_option)
-from ggbench.engines.contract import (Engine, EngineConfig)
-from ggbench.engines.llama.config import (KV_TYPES, LlamaConfig)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (FieldKind, Option, SIZE_OR_NONE, config_options, joined, long_flag, options_of)
-from ggbench.plugins import (load_plugin)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (MIB, exact_size, format_bytes, parse_size)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (Annotated, Any, TYPE_CHECKING, TypeVar)
+from click.core import ParameterSource
+from msgspec.structs import replace
+
+from ggbench.commands.options import (
+    TOKENS,
+    HubOptions,
+    MeasureRequest,
+    as_record,
+    field_option,
+    field_options,
+    model_option,
+    option,
+    projector_option,
+)
+from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
+from ggbench.plugins import load_plugin
+from ggbench.text import in_words, sanitize
+from ggbench.units import MIB, exact_size, format_bytes, parse_size
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import (Output)
-    from ggbench.engines.events import (Memory)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.experiment import (Experiment, FoundSetup, Job)
-    from ggbench.sizing.dry_allocator import (DryAllocator)
-    from ggbench.sizing.plan_record import (Budget)
-
+    from ggbench.commands.output import Output
+    from ggbench.engines.events import Memory
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, FoundSetup, Job
+    from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

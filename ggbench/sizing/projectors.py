@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.engines.llama.config import (FlashAttn)
-from ggbench.errors import (BadFile, UsageError)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.models.reference import (ModelRef)
-from ggbench.text import (sanitize)
-from pathlib import (Path)
+from pathlib import Path
 
+import msgspec
+
+from ggbench.engines.llama.config import FlashAttn
+from ggbench.errors import BadFile, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.reference import ModelRef
+from ggbench.text import sanitize
 
 _AUTO = Path("auto")
 _PUBLISHED = "use the file published with the model as mmproj"

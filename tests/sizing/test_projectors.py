@@ -1,14 +1,15 @@
 """Projectors: their size, the model that each belongs to, and the file beside a model."""
 
-import pytest
-from ggbench.errors import (BadFile)
-from ggbench.gguf_file.layout import (build_model)
-from ggbench.sizing.projectors import (projector_beside, read_projector)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.projector import (N_EMBD, a_projector)
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.layout import build_model
+from ggbench.sizing.projectors import projector_beside, read_projector
+from tests.conftest import TINY
+from tests.fakes.projector import N_EMBD, a_projector
 
 VIT = {
     "image_size": 224, "patch_size": 14, "embedding_length": 768, "feed_forward_length": 3072,
