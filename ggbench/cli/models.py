@@ -145,6 +145,7 @@ def _update(source: str, access: HubAccess, output: Output) -> None:
         origin = f"from {sanitize(str(path))}"
         if not path.is_file():
             raise UsageError(f"{sanitize(source)!r} is not a file", "name a file, or a Hub repo as ORG/NAME")
+        _check_size(path.name, path.stat().st_size)
     found = update_catalog(path, f"{origin}, {date.today().isoformat()}")
     if output.as_json:
         from ggbench.show.model_documents import UPDATED
@@ -165,11 +166,18 @@ def _fetch_catalog(repo: str, name: str, access: HubAccess) -> tuple[Path, str]:
 
     listing = find_file(access, repo, name)
     (variant,) = listing.variants
-    if variant.file_bytes > _LARGEST_CATALOG_BYTES:
-        size = format_bytes(variant.file_bytes)
-        raise BadFile(f"{sanitize(f'{repo}/{name}')} has {size}, too much for a catalog", "nothing was changed")
+    _check_size(f"{repo}/{name}", variant.file_bytes)
     (path,) = download(access, listing, variant)
     return path, f"from {repo}@{listing.commit[:12]} {name}"
+
+
+def _check_size(name: str, file_bytes: int) -> None:
+    """Raise BadFile for a file that is too large to be a catalog."""
+    if file_bytes > _LARGEST_CATALOG_BYTES:
+        size, most = map(format_bytes, (file_bytes, _LARGEST_CATALOG_BYTES))
+        raise BadFile(
+            f"{sanitize(name)} is {size}; a catalog has at most {most}", "check the file's name; nothing was changed"
+        )
 
 
 def _quoted(path: str) -> str:

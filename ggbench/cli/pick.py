@@ -235,6 +235,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
     from ggbench.runs.experiment import Job, experiment_of
 
     workload, file = request.needs.workload, candidate.to_run
+    setup = msgspec.structs.replace(candidate.setup, mtp=False)  # speeds do not include drafting
     if file is not None and file.is_here and file.paths:
         from ggbench.experiments.decode.record import DecodeSettings
 
@@ -245,9 +246,9 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
             from ggbench.experiments.speed.record import SpeedSettings
 
             settings = SpeedSettings((depth,), workload.n_gen, (n_slots,), within_s=None)
-            setup = msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1)
+            setup = msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1)
             return Job(experiment_of("speed"), target, setup, settings)
-        return Job(experiment_of("decode"), target, candidate.setup, DecodeSettings(workload.n_gen, depths=(depth,)))
+        return Job(experiment_of("decode"), target, setup, DecodeSettings(workload.n_gen, depths=(depth,)))
     from ggbench.experiments.forecast.record import ForecastSettings
 
     ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
@@ -255,7 +256,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
     return Job(
         experiment_of("forecast"),
         target,
-        msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1, kv_unified=False),
+        msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1, kv_unified=False),
         ForecastSettings(),
     )
 

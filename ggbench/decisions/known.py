@@ -470,6 +470,7 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
+        tuple(nearest),
     )
 
 

@@ -155,6 +155,8 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     """
     n_layer_nextn: int = 0
     """Layers after the last that only draft (NextN, MTP), if the files contain them; not counted in `n_layer`."""
+    nextn_embeddings: bool = False
+    """Whether those have an embedding and an output matrix of their own."""
     n_rot: int = 0
     """Elements of a head with rotary positions, if not all."""
     sliding_window: int = 0

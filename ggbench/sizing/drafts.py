@@ -36,12 +36,7 @@ class Draft:
     """A draft model with a dry worker of its own, which `close` stops."""
 
     def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, budget: Budget) -> None:
-        """`setup` is the target's as loaded. Raises Unsupported for a draft head that cannot be sized alone."""
-        if file.architecture in _HEADS:
-            raise Unsupported(
-                f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
-                "give a model that drafts by itself",
-            )
+        """`setup` is the target's as loaded."""
         self.file = file
         self._stack = contextlib.ExitStack()
         self._allocator = self._stack.enter_context(DryAllocator(engine, _of_draft(setup), budget.devices))
@@ -86,9 +81,11 @@ class DraftingAllocator(DryAllocator):
         self._budget, self._draft = budget, draft
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        if self._draft is not None:
-            self._draft.close()
+        try:
+            super().__exit__()
+        finally:
+            if self._draft is not None:
+                self._draft.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
         """Load like a dry allocator. Raises also UsageError for an unsuitable draft, and BadFile without MTP layers."""
@@ -123,6 +120,15 @@ class DraftingAllocator(DryAllocator):
         else:
             by_place = {HOST: (placement.weight_bytes or 0) + placement.context_bytes(context)}
         return DraftMemory(by_place, placement.process_bytes(context))
+
+
+def check_stands_alone(file: ModelFile) -> None:
+    """Raise Unsupported for a draft head."""
+    if file.architecture in _HEADS:
+        raise Unsupported(
+            f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
+            "give a model that drafts by itself",
+        )
 
 
 def _of_draft(setup: LlamaConfig) -> LlamaConfig:

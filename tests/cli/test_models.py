@@ -163,6 +163,7 @@ def test_a_malformed_update_changes_nothing(ggbench: Run, tmp_path: Path) -> Non
         (UPDATE + 'architecture = "hal"\n', "line 16: "),
         (UPDATE.replace('"llama"', '"hal"'), "line 8: model 'next-1b': architecture 'hal' is unknown"),
         ("", "has no [[model]]"),
+        (" " * (5 << 20), "is 5.00 MiB; a catalog has at most 4.00 MiB"),
     ):
         file.write_text(text)
         ran = ggbench("models", "--update", file)
@@ -176,7 +177,7 @@ def test_an_update_from_the_hub_is_verified(ggbench: Run, hub: TestHub) -> None:
     commit = hub.add_repo("org/catalog", {"models.toml": UPDATE.encode(), "big/new.toml": b" " * (5 << 20)})
     assert ggbench("models", "--update", "org/catalog", "--offline").code == 4
     assert ggbench("models", "--update", "org/catalog/other.toml").code == 4
-    assert "too much" in ggbench("models", "--update", "org/catalog/big/new.toml").err
+    assert "is 5.00 MiB; a catalog has at most 4" in ggbench("models", "--update", "org/catalog/big/new.toml").err
     hub.fail("/org/catalog/resolve/*", Corrupt(200), times=None)
     assert ggbench("models", "--update", "org/catalog").code == 5
     assert not paths.updated_models_file().exists()

@@ -87,3 +87,13 @@ def test_what_cannot_draft_or_see(ggbench: Run, words: tuple[str, ...], code: in
     refused = ggbench("plan", *LARGE, "--gpu", "8GiB", *words)
     assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 2)
     assert said in refused.err
+
+
+def test_a_draft_head_is_refused_before_an_engine_starts(
+    ggbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = cached_twin("head", replace(TINY, architecture="gemma3", sliding_window=64), "q8_0", tmp_path)
+    head.write_bytes(head.read_bytes().replace(b"gemma3", b"eagle3"))
+    monkeypatch.setattr("ggbench.engines.contract.launch_engine", None)
+    refused = ggbench("pick", *LARGE, "--gpu", "8GiB", "--draft", head)
+    assert refused.code and "is a draft head (eagle3)" in refused.err

@@ -145,7 +145,11 @@ class Needs(msgspec.Struct, frozen=True):
     @property
     def little_loss(self) -> float:
         """Largest loss in nats that counts as little."""
-        return math.nextafter(NOTICED_LOSS, 0) if self.max_loss is None else self.max_loss
+        return NOTICED_LOSS if self.max_loss is None else self.max_loss
+
+    def notices(self, nats: float) -> bool:
+        """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
+        return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
 
     @property
     def prefer(self) -> Preference:

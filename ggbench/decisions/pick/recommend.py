@@ -62,7 +62,7 @@ class Concessions(NamedTuple):
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
     known = candidate.least_loss
     return Concessions(
-        (known is not None and known.value > needs.little_loss) or _is_coarse(candidate),
+        (known is not None and needs.notices(known.value)) or _is_coarse(candidate),
         is_comfortable(candidate, needs) is False,
         candidate.is_split,
         candidate.is_cache_quantized,
@@ -293,7 +293,7 @@ def cache_bits(candidate: Candidate) -> float:
 def _loss_class(candidate: Candidate, needs: Needs) -> int:
     """0 for little, 1 for unknown, 2 for more than little."""
     known = candidate.least_loss
-    if known is not None and known.value > needs.little_loss:
+    if known is not None and needs.notices(known.value):
         return 2
     return 1 if candidate.loss is None else 0
 

@@ -43,6 +43,8 @@ class Loss(msgspec.Struct, frozen=True):
     """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
     published: tuple[PublishedLoss, ...] = ()
     """The published losses behind a typical loss."""
+    of: tuple[str, ...] = ()
+    """The models whose median a typical loss is."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):

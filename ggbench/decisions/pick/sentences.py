@@ -127,7 +127,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     elif own.loss is not None and loss.value <= UNNOTICED_LOSS:
         lost = "Nobody could tell it from the original"
     else:
-        lost = f"People notice what it loses{nats}" if loss.value > pick.needs.little_loss else f"It loses little{nats}"
+        lost = f"People notice what it loses{nats}" if pick.needs.notices(loss.value) else f"It loses little{nats}"
     if speed is None:
         return f"{lost}; how fast it answers is not known."
     reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"

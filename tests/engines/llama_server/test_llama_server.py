@@ -1,5 +1,6 @@
 """The user's own llama-server as an engine: what it is told, what is read from it, and every way in which it fails."""
 
+import errno
 import json
 import os
 import select
@@ -32,7 +33,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.engines.llama_server.process import Build
-from ggbench.errors import UsageError
+from ggbench.errors import EngineFailed, UsageError
 from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
 
@@ -156,6 +157,17 @@ def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     assert limit_bytes < int(data) < 2 * limit_bytes
 
 
+def test_a_limit_that_the_kernel_refuses_is_named(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit_data(*_: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("ggbench.engines.llama_server.process.limit_data", limit_data)
+    ending = started.open(setup=replace(LLAMA, memory_limit_bytes=1 << 30))[-1]
+    assert isinstance(ending, Failed) and isinstance(ending.error, EngineFailed)
+    assert ending.reason == "the memory of llama-server cannot be limited: Operation not permitted"
+    assert ending.error.hint == "omit --memory-limit"
+
+
 def test_an_older_build_gets_the_flags_that_it_has() -> None:
     build = Build(has_load_mode=False)
     assert build.flags_of(["-c", "1", "-lm", "none", "-np", "1"]) == ["-c", "1", "--no-mmap", "-np", "1"]
@@ -175,7 +187,7 @@ def test_probabilities_are_refused_with_the_reason(started: Started) -> None:
         ("no memory", OutOfMemory, "failed to allocate CPU buffer of size 47185920000"),
         ("unknown flag", Crashed, "llama-server ended with exit status 1: error: invalid argument: -lm"),
         ("aborts", Crashed, "llama-server was killed by SIGABRT: free(): invalid pointer"),
-        ("another cpu", Crashed, "llama-server was killed by SIGILL (this build needs instructions that this CPU"),
+        ("another cpu", Crashed, "llama-server was killed by SIGILL (this build uses instructions that this CPU"),
         ("no library", Failed, "libllama.so.0: cannot open shared object file"),
     ],
 )  # fmt: skip
@@ -269,7 +281,7 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     ("flags", "gpus"),
     [
         ("", {"Vulkan0": 2 << 30}),
-        ("-dev Vulkan0", {"Vulkan0": 2 << 30}),
+        ("-dev vulkan0,cuda7", {"Vulkan0": 2 << 30}),
         ("-dev CUDA1", {}),
         ("-dev none", None),
         ("-ngl 9 -ngl 0", None),
