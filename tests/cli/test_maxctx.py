@@ -1,21 +1,22 @@
 """maxctx, from its words to a certificate, tables and exit codes."""
 
-import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (ProveContext, Request)
-from ggbench.engines.endings import (Completed, Ending, OutOfMemory, TimedOut)
-from ggbench.engines.events import (ContextProven, Loaded, Opened)
-from ggbench.engines.llama.config import (LoadModel, MakeContext)
-from ggbench.gguf_file.hyperparameters import (Hyperparameters)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.sizing.projectors import (read_projector)
-from ggbench.units import (MIB)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.conftest import (TINY)
-from tests.fakes.projector import (a_projector)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import ProveContext, Request
+from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
+from ggbench.engines.events import ContextProven, Loaded, Opened
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.sizing.projectors import read_projector
+from ggbench.units import MIB
+from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import TINY
+from tests.fakes.projector import a_projector
 
 EDGE = 8192
 
