@@ -21,7 +21,7 @@ from ggbench.commands.options import (
     field_options,
     model_option,
     option,
-    projector_option_of_plans,
+    projector_option,
 )
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
@@ -130,7 +130,6 @@ def _cache_ram(text: str) -> int:
 
 _CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
 _COUNT = FieldKind(int, metavar="N", least=0)
-_AUTO = Path("auto")
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
@@ -178,7 +177,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
         Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
         """
-        from ggbench.gguf_file.projector import read_projector
+        from ggbench.sizing.projectors import read_projector
 
         budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
         if self.cache_ram is not None:
@@ -190,19 +189,15 @@ class BudgetOptions(msgspec.Struct, frozen=True):
                 )
         if self.mmproj is None:
             return budget
-        projector = read_projector(self.mmproj)
-        compute_bytes = projector.compute_bytes + (projector.score_bytes if setup.flash_attn == "off" else 0)
-        return budget.beside_projector(str(self.mmproj), projector.weight_bytes, compute_bytes)
+        return budget.beside_projector(read_projector(self.mmproj, setup.flash_attn))
 
     def of_model(self, ref: ModelRef | None) -> BudgetOptions:
         """Return the options with the projector that `--mmproj auto` means. Raises UsageError or BadFile."""
-        if self.mmproj is None or self.mmproj != _AUTO:
+        if self.mmproj is None:
             return self
-        if ref is None or ref.kind != "path":
-            raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
-        from ggbench.gguf_file.projector import projector_beside
+        from ggbench.sizing.projectors import find_projector
 
-        return replace(self, mmproj=projector_beside(ref.path.absolute()))
+        return replace(self, mmproj=find_projector(self.mmproj, ref))
 
     def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
         """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
@@ -298,8 +293,7 @@ def _check_split(setup: LlamaConfig, n_devices: int) -> None:
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
-    path = given.pop("mmproj", None)
-    return BudgetOptions(**given, mmproj=path if path is None or path == _AUTO else path.absolute())
+    return BudgetOptions(**given)
 
 
 budget_options = as_record(
@@ -307,7 +301,7 @@ budget_options = as_record(
     _record,
     BudgetOptions.__struct_fields__,
     *field_options(BudgetOptions),
-    projector_option_of_plans,
+    projector_option,
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 

@@ -24,7 +24,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes, w
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
+from ggbench.show.text import planned_speed_text, slots_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
@@ -38,6 +38,7 @@ from ggbench.sizing.plan_record import (
     PlannedSpeed,
     PlanRow,
 )
+from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -143,7 +144,7 @@ def _facts(
     return [
         ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("projector", projector_text(budget.mmproj_bytes, budget.mmproj_compute_bytes)),
+        ("projector", _projector_text(budget.projector)),
         ("draft", _draft_text(budget, rows)),
         ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
@@ -152,6 +153,17 @@ def _facts(
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _projector_text(projector: Projector | None) -> str:
+    """Return the memory of a projector; empty without one."""
+    if projector is None:
+        return ""
+    n_bytes = f"{format_bytes(projector.weight_bytes)} (--mmproj"
+    if not projector.compute_bytes:
+        return f"{n_bytes}, without its compute buffer)"
+    buffer = format_bytes(projector.compute_bytes)
+    return f"{n_bytes}) and at most {buffer} to compute llama.cpp's warm-up image; larger ones take more"
 
 
 def _draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
@@ -462,7 +474,20 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
-_BESIDE = "mmproj_bytes mmproj_compute_bytes cache_ram_bytes n_checkpoints"
+_PROJECTOR = (
+    *field(
+        "mmproj_bytes",
+        int,
+        "A projector in this memory, without its compute buffer.",
+        lambda budget: budget.projector.weight_bytes if budget.projector else 0,
+    ),
+    *field(
+        "mmproj_compute_bytes",
+        int,
+        "Upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known.",
+        lambda budget: budget.projector.compute_bytes if budget.projector else 0,
+    ),
+)
 _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
@@ -518,10 +543,9 @@ PLAN = Document(
         Shape(
             "Machine",
             MEMORY.about,
-            of(
-                Budget,
-                f"{_DEVICE} {_BESIDE} budget_bytes=usable_bytes",
-            ),
+            of(Budget, _DEVICE),
+            _PROJECTOR,
+            of(Budget, "cache_ram_bytes n_checkpoints budget_bytes=usable_bytes"),
             _BANDWIDTH,
         ),
     ),

@@ -26,7 +26,7 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
         unreserved = placement.unreserved_bytes(context)
         parts: list[Sized] = [
             ("weights", placement.weight_bytes or 0),
-            ("projector", budget.mmproj_bytes + budget.mmproj_compute_bytes),
+            ("projector", budget.projector_bytes),
             ("draft", placement.draft_bytes(context) or 0),
             *placement.cache_kinds(HOST, context).items(),
             ("compute", placement.compute_bytes(context)),

@@ -15,6 +15,7 @@ from ggbench.machine.profile import MachineProfile
 from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
+from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis
 
@@ -121,12 +122,8 @@ class Budget(msgspec.Struct, frozen=True):
     """None if unknown; there are then no speed limits."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
-    mmproj: str = ""
-    """Path of a projector; empty for none."""
-    mmproj_bytes: int = 0
-    """A projector in this memory, without its compute buffer."""
-    mmproj_compute_bytes: int = 0
-    """An upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known."""
+    projector: Projector | None = None
+    """A projector in this memory; None for none."""
     draft: FileToRun | None = None
     """A draft model, whose size depends on the context; None for none."""
     cache_ram_bytes: int | None = None
@@ -153,8 +150,11 @@ class Budget(msgspec.Struct, frozen=True):
         cache_bytes = self.cache_ram_bytes or 0
         if self.on_gpu:
             cache_bytes = sum(device.prompt_cache_bytes for device in self.devices)
-        taken_bytes = self.reserve_bytes + self.mmproj_bytes + self.mmproj_compute_bytes + cache_bytes
-        return max(0, self.memory_bytes - taken_bytes)
+        return max(0, self.memory_bytes - self.reserve_bytes - self.projector_bytes - cache_bytes)
+
+    @property
+    def projector_bytes(self) -> int:
+        return 0 if self.projector is None else self.projector.needed_bytes
 
     def beside_prompt_cache(self, n_bytes: int) -> Budget:
         """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.
@@ -172,12 +172,12 @@ class Budget(msgspec.Struct, frozen=True):
             devices = (beside(devices[0]), *devices[1:])
         return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host, devices=devices)
 
-    def beside_projector(self, path: str, n_bytes: int, compute_bytes: int) -> Budget:
+    def beside_projector(self, projector: Projector) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""
         devices = self.devices
         if devices:
-            devices = (replace(devices[0], projector_bytes=n_bytes + compute_bytes), *devices[1:])
-        return replace(self, mmproj=path, mmproj_bytes=n_bytes, mmproj_compute_bytes=compute_bytes, devices=devices)
+            devices = (replace(devices[0], projector_bytes=projector.needed_bytes), *devices[1:])
+        return replace(self, projector=projector, devices=devices)
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):

@@ -93,6 +93,13 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
     assert (512, "alloc", "out_of_memory") in tried and tried[-1] == (256, "decode", "completed")
 
 
+def test_a_projector_of_another_model_is_refused_before_the_server_starts(
+    tiny_twin: Path, tmp_path: Path, projector: Path, ggbench: Run
+) -> None:
+    ran = ggbench("maxctx", tiny_twin, "--mmproj", projector, "--engine", f"llama-server={install(tmp_path)}")
+    assert ran.code == 5 and "is not a projector of tiny" in ran.err, ran.err
+
+
 @pytest.mark.slow
 def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engine = f"llama-server={install(tmp_path)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -39,7 +38,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
-        mmproj=Path(budget.mmproj) if budget.mmproj else None,
+        mmproj=None if budget.projector is None else budget.projector.path,
         draft=budget.draft,
     )
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.layout import build_model
-from ggbench.gguf_file.projector import projector_beside, read_projector
+from ggbench.sizing.projectors import projector_beside, read_projector
 from tests.conftest import TINY
 from tests.fakes.projector import N_EMBD, a_projector
 
@@ -27,9 +27,10 @@ def test_its_tensors_are_counted_and_its_buffer_bounded_where_the_header_allows(
     plain = read_projector(path)
     assert (plain.weight_bytes, plain.compute_bytes) == (4 << 20, 0)
     path.write_bytes(a_projector(vision=VIT))
-    image = read_projector(path)
+    image = read_projector(path, "on")
     assert 257 * 4 * (768 + 3072) < image.compute_bytes < 64 << 20
-    assert image.score_bytes == 2 * 12 * 257**2 * 4
+    for flash_attn in ("auto", "off"):
+        assert read_projector(path, flash_attn).compute_bytes - image.compute_bytes == 2 * 12 * 257**2 * 4
 
 
 def test_a_model_of_another_width_is_refused(path: Path) -> None:
