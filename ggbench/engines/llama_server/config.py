@@ -38,6 +38,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     sizes_dry: ClassVar[bool] = False
     is_served: ClassVar[bool] = True
+    times_each_sequence: ClassVar[bool] = True
     in_words: ClassVar[frozenset[str]] = frozenset({"command"})
 
     command: str = ""
