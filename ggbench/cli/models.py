@@ -68,7 +68,9 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog, then the GGUF files on this disk. With WORDs, list only names that contain all of them.
+    """List the models of the catalog, then the GGUF files on this disk.
+
+    With WORDs, list only names that contain all of them.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
