@@ -216,7 +216,7 @@ class Placement:
         return buffers + (self.draft_bytes(context) or 0)
 
     def draft_bytes(self, context: DryContext) -> int | None:
-        """Return what drafts beside the context takes there; None if nothing does."""
+        """Return the memory of the draft in the planned memory; None without one."""
         if context.draft is None:
             return None
         return sum(n for place, n in context.draft.by_place.items() if not self.on_gpu or place != HOST)
@@ -255,7 +255,7 @@ class Placement:
         """Return a memory's cache by kind, in the proportions of the theory; without a theory all of it is KV."""
         n_bytes = self._cache_by_place(context).get(place, 0)
         if self.theory is None or place not in self.caches:
-            return {"KV": n_bytes}
+            return {"kv": n_bytes}
         kinds = self._cached_bytes(self.caches[place], context)
         total = sum(kinds.values()) or 1.0
         found = {kind: round(n_bytes * share / total) for kind, share in kinds.items()}
@@ -271,9 +271,9 @@ class Placement:
         if setup.mtp and self._file.architecture in _ROLLS_BACK:
             n_states *= 1 + DRAFT_TOKENS
         return {
-            "KV": n_streams * cache.full.n_bytes * n,
-            "KV of windows": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
-            "states": n_states * cache.state_bytes,
+            "kv": n_streams * cache.full.n_bytes * n,
+            "kv_swa": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
+            "rs": n_states * cache.state_bytes,
         }
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
