@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,7 +17,7 @@ from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, Se
 from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
 from ggbench.machine.readings import Program
-from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show import ESSENTIAL, FITS, FITS_NOT, UNKNOWN
 from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.names import models_title, row_labels
@@ -86,33 +85,55 @@ def _is_spread(row: PlanRow) -> bool:
     return row.is_split or len(row.devices) > 1 + has_host
 
 
-def _hardware(device: PlannedDevice) -> str:
-    return sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
+PART_LABELS: Mapping[MemoryPartName, str] = {
+    "weights": "weights", "projector": "projector", "draft": "draft", "kv": "KV", "kv_swa": "KV of windows",
+    "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
+    "reserve": "reserve",
+}  # fmt: skip
+_MOST_COLUMNS = 3
+"""Number of memories up to which each may have a column; more have a row each."""
+
+
+def _hardware(device: PlannedDevice | None) -> str:
+    return "" if device is None else sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def _memory_table(row: PlanRow, width: int) -> RenderableType:
-    """Return a column for each memory: what lies there, part by part, what is left, and the sum."""
+    """Return a table with a column for each memory, or a row if that is too wide: its parts, the remainder and the
+    total.
+    """
     stacks, by_name = row.stacks, {device.device: device for device in row.devices}
+    devices = [by_name.get(stack.device) for stack in stacks]
     sizes = [{part.part: part.n_bytes for part in stack.parts} for stack in stacks]
-    every = set().union(*sizes) - {"free", "missing"}
-    parts = [part for part in get_args(MemoryPartName) if part in every]
-    columns = [_memory_column(stack, by_name.get(stack.device), parts) for stack in stacks]
-    has_devices = ["layers"] if row.devices else []
-    cells = [names("memory", [*has_devices, *parts, "left", "in all"])]
-    cells += [right(stack.device, column, stays=True) for stack, column in zip(stacks, columns, strict=True)]
-    return fitted_table(cells, title=row.quant, width=width)
-
-
-def _memory_column(stack: MemoryStack, device: PlannedDevice | None, parts: Sequence[str]) -> list[str]:
-    sizes: dict[str, int] = {part.part: part.n_bytes for part in stack.parts}
-    left_bytes = None if stack.memory_bytes is None else sizes.get("free", 0) - sizes.get("missing", 0)
-    layers = [] if device is None else [str(device.n_layers)]
-    return [
-        *layers,
-        *(format_bytes(sizes.get(part)) for part in parts),
-        _left_text(left_bytes).removesuffix(" left"),
-        format_bytes(stack.memory_bytes),
+    parts = [part for part in PART_LABELS if any(part in size for size in sizes)]
+    lefts = [
+        None if stack.memory_bytes is None else size.get("free", 0) - size.get("missing", 0)
+        for stack, size in zip(stacks, sizes, strict=True)
     ]
+    lines = {
+        **({"layers": [str(device.n_layers) if device else "" for device in devices]} if row.devices else {}),
+        **{PART_LABELS[part]: [format_bytes(size.get(part)) for size in sizes] for part in parts},
+        "left": [_left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
+        "total": [format_bytes(stack.memory_bytes) for stack in stacks],
+    }
+    hardware = list(map(_hardware, devices))
+    columns = [
+        names("memory", lines),
+        *(
+            right(stack.device, column, unit, stays=True)
+            for stack, unit, column in zip(stacks, hardware, zip(*lines.values(), strict=True), strict=True)
+        ),
+    ]
+    if len(stacks) <= _MOST_COLUMNS and sum(each.width for each in columns) <= width:
+        return fitted_table(columns, title=row.quant, width=width)
+    cells = [names("memory", (stack.device for stack in stacks)), left("hardware", hardware, "", len(lines))]
+    kept = ("layers", "left", "total")
+    cells += [
+        right(label, line, "", ESSENTIAL if label in kept else priority, stays=True)
+        for priority, (label, line) in enumerate(lines.items(), 1)
+    ]
+    dim = [left_bytes is not None and left_bytes < 0 for left_bytes in lefts]
+    return fitted_table(cells, dim=dim, title=row.quant, width=width)
 
 
 def _left_text(left_bytes: int | None) -> str:
@@ -167,14 +188,14 @@ def _projector_text(projector: Projector | None) -> str:
 
 
 def _draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return what drafts, and its size; empty if nothing does. Speeds are those without it."""
+    """Return what drafts, and its size; empty if nothing does."""
     sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
     if not sizes:
         return ""
     what = "the model's MTP layers in a context of their own (--mtp)"
     if budget.draft is not None:
         what = f"{sanitize(budget.draft.model)} {sanitize(budget.draft.quant)} with its own context (--draft)"
-    return f"{format_bytes(max(sizes))}: {what}; speeds are without it"
+    return f"{format_bytes(max(sizes))}: {what}; speeds do not include drafting"
 
 
 def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
@@ -519,7 +540,7 @@ DEVICE = Shape(
 )
 _STACK = Shape(
     "MemoryStack",
-    "What takes one memory, each byte in one part.",
+    "Contents of one memory, each byte in one part.",
     of(MemoryStack),
     field("parts", many(Shape("MemoryPart", "A part of it.", of(MemoryPart)))),
 )
@@ -529,7 +550,7 @@ PLAN_ROW = Shape(
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
-    field("stacks", many(_STACK), "What takes the memory, by device; main memory is the last."),
+    field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )

@@ -1,4 +1,4 @@
-"""What takes each memory of a plan, part by part, each byte once: for the bar, the table and --json."""
+"""Break each memory of a plan down by part, counting each byte once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
             ("draft", placement.draft_bytes(context) or 0),
             *placement.cache_kinds(HOST, context).items(),
             ("compute", placement.compute_bytes(context)),
-            ("outputs", context.output_bytes),
-            ("prompt cache", budget.cache_ram_bytes or 0),
+            ("output", context.output_bytes),
+            ("prompt_cache", budget.cache_ram_bytes or 0),
             ("process", budget.process_bytes + unreserved),
             ("reserve", budget.kept_bytes),
         ]
@@ -51,7 +51,7 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
 def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: int = 0) -> MemoryStack:
     """Return the stack of an engine without a dry allocator, over all of a budget's memory."""
     device = ", ".join(device.device for device in budget.devices) or HOST_DEVICE
-    sizes: list[Sized] = [("weights", weight_bytes), ("KV", kv_bytes), ("compute", compute_bytes)]
+    sizes: list[Sized] = [("weights", weight_bytes), ("kv", kv_bytes), ("compute", compute_bytes)]
     kept: list[Sized] = [("process", budget.process_bytes), ("reserve", budget.kept_bytes)]
     return _stack(device, budget.memory_bytes, [*sizes, *kept])
 
@@ -66,8 +66,8 @@ def _parts(
         ("draft", planned.draft_bytes),
         *placement.cache_kinds(place, context).items(),
         ("compute", planned.compute_bytes - output_bytes),
-        ("outputs", output_bytes),
-        ("prompt cache", memory.prompt_cache_bytes),
+        ("output", output_bytes),
+        ("prompt_cache", memory.prompt_cache_bytes),
         ("reserve", memory.reserve_bytes),
     ]
 

@@ -84,9 +84,10 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MemoryPartName = Literal[
-    "weights", "projector", "draft", "KV", "KV of windows", "states", "compute", "outputs", "prompt cache", "process",
-    "reserve", "free", "missing",
+    "weights", "projector", "draft", "kv", "kv_swa", "rs", "compute", "output", "prompt_cache", "process", "reserve",
+    "free", "missing",
 ]  # fmt: skip
+"""`kv_swa` is the cache of sliding-window layers, `rs` recurrent states, `output` logits."""
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
@@ -97,7 +98,7 @@ class MemoryPart(msgspec.Struct, frozen=True):
 
 
 class MemoryStack(msgspec.Struct, frozen=True):
-    """What one memory is taken by; `free` or `missing` is the rest."""
+    """Contents of one memory; `free` or `missing` is the remainder."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` for main memory."""
@@ -292,7 +293,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()
-    """What takes the planned memory at `n_ctx`, by device, main memory last unless a GPU shares all of it."""
+    """Contents of each memory at `n_ctx`, main memory last."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     expected_first: PlannedForecast | None = None

@@ -23,7 +23,7 @@ from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
 _LONG_SECTION = 20
-"""Number of models from which a section of the catalog is grouped by maker."""
+"""Number of models from which a section of the catalog is grouped by family."""
 
 
 class Section(enum.StrEnum):
@@ -52,7 +52,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
     """Files on this disk, including shards; empty for a Hub repo and for twins."""
     place: Path | None = None
     """The added folder or file that contains it."""
-    maker: str = ""
+    family: str = ""
     """The group in a long section of the catalog; empty for other models."""
 
     @property
@@ -86,21 +86,21 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
     for model in catalog:
         n_here = len(twins.get(model.id, ()))
         about = f"{n_here} made" if n_here else ""
-        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about, maker=model.maker))
+        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about, family=model.family))
     published = (model for model in catalog if model.repo)
     entries += [
-        ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, maker=model.maker) for model in published
+        ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, family=model.family) for model in published
     ]
     return tuple(entries)
 
 
 def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[tuple[str, ...], list[ModelEntry]]]:
-    """Yield the models of each group with the headings above it: its section, in a long section also its maker."""
+    """Yield the models of each group with the headings above it: its section, in a long section also its family."""
     for heading, section in groupby(entries, key=lambda entry: entry.heading):
         members, headings = list(section), [heading]
         is_long = len(members) > _LONG_SECTION
-        for maker, group in groupby(members, key=lambda entry: entry.maker if is_long else ""):
-            yield (*headings, f" {maker}") if maker else tuple(headings), list(group)
+        for family, group in groupby(members, key=lambda entry: entry.family if is_long else ""):
+            yield (*headings, f" {family}") if family else tuple(headings), list(group)
             headings = []
 
 

@@ -249,6 +249,7 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('\n["qwen1.5-7b"]\nrepo = "me/mirror"\n', 2, "a model begins with [[model]]"),
         ('# hm\n[model]\nid = "a"\n', 2, "two pairs of brackets"),
         ('[[model]]\nid = "qwen1.5-7b"\nn_head = 33\n', 3, "n_head"),
+        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "1_000_000", 1)}', 4, "at most 512 layers"),
         ('\nmodel = [{id = "a"}]\n', 2, "is missing architecture"),
     ],
 )

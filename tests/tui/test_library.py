@@ -537,7 +537,7 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
     asyncio.run(in_app())
 
 
-def test_a_long_catalog_is_grouped_by_maker_until_a_filter_shortens_it() -> None:
+def test_a_long_catalog_is_grouped_by_family_until_a_filter_shortens_it() -> None:
     listed = list_models(load_catalog(), ())
     groups = list(grouped(listed))
     assert [headings for headings, _ in groups[:2]] == [("twins: no download", " qwen1.5"), (" qwen2",)]

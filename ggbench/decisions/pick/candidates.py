@@ -313,7 +313,7 @@ def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
-        raise UnknownName("family", name, sorted({model.maker for model in catalog}))
+        raise UnknownName("family", name, sorted({model.family for model in catalog}))
     return tuple(
         PickedModel(
             model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)
