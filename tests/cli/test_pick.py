@@ -97,8 +97,7 @@ def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> No
     assert "-c 1024" in four["commands"]["llama_cli"]
     assert "OLLAMA_NUM_PARALLEL=4" in four["commands"]["ollama"][0]
     assert "num_ctx 1024" in four["commands"]["modelfile"]
-    told = ggbench(*options, "-np", "4")
-    text = " ".join(told.out.split())
+    text = " ".join(ggbench(*options, "-np", "4").out.split())
     assert "4 users of 64+64@256: 64 tokens in and 64 out after 256, in a context of 1,024 each" in text
     assert "n_ctx 4,096 (1,024 for each of 4 slots)" in text
     assert "it answers each of 4 users at" in text

@@ -35,8 +35,10 @@ from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.engines.llama_server.process import Build
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.gguf_file.header import read_model_file
+from ggbench.machine.address_space import CAN_LIMIT
 from tests.fakes.llama_server import install
 
+on_linux = pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's limits and /proc")
 LLAMA = LlamaConfig(n_ctx=1280, threads=1, type_k="q8_0")
 
 
@@ -143,6 +145,7 @@ def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
     assert (proven.n_batch_tokens, proven.token_ns, proven.fill, proven.full) == (2 * 638, 10_000_000, "decoded", True)
 
 
+@on_linux
 def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     assert limit_bytes < int(data) < 2 * limit_bytes
 
 
+@on_linux
 def test_a_limit_that_the_kernel_refuses_is_named(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     def limit_data(*_: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -277,6 +281,7 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     assert run_by(setup.engine_option, LLAMA) == setup
 
 
+@on_linux
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
@@ -315,6 +320,7 @@ time.sleep(60)
 """
 
 
+@on_linux
 @pytest.mark.parametrize("victim", ["ggbench", "the keeper"])
 def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path, tiny_twin: Path) -> None:
     """The kernel ends it, whether the parent or the process in between is killed."""
