@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import DRAFT_TOKENS
+from ggbench.engines.llama.defaults import DRAFT_TOKENS, LOADS_MTP_IF_ASKED, ROLLS_BACK
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
@@ -30,17 +30,6 @@ from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
-_LOADS_MTP_IF_ASKED = frozenset({
-    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
-    "mimo2", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
-})  # fmt: skip
-"""Architectures whose MTP layers llama.cpp leaves in the file without `load_mtp`; it always loads those of others."""
-_ROLLS_BACK = frozenset({
-    "bailingmoe3", "deepseek4", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35",
-    "qwen35moe", "qwen4exp",
-})  # fmt: skip
-"""Architectures with copies of each recurrent state, to go back to; `llm_arch_supports_rs_rollback` in llama-arch.cpp.
-"""
 
 
 class Placement:
@@ -268,7 +257,7 @@ class Placement:
         setup, n_streams = self._setup, self._setup.n_streams
         n = context.n_ctx / n_streams
         n_states = setup.n_seq_max
-        if setup.mtp and self._file.architecture in _ROLLS_BACK:
+        if setup.mtp and self._file.architecture in ROLLS_BACK:
             n_states *= 1 + DRAFT_TOKENS
         return {
             "kv": n_streams * cache.full.n_bytes * n,
@@ -326,7 +315,7 @@ class Placement:
 
 def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
     """Return the model without the layers that llama.cpp does not load, as it does not draft with them."""
-    if setup.mtp or not file.n_layer_nextn or file.architecture not in _LOADS_MTP_IF_ASKED:
+    if setup.mtp or not file.n_layer_nextn or file.architecture not in LOADS_MTP_IF_ASKED:
         return file
     first = file.n_layer - file.n_layer_nextn
     return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
