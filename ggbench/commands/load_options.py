@@ -67,7 +67,7 @@ def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Ca
 load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_decodes = _load_options(*_KV, "n_ctx", "kv_unified")
-"""Also whether the users of a decode share one cache."""
+"""Like `load_options`, plus --kv-unified."""
 load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
@@ -82,14 +82,14 @@ load_options_of_searches = _load_options(
     n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
-"""Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
+"""Like `load_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
 """
 load_options_but_cache = _load_options(*_SLOTS, "mtp")
-"""Without n_ctx too, for a command that chooses the whole cache."""
+"""Without KV types and n_ctx; with slots and --mtp."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
-"""Likewise, for one that also chooses the sequences."""
+"""Like `load_options_of_cases`, plus --kv-unified."""
 
 
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:

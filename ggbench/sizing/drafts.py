@@ -1,4 +1,4 @@
-"""Size what drafts beside a model: a second, smaller model, or the model's own MTP layers.
+"""Size speculative decoding: a draft model, or the model's own MTP layers.
 
 llama-server gives the second context the n_ctx, slots and batches of the first, but an f16 cache, all layers on the
 GPU and one output for each slot. MTP layers lie in the model's file, so only a context is added. Source:
@@ -63,7 +63,9 @@ class Draft:
         sizes = [file.n_vocab or 0 for file in (self.file, target)]
         hint = "use a smaller model of the same family"
         if all(kinds) and kinds[0] != kinds[1]:
-            raise UsageError(f"the draft {name} has a vocabulary of another kind than {of}", hint)
+            raise UsageError(
+                f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
+            )
         if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
             counts = " and ".join(map(format_count, sizes))
             raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
@@ -127,7 +129,7 @@ def check_stands_alone(file: ModelFile) -> None:
     if file.architecture in _HEADS:
         raise Unsupported(
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
-            "give a model that drafts by itself",
+            "use a stand-alone draft model",
         )
 
 

@@ -78,7 +78,7 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
         (("--mtp",), 5, "has no MTP layers"),
         (("--mtp", "--draft", SMALL), 2, "--draft and --mtp exclude each other"),
         (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
-        (("--draft", "gemma-3-1b:q2_k"), 2, "vocabular"),
+        (("--draft", "gemma-3-1b:q2_k"), 2, "vocabularies"),
         (("--draft", "qwen1.5-0.5b"), 2, "has 8 quants; select one"),
         (("--mmproj", "auto"), 2, "--mmproj auto needs a model on this disk"),
     ],

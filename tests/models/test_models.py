@@ -187,7 +187,7 @@ def test_a_published_file_of_another_mixture_is_known_by_its_size() -> None:
 def test_a_model_without_a_shape_is_planned_from_its_files(shipped: Catalog) -> None:
     with pytest.raises(UnknownName) as caught:
         shipped.model("DeepSeek-V4-Flash")
-    assert "plans its files; a Hub repo is org/name" in caught.value.hint
+    assert "plans its GGUF files: ggbench plan ORG/NAME" in caught.value.hint
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:

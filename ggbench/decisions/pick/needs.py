@@ -50,7 +50,7 @@ RULES = (
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
     " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
     "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
-    " With -np N these are what each of N users gets who all ask at once.",
+    " With -np N these apply to each user while N users are served at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
     " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
