@@ -153,7 +153,8 @@ def command(
     within_s = _WITHIN_S if within is None else parse_duration(within)
     from ggbench.models.reference import parse_model
 
-    memory = memory.of_model(None if model is None else parse_model(model, *quants))
+    ref = None if model is None else parse_model(model, *quants)
+    memory = memory.of_model(ref)
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = memory.drafting(setup, hub)
     if draft is not None:
@@ -165,11 +166,11 @@ def command(
 
         if family is not None:
             models = of_family(family, quants)
-        elif model is None:
+        elif ref is None:
             models = on_disk(quants)
         else:
             with reading_headers(output) as on_progress:
-                planned, models = of_model(parse_model(model, *quants), hub.access(), on_progress)
+                planned, models = of_model(ref, hub.access(), on_progress)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
