@@ -37,7 +37,7 @@ _LLAMA_OPTIONS = {
 }
 """llama.cpp's short options of several letters, which click would parse as several one-letter options."""
 _AS_ARGUMENT = "give the model as the first argument, without an option"
-_LLAMA_NAMES = {
+_OTHER_NAMES = {
     "--batch-size": "-b",
     "--cache-type-k": "-ctk",
     "--cache-type-v": "-ctv",
@@ -46,13 +46,15 @@ _LLAMA_NAMES = {
     "--hf-repo": _AS_ARGUMENT,
     "--model": _AS_ARGUMENT,
     "--n-predict": "-n",
+    "--or": "plan compares machines: ggbench plan MODEL QUANT --gpu GPU --or GPU",
     "--predict": "-n",
     "--ubatch-size": "-ub",
+    "--users": "-np",
     "-hf": _AS_ARGUMENT,
     "-m": _AS_ARGUMENT,
     "-p": "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,...",
 }
-"""Options of llama.cpp's programs that are spelled otherwise here, with our option or a hint."""
+"""Options of llama.cpp's programs, or likely guesses, that are spelled otherwise here, with our option or a hint."""
 
 
 class OptionGroup(enum.Enum):
@@ -150,8 +152,8 @@ class DocumentedCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _spelled_here(self, name: str, own: Set[str]) -> str:
-        """Return how to say one of llama.cpp's options to this command; empty if it has no such thing."""
-        here = _LLAMA_NAMES.get(name, "")
+        """Return how to say such an option to this command; empty if it has no such thing."""
+        here = _OTHER_NAMES.get(name, "")
         if here.startswith("-"):
             return f"use {here}" if here in own else ""
         takes_model = any(isinstance(param, click.Argument) and param.name == "model" for param in self.params)

@@ -60,7 +60,7 @@ def plan_model(
         others = [row for row in found if row.fits or row.fits_with]
         alternative = next((row for row in others if row.fits), others[0] if others else None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
-    if budget.is_here and not all(row.fits for row in rows):
+    if budget.grows_by_closing and not all(row.fits for row in rows):
         from ggbench.machine.readings import programs_that_hold_memory
 
         held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)

@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from ggbench.errors import BadFile, UnknownName
+from ggbench.errors import BadFile, UnknownName, UsageError
 from ggbench.machine.description import Device, Machine, MainMemory
+from ggbench.machine.known_devices import find_device
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.profile_speed import Rates
 from ggbench.units import GIB, format_bandwidth
@@ -123,13 +124,20 @@ def find_profile(text: str) -> MachineProfile:
     if text.lower() in profile_names():
         path = _FOLDER / f"{text.lower()}.json"
     elif not path.exists():
-        raise UnknownName("profile", text, profile_names(), "give the file that ggbench profile wrote on that machine")
+        raise UnknownName("profile", text, profile_names(), _no_profile_hint(text))
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}", _TAKE_AGAIN) from None
     return read_profile(content, path.name)
+
+
+def _no_profile_hint(text: str) -> str:
+    try:
+        return f"to plan for this GPU: --gpu {find_device(text).id}"
+    except UsageError:
+        return "give the file that ggbench profile wrote on that machine"
 
 
 def read_profile(content: bytes, name: str) -> MachineProfile:

@@ -84,6 +84,7 @@ class Reserve(msgspec.Struct, frozen=True):
             reserve_bytes=kept + besides,
             reserve_source=why,
             process_bytes=besides,
+            is_limited=is_limited,
         )
 
 
@@ -193,6 +194,7 @@ def _of_devices(
         devices=tuple(devices),
         host=host,
         is_here=is_here,
+        is_limited=any(budget.is_limited for budget in each),
     )
 
 
@@ -295,6 +297,7 @@ def devices_budget(
         reserve_bytes=sum(device.free_bytes - device.usable_bytes for device in kept),
         reserve_source="given for each" if reserve_bytes is not None else "nothing kept of an RPC server's memory",
         devices=kept,
+        is_limited=limit_bytes is not None,
     )
 
 

@@ -139,6 +139,13 @@ class Budget(msgspec.Struct, frozen=True):
     """Timings of the described machine; None without them."""
     is_here: bool = True
     """Whether it is this machine's, so measurements made here apply."""
+    is_limited: bool = False
+    """Whether it is a user's limit, with more memory free."""
+
+    @property
+    def grows_by_closing(self) -> bool:
+        """Whether there is more of it if programs are closed."""
+        return self.is_here and not self.is_limited
 
     @property
     def kept_bytes(self) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -125,17 +125,19 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, first: Expected | None) -
     )
 
 
-def measured_steps(
-    latencies: Sequence[tuple[int, LatencySummary | DepthSpeed]], fit: LineFit | None, limit: DecodeLimit | None
-) -> Known:
+def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: DecodeLimit | None) -> Known:
     """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
 
-    Each of `latencies` is at the middle of a range of positions. Level and slope of a line are independent at the mean
-    of its positions, so elsewhere their intervals add as squares. If W does not differ from zero the slope is the
-    limit's, within its interval.
+    Level and slope of a line are independent at the middle of a window, so elsewhere their intervals add as squares. If
+    W does not differ from zero, a window has one level from end to end, as its slope would be noise; beyond the windows
+    the slope is then the limit's, within its interval.
     """
-    levels = sorted((n, level) for n, each in latencies if (level := _level(each)) is not None)
     slope = _slope(fit, limit)
+    if fit is None or fit.w_tokens_per_ms is None:
+        levels = measured_levels(windows)
+    else:
+        middles = ((each.n_depth + (each.n_gen + 1) // 2, _level(each)) for each in windows)
+        levels = tuple(sorted((n, level) for n, level in middles if level is not None))
     if not levels or slope is None:
         return ()
     floor = limit.b_ms if limit is not None else 0.0
@@ -164,7 +166,7 @@ def speed_at_depths(
     levels = measured_levels(depths)
     if not levels:
         return None
-    steps = measured_steps([(each.n_depth + (each.n_gen + 1) // 2, each) for each in depths], fit, limit)
+    steps = measured_steps(depths, fit, limit)
     rates = None
     if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
@@ -208,8 +210,8 @@ def interpolated(known: Known, n: int) -> Expected:
     return Expected(value, min(low, value), max(high, value))
 
 
-def _level(latency: LatencySummary | DepthSpeed) -> Expected | None:
-    """Return the mean latency over a range; None if its interval is unknown or has no upper end."""
+def _level(latency: DepthSpeed) -> Expected | None:
+    """Return the mean latency over a window; None if its interval is unknown or has no upper end."""
     if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
         return None
     low, high = latency.tok_s_ci95

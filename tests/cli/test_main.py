@@ -199,6 +199,8 @@ def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str, wh
     [
         ("plan m --ctx-size 8192", "use -c"),
         ("decode m --n-predict=50", "use -n"),
+        ("decode m --users 4", "use -np"),
+        ("pick m --or rtx-3060", "plan compares machines: ggbench plan MODEL QUANT --gpu GPU --or GPU"),
         ("bench m -ctk q8_0 --cache-type-v q8_0", "use -ctv"),
         ("decode -m model.gguf", "give the model as the first argument, without an option"),
         ("bench m -p 512", "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,..."),

@@ -98,6 +98,9 @@ def main(way: str, *flags: str) -> None:
             os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
+        case "stuck":
+            _say(LOG)
+            time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]
 
     def fault(handler: Handler, request: Request) -> bool:

@@ -84,6 +84,9 @@ def test_profiles_are_found_by_path_and_by_name(tmp_path: Path, monkeypatch: pyt
     assert find_profile("Planted-2") == find_profile(str(tmp_path / "planted-2.json")) == planted_profile()
     with pytest.raises(UnknownName, match="no profile named 'planted-3'"):
         find_profile("planted-3")
+    with pytest.raises(UnknownName) as raised:
+        find_profile("RTX 3090")
+    assert raised.value.hint == "to plan for this GPU: --gpu rtx-3090"
     with pytest.raises(BadFile, match="cannot read"):
         find_profile(str(tmp_path))
 

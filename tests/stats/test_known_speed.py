@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, measured_steps, step_ms_at, tok_s_at, with_sequences
 
@@ -21,9 +21,9 @@ LINE = SpeedEstimate(
 LIMIT = DecodeLimit(w_tokens_per_ms=50.0, b_ms=40.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given")
 
 
-def _latency(ms: float, share: float = 0.02) -> LatencySummary:
+def _window(n_gen: int, ms: float, share: float = 0.02) -> DepthSpeed:
     tok_s = 1e3 / ms
-    return LatencySummary(ms, ms, ms, tok_s, None, (tok_s * (1 - share), tok_s * (1 + share)))
+    return DepthSpeed(0, n_gen, tok_s, 1, (tok_s * (1 - share), tok_s * (1 + share)))
 
 
 def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFit:
@@ -71,7 +71,7 @@ def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> Non
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
-    known = SpeedEstimate("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
+    known = SpeedEstimate("measured", "", measured_steps([_window(1001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
     assert middle.value == pytest.approx(100.0)
     assert (middle.low, middle.high) == pytest.approx((100 / 1.02, 100 / 0.98))
@@ -82,6 +82,16 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     grown = 32768 - 501
     assert far.value == pytest.approx(100 + grown / 20)
     assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
+
+
+def test_without_a_slope_a_run_is_as_sure_at_its_ends_as_of_its_mean() -> None:
+    """A slope within the noise of a short run would let its first token take no time."""
+    noisy = measured_steps([_window(128, 600.0, 0.4)], _fit(None, (0.2, None)), LIMIT)
+    known = SpeedEstimate("measured", "", noisy)
+    for n in (1, 64, 128):
+        speed = tok_s_at(known, n)
+        assert (speed.low, speed.value, speed.high) == pytest.approx((1.0, 1e3 / 600, 1.4e3 / 600))
+    assert step_ms_at(known, 32768).high > 32640 / 0.2
 
 
 def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstimate:

@@ -117,7 +117,7 @@ def _what_would_help(
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
     rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
-    if request.budget.is_here:
+    if request.budget.grows_by_closing:
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
         rows = with_programs(rows, held)
     return rows[0].changes

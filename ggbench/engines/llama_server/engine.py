@@ -127,6 +127,7 @@ class LlamaServerEngine(EndpointEngine):
         yield Ready(process.pid, process.versions(build))
         if ending is None:
             ending = yield from self._opened(process, address, time.perf_counter() - began)
+        process.is_busy = False
         if not isinstance(ending, Completed):
             self.close()
         yield ending
@@ -148,7 +149,7 @@ class LlamaServerEngine(EndpointEngine):
                 return
             # the token that comes with the prompt is the untimed one, so the first timed step has the same position
             asked = Decode(workload.n_depth + 1, workload.n_gen)
-        for item in super().run(asked):
+        for item in self._run_watched(asked):
             match item:
                 case PromptRead() if asked is not workload:
                     continue
@@ -179,7 +180,7 @@ class LlamaServerEngine(EndpointEngine):
         n_slots = max(1, min(self._n_seq_max, self._n_ctx // n_slot))
         n_prompt = n_slot - 2  # llama-server never uses the last cell of a slot
         began, batch_ns, token_ns = time.perf_counter(), 0, 0
-        for item in super().run(BatchedDecode(n_prompt, 1, n_slots)):
+        for item in self._run_watched(BatchedDecode(n_prompt, 1, n_slots)):
             match item:
                 case ReadingPrompts(share):
                     yield Proving("fill", share)
@@ -192,6 +193,18 @@ class LlamaServerEngine(EndpointEngine):
                         seconds, is_full = time.perf_counter() - began, n_slots * n_slot >= self._n_ctx
                         yield ContextProven(seconds, n_prompt * n_slots, batch_ns, token_ns, "decoded", is_full)
                     yield self._explained(item, workload)
+
+    def _run_watched(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Run a workload like an endpoint; a server that gets stuck in it at its memory limit is ended."""
+        self._wait_while_held()  # meanwhile, the server may sleep
+        process = self._process
+        if process is not None:
+            process.is_busy = True
+        try:
+            yield from super().run(workload)
+        finally:
+            if process is not None:
+                process.is_busy = False
 
     def _build(self, program: str) -> Build:
         if program not in self._builds:
@@ -216,7 +229,7 @@ class LlamaServerEngine(EndpointEngine):
         try:
             _, answered = self._connect(address)
         except GgbenchError as error:
-            return process.ending("load") if process.has_ended else Failed("load", error.message, error)
+            return process.ending("load") if process.ends_soon() else Failed("load", error.message, error)
         yield replace(process.allocated(), tensor_bytes=self._model.tensor_bytes)
         yield answered
         yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)

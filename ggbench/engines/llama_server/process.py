@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -36,6 +37,9 @@ _MAX_LINE_BYTES = 1 << 16
 _POLL_S = 0.05
 _END_S = 10.0
 _DYING_S = 1.0
+_STUCK_S = 10.0
+"""A busy server at its memory limit that neither logs nor computes for this long waits forever for a thread that failed
+to allocate."""
 
 _VERSION = re.compile(r"^version: (?P<version>.+)$", re.MULTILINE)
 _COMMIT = re.compile(r"commit (?P<new>[0-9a-f]{7,40})|\((?P<old>[0-9a-f]{7,40})\)")
@@ -166,9 +170,14 @@ class ServerProcess:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._errors: deque[str] = deque(maxlen=_TAIL_LINES)
         self._is_loading = True
+        self.is_busy = True
+        """Whether it is loading or answering; otherwise it may sleep."""
+        self._is_stuck = False
         self._read_at = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="ggbench-server-log", daemon=True)
         self._reader.start()
+        if limit_bytes is not None:
+            threading.Thread(target=self._end_if_stuck, name="ggbench-server-watch", daemon=True).start()
 
     def wait_for_port(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
         """Wait until the server says that it listens; None if it does."""
@@ -210,6 +219,8 @@ class ServerProcess:
         blame = out_of_memory_line(log)
         if not blame and self._limit_bytes is not None:  # a thread found no room for its stack
             blame = next((line for line in log if os.strerror(errno.EAGAIN) in line), "")
+        if not blame and self._is_stuck:
+            blame = f"{NAME} neither logged nor computed for {_STUCK_S:g} s at its memory limit"
         n_kills = count_oom_kills()
         if not blame and status == -signal.SIGKILL and None not in (n_kills, self._n_oom_kills):
             blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
@@ -247,15 +258,45 @@ class ServerProcess:
 
     def close(self) -> None:
         """Kill the server and wait for it; may be called twice."""
-        assert self._keeper.stdin is not None and self._keeper.stdout is not None
-        with contextlib.suppress(OSError):
-            self._keeper.stdin.close()
+        self._kill()
         try:
             self._keeper.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._keeper.kill()
             self._keeper.wait()
         self._reader.join(_END_S)
+
+    def _kill(self) -> None:
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+
+    def _end_if_stuck(self) -> None:
+        """Kill the server if it gets stuck at its limit."""
+        seen, since = self._progress(), time.monotonic()
+        while not self.has_ended:
+            self._reader.join(_STUCK_S / 20)
+            progress = self._progress()
+            if progress is None or progress != seen:
+                seen, since = progress, time.monotonic()
+            elif time.monotonic() - since >= _STUCK_S:
+                self._is_stuck = True
+                self._kill()
+                return
+
+    def _progress(self) -> tuple[float, list[str]] | None:
+        """Return the time of the last line of the log, and the CPU time; None unless it sleeps while busy and limited.
+
+        Fields of a process's stat, from its state on: proc_pid_stat(5).
+        """
+        if self.pid is None or not (self.is_busy and self.is_limited):
+            return None
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended
+            return None
+        state, *fields = stat.rpartition(")")[2].split()
+        return (self._read_at, fields[10:12]) if state == "S" else None
 
     def _limit(self) -> None:
         """Limit what the server may allocate beyond its libraries and the threads that answer, which it has by now."""

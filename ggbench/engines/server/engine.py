@@ -120,8 +120,7 @@ class EndpointEngine:
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload, with a request for each sequence."""
         server = self._server
-        while self._hold.is_set() and not self._cancel.is_set():
-            time.sleep(_HOLD_S)
+        self._wait_while_held()
         if server is None:
             yield Failed(workload.stage, "no server is open")
             return
@@ -146,6 +145,10 @@ class EndpointEngine:
         if self._server is not None:
             self._server.close()
         self._server = None
+
+    def _wait_while_held(self) -> None:
+        while self._hold.is_set() and not self._cancel.is_set():
+            time.sleep(_HOLD_S)
 
     def _connect(
         self, address: Address, model: str | None = None, clock: ClockChoice = "auto"

@@ -97,13 +97,14 @@ class DecodeExperiment(Experiment):
         if found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
-        middle = found.n_prompt + (n_gen + 1) // 2
-        steps, limit, fit = measured_steps([(middle, found.latency)], found.fit, found.limit), found.limit, found.fit
+        limit, fit, latency = found.limit, found.fit, found.latency
+        window = DepthSpeed(found.n_prompt, n_gen, latency.tok_s, settings.repeat, latency.tok_s_ci95)
+        steps = measured_steps([window], fit, limit)
         rates = None
         if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
         elif limit is not None:  # no line separates weights from KV
-            rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
+            rates = (limit.bandwidth_bytes_per_s * limit.b_ms * latency.tok_s / 1e3,) * 2
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
 

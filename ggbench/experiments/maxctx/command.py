@@ -46,8 +46,9 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
     batch plus one token of each slot at the end of the largest context; if that fails, it searches lower. On a GPU,
     only GPU memory counts; with -ngl, only the layers on it.
 
-    With --engine llama-server, the server is started with each -c, and requests fill every slot of the largest to its
-    end. --memory-limit then holds for main memory alone (Linux).
+    With --engine llama-server, the search begins at the theory, which counts only weights and KV cache; the server is
+    started with each -c, and requests fill every slot of the largest to its end. --memory-limit then holds for main
+    memory alone (Linux); a server that stops logging and computing there for 10 s counts as out of memory.
 
     The certificate lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx
     failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows

@@ -172,7 +172,7 @@ def look_ahead_by_theory(
         budget = beside_projector(budget, projector)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
-    room_bytes = max(0, budget.held_bytes - weight_bytes)
+    room_bytes = max(0, budget.planned.usable_bytes - weight_bytes)
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
     ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`
     return LookAhead(

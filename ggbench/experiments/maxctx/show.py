@@ -215,7 +215,7 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
     return [
         ("works", works),
         ("fails", _failure(found, setup.program)),
-        ("planned", _planned(plan, n_dry)),
+        ("theory" if plan.planned_n_ctx is None else "planned", _planned(plan, n_dry)),
         ("memory", limit),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", f"{format_bytes(plan.mmproj_bytes)} left free (--mmproj)" if plan.mmproj_bytes else ""),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -158,6 +159,22 @@ def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     limits = Path(f"/proc/{_of(events, Ready)[0].pid}/limits").read_text()
     (data,) = (line.split()[3] for line in limits.splitlines() if line.startswith("Max data size"))
     assert limit_bytes < int(data) < 2 * limit_bytes
+
+
+@on_linux
+@pytest.mark.parametrize(("way", "stage"), [("stuck", "load"), ("hangs", "decode")])
+def test_a_server_that_sleeps_at_its_memory_limit_is_out_of_memory(
+    started: Started, monkeypatch: pytest.MonkeyPatch, way: str, stage: str
+) -> None:
+    """A thread of it failed to allocate, and another waits for it forever. Between requests it may sleep."""
+    monkeypatch.setattr("ggbench.engines.llama_server.process._STUCK_S", 0.2)
+    opened = started.open(way, setup=replace(LLAMA, memory_limit_bytes=1 << 30))
+    if way == "hangs":
+        time.sleep(0.4)
+        assert opened[-1] == Completed()
+    ending = opened[-1] if way == "stuck" else [*started.engine.run(ProveContext())][-1]
+    reason = "llama-server neither logged nor computed for 0.2 s at its memory limit"
+    assert ending == OutOfMemory(stage, reason, alive=False)
 
 
 @on_linux
