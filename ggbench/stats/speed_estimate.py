@@ -25,7 +25,7 @@ Known = tuple[tuple[int, Expected], ...]
 
 
 _WIDEST = 2.0
-"""Largest ratio of high to low end for an extrapolated latency to be meaningful."""
+"""Largest ratio of high to low end for a latency by the slope of a line to be meaningful."""
 
 
 def is_measured(known: SpeedEstimate | RunSpeed, n: int) -> bool:
@@ -129,18 +129,19 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
 
     Level and slope of a line are independent at the middle of a window, so elsewhere their intervals add as squares. If
-    W does not differ from zero, a window has one level from end to end, as its slope would be noise; beyond the windows
-    the slope is then the limit's, within its interval.
+    W does not differ from zero the slope is the limit's, within its interval; if that leaves a factor of more than 2 at
+    the start of the first window, each window has its level from end to end.
     """
+    middles = ((each.n_depth + (each.n_gen + 1) // 2, _level(each)) for each in windows)
+    levels = tuple(sorted((n, level) for n, level in middles if level is not None))
     slope = _slope(fit, limit)
-    if fit is None or fit.w_tokens_per_ms is None:
-        levels = measured_levels(windows)
-    else:
-        middles = ((each.n_depth + (each.n_gen + 1) // 2, _level(each)) for each in windows)
-        levels = tuple(sorted((n, level) for n, level in middles if level is not None))
     if not levels or slope is None:
         return ()
     floor = limit.b_ms if limit is not None else 0.0
+    ends = measured_levels(windows)
+    start = _moved(levels[0][1], slope, ends[0][0] - levels[0][0], floor)
+    if fit is not None and fit.w_tokens_per_ms is None and start.high > _WIDEST * start.low:
+        levels = ends
     (first, lowest), (last, highest) = levels[0], levels[-1]
     found = [(1, _moved(lowest, slope, 1 - first, floor))] if first > 1 else []
     found += levels

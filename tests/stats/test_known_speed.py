@@ -84,7 +84,7 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
 
 
-def test_without_a_slope_a_run_is_as_sure_at_its_ends_as_of_its_mean() -> None:
+def test_a_run_too_noisy_for_a_slope_is_as_sure_at_its_ends_as_of_its_mean() -> None:
     """A slope within the noise of a short run would let its first token take no time."""
     noisy = measured_steps([_window(128, 600.0, 0.4)], _fit(None, (0.2, None)), LIMIT)
     known = SpeedEstimate("measured", "", noisy)

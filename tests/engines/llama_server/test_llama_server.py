@@ -172,7 +172,7 @@ def test_a_server_that_sleeps_at_its_memory_limit_is_out_of_memory(
     if way == "hangs":
         time.sleep(0.4)
         assert opened[-1] == Completed()
-    ending = opened[-1] if way == "stuck" else [*started.engine.run(ProveContext())][-1]
+    ending = opened[-1] if way == "stuck" else [*started.engine.run(Decode(25, 100))][-1]
     reason = "llama-server neither logged nor computed for 0.2 s at its memory limit"
     assert ending == OutOfMemory(stage, reason, alive=False)
 
