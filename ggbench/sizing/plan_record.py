@@ -311,6 +311,12 @@ class PlanRow(msgspec.Struct, frozen=True):
     """The setup that was planned; None if it is another engine's."""
 
     @property
+    def lacks_main_memory(self) -> bool:
+        """Whether it does not fit for want of main memory beside the GPUs."""
+        host = next((each for each in self.devices if each.device == HOST_DEVICE), None)
+        return self.fits is False and host is not None and host.left_bytes == self.left_bytes
+
+    @property
     def subject(self) -> Subject:
         return Subject(
             model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params

@@ -51,7 +51,12 @@ from ggbench.units import GIB
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
 _ASSUMED_RAM = DeviceMemory(
-    HOST_DEVICE, "", 32 * GIB, 4 * GIB, "main memory", bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels")
+    HOST_DEVICE,
+    "",
+    32 * GIB,
+    4 * GIB,
+    "main memory",
+    bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
 )
 """Main memory beside a described GPU of which nothing is said."""
 _SAME_MEMORY = 0.9
@@ -88,15 +93,18 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the candidates of all models, in the order of models, caches and quants.
 
-    One that cannot be planned becomes a candidate with the reason, or raises GgbenchError if it is the only one.
+    One that cannot be planned becomes a candidate with the reason; if none can, the first error is raised.
     """
-    finder = _Finder(models, request, allocator, store)
-    return tuple(candidate for model in models for candidate in finder.of_model(model))
+    finder = _Finder(request, allocator, store)
+    found = tuple(candidate for model in models for candidate in finder.of_model(model))
+    if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
+        raise finder.errors[0]
+    return found
 
 
 def _with_main_memory(budget: Budget) -> Budget:
     """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
-    if not budget.on_gpu or any(device.server for device in budget.devices):
+    if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
         return budget
     host = budget.host or _ASSUMED_RAM
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
@@ -146,11 +154,10 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
 class _Finder:
     """Data shared by all candidates: stored runs are read once."""
 
-    def __init__(
-        self, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
-    ) -> None:
+    def __init__(self, request: PickRequest, allocator: DryAllocator, store: Store | None) -> None:
         self._request, self._allocator = request, allocator
-        self._is_alone = sum(len(model.variants) for model in models) == 1
+        self.errors: list[GgbenchError] = []
+        """Why variants cannot be planned."""
         self._losses = measured_losses(store)
         self._speeds = KnownSpeeds(store, request.budget)
 
@@ -171,8 +178,7 @@ class _Finder:
         try:
             return list(plan_variant(variant, request, self._allocator, caches))
         except GgbenchError as error:
-            if self._is_alone:
-                raise
+            self.errors.append(error)
             failed = PlanRow(variant.model, variant.quant, variant.provenance)
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
@@ -244,7 +250,8 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = replace(_with_longest(found, models, request, allocator), assumes_main_memory=assumed)
+    found = _with_longest(found, models, request, allocator)
+    found = replace(found, main_memory=request.budget.host, assumes_main_memory=assumed)
     if found.comfortable is False or found.misses_speed_alone:
         found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:
