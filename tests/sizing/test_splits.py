@@ -15,7 +15,10 @@ from ggbench.units import MIB
 from tests.conftest import TINY
 
 FILE = build_model(
-    replace(TINY, architecture="qwen2moe", n_layer=24, n_expert=16, n_expert_used=2, n_ff_expert=512), "experts"
+    replace(
+        TINY, architecture="qwen2moe", n_layer=24, n_expert=16, n_expert_used=2, n_ff_expert=512, n_ff_shared_expert=512
+    ),
+    "experts",
 )
 WHOLE = DryContext(4096, 48 * MIB, 20 * MIB, 4 * MIB, MIB, True)
 
