@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -29,9 +31,20 @@ settings.load_profile("any-machine")
 
 
 def pytest_configure() -> None:
-    """Heed the signals that a shell or `nohup` makes programs in the background ignore: tests send them."""
+    """Heed the signals that a shell or `nohup` makes programs in the background ignore: tests send them.
+
+    Threads of llama.cpp and NumPy that wait for another would keep a core busy that another test could have.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported and collected to no later collection of garbage: it is most of all there is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

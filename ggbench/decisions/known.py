@@ -278,6 +278,11 @@ def _next_of(shares: Sequence[float]) -> Expected:
     return Expected(median, median / factor, max(median, min(1.0, median * factor)))
 
 
+@functools.cache
+def _binding_version() -> str:
+    return importlib.metadata.version("llama_cpp_python")
+
+
 class ThisMachine(msgspec.Struct, frozen=True):
     """Conditions that must be equal for the speed of a run to apply now."""
 
@@ -294,7 +299,7 @@ class ThisMachine(msgspec.Struct, frozen=True):
             cpu.name,
             cpu.n_cores,
             tuple(gpu.name for gpu in gpus_of(gpu_backends())),
-            importlib.metadata.version("llama_cpp_python"),
+            _binding_version(),
             default_threads(cpu),
         )
 

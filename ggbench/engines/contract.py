@@ -86,6 +86,13 @@ class EngineConfig:
     def may_use_gpu(self) -> bool:
         return False
 
+    def listed_gpus(self) -> Mapping[str, int] | None:
+        """Return the free bytes of each GPU that the engine's program lists and may use, by llama.cpp's name.
+
+        None if NVML's list applies.
+        """
+        return None
+
     @property
     def type_k(self) -> str | None:
         return None
@@ -152,7 +159,10 @@ class EngineConfig:
         return self
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        """Return the setup with this limit of GPU or main memory; None for no limit."""
+        """Return the setup with this limit of GPU or main memory; None for no limit.
+
+        Raises UsageError if the engine cannot limit it.
+        """
         return self
 
     @property

@@ -150,7 +150,7 @@ class Proving(msgspec.Struct, frozen=True, tag="proving"):
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     seconds: float
     n_batch_tokens: int
-    """Tokens decoded at once: n_ubatch, or as many as fit in the context."""
+    """Tokens decoded at once: n_ubatch, or as many as fit in the context; of a server, all prompts."""
     batch_ns: int
     token_ns: int
     """Time of the single token at the last position."""

@@ -114,7 +114,6 @@ FAMILIES: Mapping[str, Family] = {
 }  # fmt: skip
 ARCHITECTURES = tuple(FAMILIES)
 """llama.cpp's names of architectures with twins that need no file."""
-_ALL = (name for family in FAMILIES.values() for name in (*family.needs, *family.allows))
 _OPTIONAL = tuple(
     dict.fromkeys(
         name for family in FAMILIES.values() for name in (*family.needs, *family.allows) if name != "head_dim"

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -209,6 +209,7 @@ def tensors_by_layer(tensors: Iterable[TensorInfo]) -> dict[int, list[TensorInfo
     return found
 
 
+@lru_cache(maxsize=1 << 14)
 def layer_of(name: str) -> int | None:
     """Return the layer of a tensor by its name, `blk.7.attn_q.weight`; None outside the layers."""
     match = _OF_LAYER.match(name)

@@ -1,4 +1,4 @@
-"""The address space of this process and its limit; imports nothing slow, since every start of ggbench checks it."""
+"""Limits of memory of this process and of others; imports nothing slow, since every start of ggbench checks its own."""
 
 from __future__ import annotations
 
@@ -25,3 +25,15 @@ def set_limit(n_bytes: int) -> None:
     """Set the limit, at most to the process's hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))
+
+
+def limit_data(pid: int, n_bytes: int) -> None:
+    """Limit what a child may allocate from now on, mapped files not counted; only on Linux.
+
+    RLIMIT_AS would also count what malloc and drivers only reserve. Raises OSError if the process has ended.
+    """
+    assert sys.platform == "linux"
+    used = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+    _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+    limit = used + n_bytes if hard == resource.RLIM_INFINITY else min(used + n_bytes, hard)
+    resource.prlimit(pid, resource.RLIMIT_DATA, (limit, hard))

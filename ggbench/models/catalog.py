@@ -117,26 +117,16 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     An entry with a shipped id overrides it key by key, any other adds a model. A missing user file adds nothing. Raises
     UsageError, with file and line, for any error in either.
     """
-    shipped, user_file = shipped_models_file(), paths.user_models_file() if user_file is None else user_file
-    return _load(shipped, user_file, _version(shipped), _version(user_file))
-
-
-def _version(path: Path) -> tuple[int, int]:
-    """Return time of change [ns] and size; zeros for a file that cannot be read."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_mtime_ns, stat.st_size
-
-
-@functools.lru_cache(maxsize=4)
-def _load(shipped: Path, user_file: Path, *versions: tuple[int, int]) -> Catalog:
-    """Load both files, once for each of their versions."""
-    entries = {entry.id: entry for entry in _read(shipped, "shipped")}
+    entries = {entry.id: entry for entry in _shipped(shipped_models_file())}
+    user_file = paths.user_models_file() if user_file is None else user_file
     for entry in _read(user_file, "user"):
         entries[entry.id] = entry.over(entries.get(entry.id))
-    return Catalog(tuple(entry.build() for entry in entries.values()))
+    return Catalog(tuple(entry.model for entry in entries.values()))
+
+
+@functools.cache
+def _shipped(path: Path) -> list[_Entry]:
+    return _read(path, "shipped")
 
 
 class _File(msgspec.Struct, frozen=True, dict=True):
@@ -168,7 +158,7 @@ class _File(msgspec.Struct, frozen=True, dict=True):
         raise UsageError(f"{self.path}{'' if line is None else f', line {line}'}: {what}", hint)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True, dict=True):
     """One `[[model]]` as written."""
 
     id: str
@@ -196,8 +186,9 @@ class _Entry(msgspec.Struct, frozen=True):
             if not accepts(value):
                 self.fail(key, f"{key} has to be {accepted}, not {value!r}")
 
-    def build(self) -> CatalogModel:
-        """Return the model. Raises UsageError if keys are missing or values inconsistent."""
+    @functools.cached_property
+    def model(self) -> CatalogModel:
+        """The entry as a model. Raises UsageError if keys are missing or values inconsistent."""
         missing = [name for name in _REQUIRED if name not in self.values]
         if missing:
             self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")

@@ -97,6 +97,8 @@ class Experiment(abc.ABC):
     """Whether it times steps: it then needs the memory bandwidth, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
     """Why it cannot measure a server's model, in one line; empty if it can."""
+    needs_own_engine: ClassVar[str] = ""
+    """Why it cannot measure with the user's own llama-server, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
     """Why it cannot measure another engine's models, in one line; empty if it can."""
     timeout_s: ClassVar[float | None] = None
@@ -108,11 +110,8 @@ class Experiment(abc.ABC):
             self.refuse_servers()
         elif not setup.loads_gguf:
             self.refuse_all_but_gguf()
-        elif setup.is_served and self.needs_file:
-            raise UsageError(
-                f"{self.kind} needs ggbench's own llama.cpp, which does more than generate",
-                f"omit --engine; decode, prefill, speed and bench measure {setup.program}",
-            )
+        elif setup.is_served and self.needs_own_engine:
+            raise UsageError(f"{self.kind} needs ggbench's own llama.cpp: {self.needs_own_engine}", "omit --engine")
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)

@@ -420,15 +420,22 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
 
 
 def budget_by_theory(setup: EngineConfig, reserve_bytes: int | None) -> SearchBudget:
-    """Return the bytes that an engine without a dry allocator may use, on the first visible GPU or in main memory.
+    """Return the bytes that an engine without a dry allocator may use: on the GPUs that its program lists, or else on
+    the first visible one, or in main memory.
 
     Raises DoesNotFit if nothing is left.
     """
-    gpus = visible_gpus()[:1] if setup.may_use_gpu else ()
+    gpus = visible_gpus() if setup.may_use_gpu else ()
+    listed = setup.listed_gpus() if setup.may_use_gpu else {}
+    if listed is None:
+        gpus, listed = gpus[:1], {gpu.name: 0 for gpu in gpus[:1]}
+    else:
+        gpus = tuple(gpu for name in listed if (gpu := find_cuda_gpu(gpus, name, None)) is not None)
     limit_bytes = setup.memory_limit_bytes
-    if not gpus:
+    if not listed:
         return main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    budget = gpu_budget(gpus, [0], limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    gpus = gpus if len(gpus) == len(listed) else ()
+    budget = gpu_budget(gpus, tuple(listed.values()), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     if not budget.worker_reserve_bytes:
         return budget
     held_bytes = min(budget.worker_limit_bytes or budget.held_bytes, budget.held_bytes)

@@ -81,7 +81,7 @@ class GgbenchApp(App[None]):
         """`n_gen` is the number of tokens that a run decodes; `opens` is the model to open first, at `opens_quant`."""
         super().__init__()
         self.opens, self.opens_quant = opens, opens_quant
-        self.setup = LlamaConfig()
+        self.setup, self.engine = LlamaConfig(), ""
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}

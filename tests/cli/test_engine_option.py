@@ -65,12 +65,39 @@ def test_a_server_that_runs_already_takes_no_engine(tmp_path: Path, ggbench: Run
     assert ran.code == 2 and "--engine is for a model that ggbench loads itself" in ran.err
 
 
-@pytest.mark.parametrize("command", ["quality", "forecast", "tune", "maxctx"])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["quality"], "quality needs ggbench's own llama.cpp: a server does not give the probability"),
+        (["forecast"], "forecast needs ggbench's own llama.cpp: a server has no request for a batch"),
+        (["tune", "--for", "both"], "llama-server has no request for a prompt at a depth"),
+        (["maxctx", "--memory-limit", "1GiB"], "llama-server uses a GPU, whose memory ggbench cannot limit"),
+    ],
+)
 def test_what_a_server_cannot_be_asked_is_refused_before_any_load(
-    command: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+    words: list[str], reason: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
 ) -> None:
-    ran = ggbench(command, tiny_twin, "--engine", f"llama-server={install(tmp_path)}")
-    assert ran.code == 2 and f"{command} needs ggbench's own llama.cpp" in ran.err, ran.err
+    ran = ggbench(*words, tiny_twin, "--engine", f"llama-server={install(tmp_path)}")
+    assert ran.code == 2 and reason in ran.err, ran.err
+
+
+def test_the_largest_context_that_the_users_server_starts_with_is_found_and_proven(
+    tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    engine = f"llama-server={install(tmp_path, 'at most 512')}"
+    ran = ggbench("maxctx", tiny_twin, "-c", "768", "--engine", engine, "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert (found["max_n_ctx"], found["first_fail_n_ctx"], found["verified_by_decode"]) == (512, 768, True)
+    tried = [(probe["n_ctx"], probe["kind"], probe["outcome"]) for probe in found["probes"]]
+    assert (768, "alloc", "out_of_memory") in tried and tried[-1] == (512, "decode", "completed")
+
+
+def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    engine = f"llama-server={install(tmp_path)}"
+    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "1s", "-t", "1", "--engine", engine, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["candidates"][0]["state"] == "baseline"
 
 
 def test_bench_measures_several_engines_in_turns_and_names_the_faster(

@@ -1,5 +1,7 @@
 """A llama-server program that loads no model: `python -m tests.fakes.llama_server WAY FLAGS...`.
 
+In the way `at most N` a larger context does not fit.
+
 Its log is the real one of version 0.5.0-dev, cut to what ggbench reads; its answers are those of `AnyLength`.
 """
 
@@ -16,12 +18,15 @@ from tests.fakes.endpoint_faults import dies
 from tests.fakes.endpoint_voices import AnyLength, Body
 
 VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
-HELP = "-c, --ctx-size N\n--port PORT\n-lv, --verbosity N\n   - 4: trace (more info)\n"
+DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
+HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
+_TEXTS = {"--version": VERSION, "--help": HELP, "--list-devices": DEVICES}
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:
 0.00.005.415 I cmn  common_param:   - CPU     : AMD EPYC (24105 MiB, 24105 MiB free)
 0.00.005.416 I cmn  common_param:   - Vulkan0 : llvmpipe (2048 MiB, 2048 MiB free)
 0.00.005.559 I cmn  common_param: system_info: n_threads = 1 (n_threads_batch = 1) / 2 | CPU : SSE3 = 1 | AVX2 = 1 |\x20
+0.00.073.639 I llama_model_loader: loaded meta data with 33 key-value pairs and 272 tensors (version GGUF V3)
 0.00.329.139 I print_info: n_embd_k_gqa          = 192
 0.00.329.153 I print_info: n_embd_v_gqa          = 192
 0.00.714.010 I load_tensors:      Vulkan0 model buffer size =    92.10 MiB
@@ -42,11 +47,13 @@ NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0:
 
 
 def install(folder: Path, way: str = "") -> Path:
-    """Write the program into a folder; it behaves in this way."""
+    """Write the program into a folder; it behaves in this way. Its version and its help need no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
+    texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in _TEXTS.items())
+    told = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
-        f"#!/bin/sh\nPYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
+        f"#!/bin/sh\n{told}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
     )
     path.chmod(0o755)
     return path
@@ -72,12 +79,11 @@ class _Untimed(AnyLength):
 def main(way: str, *flags: str) -> None:
     if way == "no library":
         _say(NO_LIBRARY, 127)
-    if "--version" in flags:
-        _say(VERSION, 0)
-    if "--help" in flags:
-        _say(HELP, 0)
     if record := os.environ.get("FAKE_LLAMA_SERVER_FLAGS"):
         Path(record).write_text(json.dumps(flags))
+    n_ctx = int(flags[flags.index("-c") + 1])
+    if way.startswith("at most ") and n_ctx > int(way.removeprefix("at most ")):
+        way = "no memory"
     match way:
         case "no model":
             _say(NO_MODEL, 1)
@@ -109,6 +115,9 @@ def main(way: str, *flags: str) -> None:
 
     step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
     voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns)
+    props = json.loads(voice.documents["GET", "/props"][1])
+    props["default_generation_settings"]["n_ctx"] = n_ctx // int(flags[flags.index("-np") + 1])
+    voice.documents["GET", "/props"] = 200, json.dumps(props).encode()
     endpoint = TestEndpoint(voice, fault)
     if way == "floods":
         _say("0.00.000.001 I a line\n" * 200_000)

@@ -18,6 +18,7 @@ from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.repo_records import verify_blob
+from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
@@ -41,6 +42,29 @@ def kills_of_measurements(
         before = _samples()
         _stop(row, way, words, after_s)
         _check_store(row, f"{name}, {way} after {after_s:.2f} s", before)
+    return row
+
+
+def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path, within_s: float = 4.0) -> Trials:
+    """A decode by a llama-server, stopped while the server starts, answers or ends: nothing of it stays.
+
+    LLAMA_SERVER names the program; without it one that loads no model is taken.
+    """
+    row = Trials("kills and signals with a llama-server")
+    folder.mkdir(parents=True, exist_ok=True)
+    real = os.environ.get("LLAMA_SERVER") or install(folder)
+    program = folder / "named"  # the alias names every process of it
+    program.write_text(f"#!/bin/sh\nexec '{real}' --alias '{program}' \"$@\"\n")
+    program.chmod(0o755)
+    words = ["decode", str(model), "-n", "2000", "-t", "1", "--bandwidth", "20GB/s"]
+    for way in itertools.islice(itertools.cycle(_WAYS), n):
+        after_s = draw.uniform(0.2, within_s)
+        _stop(row, way, [*words, "--engine", f"llama-server={program}"], after_s)
+        for left in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if any(str(program) in word for word in left.cmdline()):
+                    count_orphans(row, f"decode, {way} after {after_s:.2f} s", [left])
+        _check_store(row, f"decode, {way} after {after_s:.2f} s", {})
     return row
 
 

@@ -44,6 +44,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "kills": lambda t: kills.kills_of_measurements(
         2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
     ),
+    "servers": lambda t: kills.kills_of_servers(3 if t.is_quick else 50, t.draw, t.model, t.folder),
     "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 40, t.draw, t.folder),
     "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
@@ -51,7 +52,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
 }
 if is_built_with_rpc():
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
-SLOW = ("memory", "disk", "together", "rpc")
+SLOW = ("servers", "memory", "disk", "together", "rpc")
 """Rows that start many processes, which a quick run leaves out."""
 
 

@@ -81,7 +81,7 @@ def test_divergence_is_llama_perplexitys(smollm2: Path, smollm2_q2_k: Path) -> N
 
 
 def test_a_model_does_not_diverge_from_itself(smollm2: Path) -> None:
-    apart = _score(smollm2, smollm2, n_ctx=64, n_seqs=4, n_chunks=4).divergence
+    apart = _score(smollm2, smollm2, n_ctx=64, n_seqs=1, n_chunks=1).divergence
     assert apart is not None
     assert abs(apart.kld.mean) < 1e-9
     assert apart.same_top.mean == 1

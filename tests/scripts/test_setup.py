@@ -117,7 +117,10 @@ class Checkout:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `python3 -m venv` makes, copied from here each time; its pip is the tests' own, as another takes seconds."""
+    """What `python3 -m venv` makes, copied from here each time; its pip is the tests' own, as another takes seconds.
+
+    Copies keep the times of the files, or Python would compile pip anew in each.
+    """
     folder, pip = tmp_path_factory.mktemp("environment") / "venv", importlib.util.find_spec("pip")
     subprocess.run([PYTHON, "-m", "venv", folder, *(["--without-pip"] if pip else [])], check=True)
     if pip is not None and pip.origin is not None:
@@ -143,7 +146,7 @@ def checkout(tmp_path: Path, environment: Path) -> Checkout:
     environ = {"PATH": str(tools), "HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     environ["SYSFS"] = str(tmp_path / "sys")
     made = Checkout(root, tools, environ | {"BUILDS": str(tmp_path / "builds")})
-    made.tool("python3", f'[ "$1 $2" = "-m venv" ] && exec cp -R {environment} "$3"; exec {PYTHON} "$@"')
+    made.tool("python3", f'[ "$1 $2" = "-m venv" ] && exec cp -Rp {environment} "$3"; exec {PYTHON} "$@"')
     return made
 
 

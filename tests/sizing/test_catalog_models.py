@@ -1,6 +1,7 @@
 """The models of the catalog as llama.cpp loads, sizes and decodes them: whole ones dry, ones cut to a few layers."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec.structs
@@ -23,39 +24,33 @@ SMALLEST = {
     for model in sorted(load_catalog(), key=lambda model: (-model.hyper.n_embd, -model.hyper.n_layer))
 }
 """The narrowest model of each architecture."""
-SAMPLED = ("qwen3.5-0.8b", "gemma-4-e2b", "glm-4.5-air", "nemotron-3-nano-30b-a3b", "lfm2-8b-a1b", "granite-4.0-h-tiny")
 SECOND_CACHE = ("glm-dsa",)
+SETUP = LlamaConfig(threads=1, n_ctx=8192, flash_attn="on")
 _ENOUGH_GIB = 4096
 _LOGGED = 0.011 * 2**20
 """llama.cpp logs each part of a cache to 0.01 MiB."""
 
 
-def kept_by(names: list[str]) -> None:
-    """Assert that llama.cpp keeps of each whole model what its shape says, and reserves compute buffers for it."""
-    setup = LlamaConfig(threads=1, n_ctx=8192, flash_attn="on")
-    hypers = {name: load_catalog().model(name).hyper for name in names}
+@pytest.fixture(scope="module")
+def allocator() -> Iterator[DryAllocator]:
+    with DryAllocator(real(), SETUP) as allocator:
+        yield allocator
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("architecture", SMALLEST)
+def test_every_model_keeps_what_its_shape_says(architecture: str, allocator: DryAllocator) -> None:
+    """llama.cpp keeps of each whole model what its shape says, and reserves compute buffers for it."""
+    hypers = {each.id: each.hyper for each in load_catalog() if each.hyper.architecture == architecture}
     targets = [Target(name, "f16", "file", file=build_model(hyper, name)) for name, hyper in hypers.items()]
-    with DryAllocator(real(), setup) as allocator:
-        rows = list(plan(targets, PlanRequest(budget_of(_ENOUGH_GIB), setup), allocator))
-    assert [row.model for row in rows] == names
+    rows = list(plan(targets, PlanRequest(budget_of(_ENOUGH_GIB), SETUP), allocator))
+    assert [row.model for row in rows] == list(hypers)
     for row in rows:
         assert row.kv_bytes and row.compute_bytes, row
-        if hypers[row.model].architecture in SECOND_CACHE:
+        if architecture in SECOND_CACHE:
             assert row.theory_kv_bytes is None
         else:
             assert row.theory_kv_bytes == pytest.approx(row.kv_bytes, abs=2 * _LOGGED), row.model
-
-
-@pytest.mark.llama
-def test_whole_models_keep_what_their_shapes_say() -> None:
-    kept_by(list(SAMPLED))
-
-
-@pytest.mark.llama
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", SMALLEST)
-def test_every_model_keeps_what_its_shape_says(architecture: str) -> None:
-    kept_by([model.id for model in load_catalog() if model.hyper.architecture == architecture])
 
 
 def cut(hyper: Hyperparameters) -> Hyperparameters:
@@ -71,21 +66,10 @@ def cut(hyper: Hyperparameters) -> Hyperparameters:
     return msgspec.structs.replace(hyper, **changes)
 
 
-def assert_decodes(name: str, folder: Path) -> None:
+@pytest.mark.llama
+@pytest.mark.parametrize("name", SMALLEST.values())
+def test_a_few_layers_of_each_kind_decode(name: str, tmp_path: Path) -> None:
     twin = plan_twin(cut(load_catalog().model(name).hyper), ["q4_0"], name=name)["q4_0"]
-    logits = decoded(write_cached(twin, name, folder))
+    logits = decoded(write_cached(twin, name, tmp_path))
     assert all(map(math.isfinite, logits))
     assert max(logits) - min(logits) > 0.001
-
-
-@pytest.mark.llama
-@pytest.mark.parametrize("name", SAMPLED)
-def test_a_few_layers_of_each_kind_decode(name: str, tmp_path: Path) -> None:
-    assert_decodes(name, tmp_path)
-
-
-@pytest.mark.llama
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", [each for each, name in SMALLEST.items() if name not in SAMPLED])
-def test_every_architecture_decodes(architecture: str, tmp_path: Path) -> None:
-    assert_decodes(SMALLEST[architecture], tmp_path)

@@ -10,6 +10,8 @@ import pytest
 from rich.console import RenderableType
 from textual._compositor import Compositor
 from textual._context import visible_screen_stack
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -52,6 +54,23 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(Compositor, "render_update", draw_seldom)
+
+
+@pytest.fixture(autouse=True)
+def styles_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the rules of each style sheet for the next app, as parsing them is a fifth of what an app computes."""
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
+
+
+_PARSED: dict[object, list[RuleSet]] = {}
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parse_once(sheet: Stylesheet, css: str, **options: object) -> list[RuleSet]:
+    key = (*sheet._variables.items(), css, *options.items())
+    if key not in _PARSED:
+        _PARSED[key] = _parse_rules(sheet, css, **cast("Any", options))
+    return _PARSED[key]
 
 
 @pytest.fixture(autouse=True)

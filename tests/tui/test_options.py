@@ -20,6 +20,7 @@ from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
 from tests.fakes.driving import press, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -132,6 +133,27 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
         assert app.setup == LlamaConfig()
 
     drive(app, steps)
+
+
+def test_runs_take_the_engine_of_their_dialog_until_another_is_given(
+    setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive, tmp_path: Path
+) -> None:
+    app, _, jobs = setups
+    engine = f"llama-server={install(tmp_path)}"
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        shown = await press(app, pilot, "m", "down", *"llama-server=/no", "enter")
+        assert "✗ engine: --engine: there is no file /no" in " ".join(shown.split())
+        app.screen.query_one("#engine", Input).value = engine
+        await press(app, pilot, "enter")
+        assert jobs[-1].setup.engine_option == engine
+        await press(app, pilot, "1", "T", "enter")
+        assert (jobs[-1].experiment.kind, jobs[-1].setup.engine_option) == ("speed", engine)
+        await press(app, pilot, "1", "m", "ctrl+r", "enter")
+        assert jobs[-1].setup == LlamaConfig()
+
+    drive(app, steps, (100, 30))
 
 
 def test_a_search_asks_before_it_fills_the_memory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from typing import ClassVar, Self
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
 
 NAME = "llama-server"
@@ -67,10 +69,39 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
         return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
 
+    @property
+    def may_use_gpu(self) -> bool:
+        layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
+        return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev", "--device") != "none"
+
+    def listed_gpus(self) -> Mapping[str, int] | None:
+        from ggbench.engines.llama_server.process import list_devices
+
+        listed, chosen = list_devices(self.words[0]), self._own("-dev", "--device")
+        if listed is None:
+            return None
+        if chosen:
+            return {name: n_bytes for name, n_bytes in listed.items() if name in chosen.split(",")}
+        return listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
+
+    def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
+        if on_gpu and limit_bytes is not None:
+            what = f"{NAME} uses a GPU, whose memory ggbench cannot limit for another program"
+            raise UsageError(what, "omit --memory-limit and --reserve, or add -ngl 0 for main memory")
+        return super().held(limit_bytes, on_gpu=on_gpu)
+
     def check(self) -> None:
         super().check()
-        if self.memory_limit_bytes is not None:
-            raise UsageError(f"--memory-limit does not limit {NAME}", "omit it, or omit --engine")
+        if self.memory_limit_bytes is None:
+            return
+        if not address_space.CAN_LIMIT:
+            raise UsageError(f"--memory-limit limits {NAME} only on Linux", "omit it, or omit --engine")
+        self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
+
+    def _own(self, *flags: str) -> str:
+        """Return the value that the user's own words give to one of these flags; the last counts, as in llama.cpp."""
+        words = self.words
+        return next((value for flag, value in reversed(list(itertools.pairwise(words))) if flag in flags), "")
 
 
 def _split(command: str) -> list[str]:

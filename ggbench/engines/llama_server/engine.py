@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ggbench import paths
 from ggbench.engines.contract import (
     DEFAULT_TIMEOUT_S,
+    BatchedDecode,
     Decode,
     DecodeAtDepth,
     DescribedDevice,
@@ -27,7 +28,18 @@ from ggbench.engines.contract import (
     Workload,
 )
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
-from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, RequestEnded
+from ggbench.engines.events import (
+    ContextProven,
+    Event,
+    Loaded,
+    Opened,
+    PromptRead,
+    Proving,
+    ReadingPrompts,
+    Ready,
+    RequestEnded,
+    Steps,
+)
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
@@ -67,6 +79,9 @@ class LlamaServerEngine(EndpointEngine):
         super().__init__(cancel, timeout_s=timeout_s, hold=hold)
         self._process: ServerProcess | None = None
         self._builds: dict[str, Build] = {}
+        self._n_ctx = 0
+        """The context that the server was started with, of all slots."""
+        self._n_seq_max = 1
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Start the server and wait until it has loaded the model; without an n_ctx, with the smallest context."""
@@ -81,17 +96,23 @@ class LlamaServerEngine(EndpointEngine):
             yield Failed("start", error.message, error)
             return
         began = time.perf_counter()
-        flags = server_flags(replace(setup, n_ctx=setup.n_ctx or whole_steps(1)), on_gpu=True)
+        self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
+        self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
+        is_mapped = setup.mmap and limit_bytes is None
+        flags = build.flags_of(server_flags(replace(setup, n_ctx=self._n_ctx, mmap=is_mapped), on_gpu=True))
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
         command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
-        process = self._process = ServerProcess(command, key)
+        n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
+        process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
         address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
         if ending is None:
             ending = self._wait_for_health(process, address)
         process.stop_keeping()
+        if ending is None and not process.is_limited:
+            ending = Failed("load", f"this {NAME} does not log when it loads, so that its memory cannot be limited")
         yield Ready(process.pid, process.versions(build))
         if ending is None:
             ending = yield from self._opened(process, address, time.perf_counter() - began)
@@ -106,6 +127,9 @@ class LlamaServerEngine(EndpointEngine):
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload like an endpoint; a server that died in the middle is a crash, with its log's cause."""
+        if isinstance(workload, ProveContext):
+            yield from self._prove(workload)
+            return
         is_timed, asked = True, workload
         if isinstance(workload, DecodeAtDepth):
             if workload.n_batch:
@@ -127,17 +151,36 @@ class LlamaServerEngine(EndpointEngine):
             yield item
 
     def unsupported(self, workload: type[Workload]) -> str:
-        if workload is DecodeAtDepth:
-            return ""
-        if workload is ProveContext:
-            return f"{NAME} cannot be asked for its memory at the end of a context"
-        return super().unsupported(workload)
+        return "" if workload in (DecodeAtDepth, ProveContext) else super().unsupported(workload)
 
     def close(self) -> None:
         super().close()
         if self._process is not None:
             self._process.close()
         self._process = None
+
+    def _prove(self, workload: ProveContext) -> Iterator[Event | Ending]:
+        """Fill all slots at the same time with prompts, and generate at their last positions.
+
+        A slot that llama-server cuts to the training context leaves cells free, so the proof is not full.
+        """
+        n_slot = self._model.n_ctx or self._n_ctx
+        n_slots = max(1, min(self._n_seq_max, self._n_ctx // n_slot))
+        n_prompt = n_slot - 2  # llama-server never uses the last cell of a slot
+        began, batch_ns, token_ns = time.perf_counter(), 0, 0
+        for item in super().run(BatchedDecode(n_prompt, 1, n_slots)):
+            match item:
+                case ReadingPrompts(share):
+                    yield Proving("fill", share)
+                case PromptRead():
+                    batch_ns = item.elapsed_ns
+                case Steps():
+                    token_ns = max(token_ns, *item.step_ns)
+                case Ending():
+                    if isinstance(item, Completed):
+                        seconds, is_full = time.perf_counter() - began, n_slots * n_slot >= self._n_ctx
+                        yield ContextProven(seconds, n_prompt * n_slots, batch_ns, token_ns, "decoded", is_full)
+                    yield self._explained(item, workload)
 
     def _build(self, program: str) -> Build:
         if program not in self._builds:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -21,8 +24,10 @@ from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
 from ggbench.engines.llama_server.config import NAME
 from ggbench.errors import EngineFailed, UsageError
+from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
 from ggbench.text import shorten
+from ggbench.units import MIB
 
 _DESCRIBE_S = 60.0
 _MAX_LOG_LINES = 20_000
@@ -36,6 +41,7 @@ _DYING_S = 1.0
 _VERSION = re.compile(r"^version: (?P<version>.+)$", re.MULTILINE)
 _COMMIT = re.compile(r"commit (?P<new>[0-9a-f]{7,40})|\((?P<old>[0-9a-f]{7,40})\)")
 _BUILT_WITH = re.compile(r"^built with (?P<compiler>.+)$", re.MULTILINE)
+_HAS_LOAD_MODE = re.compile(r"^-lm,", re.MULTILINE)
 _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
 """llama-server's prefix of a line: time, level."""
@@ -44,6 +50,12 @@ _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) +=
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
 _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
 _DEVICE = re.compile(r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: .+ \(\d+ MiB, \d+ MiB free\)")
+_LISTED_DEVICES = "Available devices:"
+_LISTED_DEVICE = re.compile(r"^ +(?P<name>\w+): .+ \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE)
+_LOADS = "llama_model_loader: "
+"""Start of llama.cpp's first lines about a file, before it allocates anything for it."""
+_STACK_BYTES = 8 << 20
+"""Stack of a thread without a limit of its own: Linux's default."""
 _FAULT = re.compile(
     r"error loading model: .+|error while loading shared libraries: .+|error: .+|cannot run .+"
     r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
@@ -59,6 +71,17 @@ class Build(msgspec.Struct, frozen=True):
     """Compiler and target."""
     can_trace: bool = False
     """Whether `-lv 4` logs buffers; older builds do so anyway, and would log every token."""
+    has_load_mode: bool = True
+    """Whether it has `-lm` in place of `--no-mmap` and `--mlock`."""
+
+    def flags_of(self, flags: Sequence[str]) -> list[str]:
+        """Return the flags with `-lm MODE` spelt as this build does."""
+        if self.has_load_mode or "-lm" not in flags:
+            return list(flags)
+        at = flags.index("-lm")
+        mode = flags[at + 1]
+        old = [*(["--mlock"] if "mlock" in mode else []), *([] if "mmap" in mode else ["--no-mmap"])]
+        return [*flags[:at], *old, *flags[at + 2 :]]
 
 
 def describe_build(program: str) -> Build:
@@ -80,7 +103,18 @@ def describe_build(program: str) -> Build:
         (commit["new"] or commit["old"]) if commit else "",
         shorten(compiler["compiler"], 100) if compiler else "",
         _HAS_TRACE.search(usage) is not None,
+        _HAS_LOAD_MODE.search(usage) is not None,
     )
+
+
+@functools.cache
+def list_devices(program: str) -> Mapping[str, int] | None:
+    """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none."""
+    said = _output(program, "--list-devices")
+    if _LISTED_DEVICES not in said:
+        return None
+    found = _LISTED_DEVICE.finditer(said)
+    return {match["name"]: int(match["free"]) * MIB for match in found if match["name"] not in ("CPU", "BLAS")}
 
 
 def _output(program: str, flag: str) -> str:
@@ -107,8 +141,14 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
 class ServerProcess:
     """A running llama-server. A thread reads its log, so that a flood does not block it."""
 
-    def __init__(self, command: Sequence[str], key: str) -> None:
-        """Start it. The key is passed in the environment, as other users can read a command line."""
+    def __init__(self, command: Sequence[str], key: str, *, limit_bytes: int | None = None, n_threads: int = 0) -> None:
+        """Start it. The key is passed in the environment, as other users can read a command line.
+
+        `limit_bytes` limits what it allocates from the load on, without the stacks of `n_threads` compute threads.
+        """
+        self._limit_bytes, self._n_threads = limit_bytes, n_threads
+        self.is_limited = limit_bytes is None
+        """Whether the limit is set, or none is wanted."""
         self._n_oom_kills = count_oom_kills()
         self._keeper = subprocess.Popen(
             [sys.executable, "-P", "-m", "ggbench.engines.llama_server.keeper", *command],
@@ -167,6 +207,8 @@ class ServerProcess:
             return Crashed(None, (), f"{NAME} closed its log but did not exit")
         log = [*self.load_log, *self._tail]
         blame = out_of_memory_line(log)
+        if not blame and self._limit_bytes is not None:  # a thread found no room for its stack
+            blame = next((line for line in log if os.strerror(errno.EAGAIN) in line), "")
         n_kills = count_oom_kills()
         if not blame and status == -signal.SIGKILL and None not in (n_kills, self._n_oom_kills):
             blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
@@ -212,6 +254,15 @@ class ServerProcess:
             self._keeper.wait()
         self._reader.join(_END_S)
 
+    def _limit(self) -> None:
+        """Limit what the server may allocate beyond its libraries and the threads that answer, which it has by now."""
+        assert self.pid is not None and self._limit_bytes is not None
+        stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+        stacks = self._n_threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
+        with contextlib.suppress(OSError):  # it may have ended
+            limit_data(self.pid, self._limit_bytes + stacks)
+            self.is_limited = True
+
     def _places(self) -> dict[str, MemoryKind]:
         """Return the kind of memory of each device that the log lists."""
         found: dict[str, MemoryKind] = {}
@@ -239,5 +290,7 @@ class ServerProcess:
                     self._errors.append(line)
                 if self._is_loading and len(self.load_log) < _MAX_LOG_LINES:
                     self.load_log.append(line)
+                if not self.is_limited and line.startswith(_LOADS):
+                    self._limit()
                 if self.port is None and (match := _LISTENING.search(line)):
                     self.port = int(match[1] or match[2])

@@ -34,6 +34,7 @@ class ForecastExperiment(Experiment):
     settings_type = ForecastSettings
     result_type = ForecastResult
     needs_file: ClassVar[str] = "twins are made from a file's header"
+    needs_own_engine: ClassVar[str] = "a server has no request for a batch at a depth"
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 

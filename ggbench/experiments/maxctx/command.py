@@ -30,6 +30,7 @@ from ggbench.show.glossary import MAXCTX
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
     ggbench maxctx qwen2.5-7b --all --no-prove
     ggbench maxctx ~/models/model-q4_k_m.gguf -np 4 --memory-limit 4GiB
+    ggbench maxctx model-q4_k_m.gguf --engine "llama-server -dev Vulkan0"
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
@@ -44,6 +45,9 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
     The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens of each slot, then decodes a full
     batch plus one token of each slot at the end of the largest context; if that fails, it searches lower. On a GPU,
     only GPU memory counts; with -ngl, only the layers on it.
+
+    With --engine llama-server, the server is started with each -c, and requests fill every slot of the largest to its
+    end. --memory-limit then holds for main memory alone (Linux).
 
     The certificate lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx
     failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows

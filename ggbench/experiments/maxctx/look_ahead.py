@@ -158,6 +158,8 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
 def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> LookAhead:
     """Predict by theory alone, for an engine that cannot size a context without creating it. Raises DoesNotFit."""
     budget = budget_by_theory(setup, settings.reserve_bytes)
+    if settings.mmproj_bytes:
+        budget = beside_projector(budget, settings.mmproj_bytes)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
     room_bytes = max(0, budget.held_bytes - weight_bytes)
@@ -172,7 +174,7 @@ def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxS
         ),
         budget=budget,
         ceiling_n_ctx=ceiling,
-        weight_bytes=weight_bytes,
+        weight_bytes=None if setup.is_served else weight_bytes,  # a flag of the user's may place some elsewhere
         least_bytes=None,
         bytes_per_token=per_token,
         known_at=None,

@@ -355,7 +355,7 @@ class ContextProber:
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
         """Create a context in place of the last one. Raises EngineEnded if a new worker does not load."""
-        if self._pid is None:
+        if self._pid is None and not self._setup.is_served:  # a server loads the model for each context
             yield from self.load()
         self._live_n_ctx = None
         started = time.perf_counter()

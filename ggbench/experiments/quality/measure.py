@@ -33,6 +33,7 @@ class QualityExperiment(Experiment):
     settings_type = QualitySettings
     result_type = QualityResult
     needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
+    needs_own_engine: ClassVar[str] = needs_file
     needs_gguf: ClassVar[str] = "only llama.cpp scores texts"
     observed = (ScoredText, ScoredBase, ChunkScores)
     measures_speed: ClassVar[bool] = False

@@ -35,6 +35,8 @@ def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
 
     The best of several wins partly by chance, so its gain is remeasured in alternation with the defaults, in new
     processes if time allows, and only that is reported, with a 95 % interval. Often no setting beats the defaults.
+    With --engine llama-server, each candidate is a start of the server, with --for decode alone.
+
     Ctrl-C keeps the best so far. --tuned (decode, speed, bench, maxctx, quality) applies the result for the same
     machine, file and llama.cpp, or says which has changed.
     """

@@ -10,8 +10,9 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.decisions.known import ThisMachine
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends
-from ggbench.errors import GgbenchError, StoreError
+from ggbench.errors import GgbenchError, StoreError, UsageError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
     Gain,
@@ -35,6 +36,7 @@ from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.recording import Recording
+from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
@@ -55,6 +57,12 @@ class TuneExperiment(Experiment):
     needs_file: ClassVar[str] = "a server's settings are fixed when it starts"
     needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
     observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
+
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        super().check(setup, settings)
+        if setup.is_served and isinstance(settings, TuneSettings) and settings.objective != "decode":
+            what = f"{setup.program} has no request for a prompt at a depth"
+            raise UsageError(f"--for {settings.objective}: {what}", "use --for decode, or omit --engine")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for an engine without these settings, and DoesNotFit."""
@@ -200,7 +208,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
             result = run.result
             if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
                 continue
-            if not (result.has_gain or run.is_complete):
+            if run.head.setup.is_served or not (result.has_gain or run.is_complete):
                 continue
             changed = _changed(stored, header, here, gpus)
             text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()

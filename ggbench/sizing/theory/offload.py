@@ -18,11 +18,10 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.theory.weights import is_tied
 
-_LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd.", "position_embd.", "token_types.")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
 _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
@@ -140,8 +139,9 @@ def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
 
 def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:
     """Return whether llama.cpp offloads a tensor if the layers from `first_gpu_layer` on are offloaded."""
-    if match := _LAYER.match(tensor.name):
-        return int(match[1]) >= first_gpu_layer
+    layer = layer_of(tensor.name)
+    if layer is not None:
+        return layer >= first_gpu_layer
     if tensor.name.startswith(_INPUT):
         return False
     if tensor.name == _PER_LAYER_TABLE and tensor.type_name not in _ROWS_READ_ON_CUDA:

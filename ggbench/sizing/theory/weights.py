@@ -137,6 +137,7 @@ def _sums(tensors: tuple[TensorInfo, ...], n_layer: int) -> tuple[dict[Role, int
     return elements, n_bytes
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _role(name: str, n_layer: int, *, tied: bool) -> Role | None:
     """Return the role of a tensor; None in a layer from `n_layer` on, which decoding does not run."""
     if name in _EMBEDDINGS:

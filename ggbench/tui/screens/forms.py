@@ -31,6 +31,7 @@ from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
+from ggbench.tui.host import host_of
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
@@ -99,6 +100,8 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     """Whether to mark lines that differ from the default."""
     estimate: Callable[[Record], str] | None = None
     """Cost of the record as filled in so far, shown before `about`."""
+    starts_engine: bool = False
+    """Whether to ask for the engine too, which the app keeps for its later runs."""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -136,6 +139,24 @@ def _chunk(text: str) -> int:
 def _ways(kind: FieldKind) -> tuple[Callable[[str], object], Callable[[Any], str]]:
     return kind.read, kind.write
 
+
+def _engine(text: str) -> str:
+    """Return the text, checked like `--engine`. Raises UsageError."""
+    from ggbench.commands.options import run_by
+
+    run_by(text, LlamaConfig())
+    return text
+
+
+ENGINE = FormField(
+    "engine",
+    "engine",
+    "ggbench's; or llama-server",
+    _engine,
+    about="Program that runs the model: empty for ggbench's llama.cpp, or your own llama-server, found on PATH or as "
+    "llama-server=PATH; flags may follow the path.",
+)
+"""The line of `Form.starts_engine`."""
 
 _LAYERS = _whole("a number of layers", 0, (1 << 31) - 1)
 
@@ -175,7 +196,7 @@ SPEED = Form(
         FormField("batches", "batch sizes", "1; or 1,8,32", *_ways(BATCH_SIZES)),
         FormField("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
     ),
-    SpeedSettings(),
+    SpeedSettings(), starts_engine=True,
 )
 
 TUNE = Form(
@@ -188,7 +209,7 @@ TUNE = Form(
         FormField("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
         FormField("kv_types", "KV types to try", "none, as they cost quality; or q8_0", *_ways(KV_TYPE_LIST)),
     ),
-    TuneSettings(),
+    TuneSettings(), starts_engine=True,
 )
 
 PICK = Form(
@@ -220,6 +241,7 @@ def decode_form(estimate: Callable[[DecodeSettings], str]) -> Form[DecodeSetting
         ),
         DecodeSettings(),
         estimate=estimate,
+        starts_engine=True,
     )
 
 
@@ -234,6 +256,7 @@ def search_form(budget: Budget) -> Form[LlamaConfig]:
         f"{time} for each quant.",
         (FormField("memory_limit_bytes", "memory limit", "none; or e.g. 12GiB", parse_size, exact_size),),
         LlamaConfig(),
+        starts_engine=True,
     )
 
 
@@ -310,7 +333,7 @@ class SettingsDialog(Dialog[Record | None]):
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
             sheet.border_subtitle = form.hint
-            for field in form.fields:
+            for field in (*form.fields, *([ENGINE] if form.starts_engine else [])):
                 with Horizontal(id=f"line_{field.name}"):
                     yield Label(f"{'  ' if form.marks_changes else ''}{field.label}", classes="label", markup=False)
                     yield self._make_editor(field)
@@ -330,19 +353,27 @@ class SettingsDialog(Dialog[Record | None]):
     def action_reset(self) -> None:
         for field in self._asked:
             self._editor(field).value = field.text_of(self.form.default, self.form.default)
+        if self.form.starts_engine:
+            self._editor(ENGINE).value = ""
 
     @on(Input.Submitted)
     def action_apply(self) -> None:
         """Return the fields' values, or show the first invalid one."""
         values: dict[str, Any] = {}
-        what = ""
+        what, engine = "", ""
         try:
             for field in self._asked:
                 what = f"{field.label}: "
                 values[field.name] = field.value_of(self._editor(field).value, self.form.default)
+            if self.form.starts_engine:
+                field, what = ENGINE, f"{ENGINE.label}: "
+                if engine := self._editor(ENGINE).value.strip():
+                    ENGINE.parse(engine)
             what = ""
             record = replace(self._record, **values)
             self.form.check(record)
+            if self.form.starts_engine:
+                host_of(self).engine = engine
             self.dismiss(record)
         except UsageError as error:
             if what:
@@ -351,7 +382,9 @@ class SettingsDialog(Dialog[Record | None]):
 
     @on(DescendantFocus)
     def _explain(self) -> None:
-        about = (field.about for field in self._asked if self.focused is not None and field.name == self.focused.id)
+        about = (
+            each.about for each in (*self._asked, ENGINE) if self.focused is not None and each.name == self.focused.id
+        )
         self._say(next(about, "") or self._estimate())
 
     def _estimate(self) -> str:
@@ -387,7 +420,7 @@ class SettingsDialog(Dialog[Record | None]):
     def _make_editor(self, field: FormField) -> Input | ChoiceField | Static:
         if not field.name:
             return Static(next(iter(field.choices)), classes="fixed", markup=False)
-        text = field.text_of(self._record, self.form.default)
+        text = host_of(self).engine if field is ENGINE else field.text_of(self._record, self.form.default)
         if field.choices:
             return ChoiceField(tuple(field.choices), text, id=field.name)
         return Input(text, placeholder="default", id=field.name, compact=True)

@@ -52,13 +52,18 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     settings: Settings
     setup: LlamaConfig
     notice: str = ""
+    engine: str = ""
+    """Value of `--engine`; empty for ggbench's own llama.cpp."""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
+        """Return a job for each target. Raises UsageError for an engine that is not there, or cannot run it."""
+        from ggbench.commands.options import run_by
         from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
+        setup = run_by(self.engine, self.setup) if self.engine else self.setup
         wanted = [target for _, targets in found for target in targets]
-        return [Job(experiment, target, target.setup(self.setup), self.settings) for target in wanted]
+        return [Job(experiment, target, target.setup(setup), self.settings) for target in wanted]
 
 
 class QualityRequest(msgspec.Struct, frozen=True):
@@ -304,6 +309,8 @@ class StartScreen(TaskScreen):
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
         """Find the targets to run, or to download if there is no request; then ask, and queue them."""
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
+        if isinstance(request, ExperimentRequest):
+            request = replace(request, engine=host_of(self).engine)
 
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
             found = [(model, services.resolve(model, names, catalog)) for model, names in selection]

@@ -15,12 +15,23 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.commands.options import run_by
-from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Score, Source
+from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, ProveContext, Score, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engines.events import Allocated, Event, MemoryKind, Opened, PromptRead, Ready, ServerAnswered, Steps
+from ggbench.engines.events import (
+    Allocated,
+    ContextProven,
+    Event,
+    MemoryKind,
+    Opened,
+    PromptRead,
+    Ready,
+    ServerAnswered,
+    Steps,
+)
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
+from ggbench.engines.llama_server.process import Build
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
@@ -122,6 +133,36 @@ def test_the_first_step_at_a_depth_has_the_position_that_ggbenchs_own_engine_giv
     assert isinstance([*started.engine.run(DecodeAtDepth(100, 4, 8))][-1], Failed)
 
 
+def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
+    """llama-server leaves the last cell of a slot free, so a prompt of 638 tokens and one step fill a slot of 640."""
+    started.open(setup=replace(LLAMA, n_seq_max=2))
+    *events, ending = started.engine.run(ProveContext())
+    assert ending == Completed(), ending
+    (proven,) = _of(events, ContextProven)
+    assert (proven.n_batch_tokens, proven.token_ns, proven.fill, proven.full) == (2 * 638, 10_000_000, "decoded", True)
+
+
+def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    limit_bytes = 1 << 30
+    events = started.open(setup=replace(LLAMA, memory_limit_bytes=limit_bytes))
+    assert events[-1] == Completed()
+    flags = json.loads((tmp_path / "flags.json").read_text())
+    assert flags[flags.index("-lm") + 1] == "none"  # the limit does not count mapped files
+    limits = Path(f"/proc/{_of(events, Ready)[0].pid}/limits").read_text()
+    (data,) = (line.split()[3] for line in limits.splitlines() if line.startswith("Max data size"))
+    assert limit_bytes < int(data) < 2 * limit_bytes
+
+
+def test_an_older_build_gets_the_flags_that_it_has() -> None:
+    build = Build(has_load_mode=False)
+    assert build.flags_of(["-c", "1", "-lm", "none", "-np", "1"]) == ["-c", "1", "--no-mmap", "-np", "1"]
+    assert build.flags_of(["-lm", "mlock"]) == ["--mlock", "--no-mmap"]
+    assert build.flags_of(["-lm", "mmap+mlock"]) == ["--mlock"]
+
+
 def test_probabilities_are_refused_with_the_reason(started: Started) -> None:
     assert "no probabilities" in started.engine.unsupported(Score)
     assert not started.engine.unsupported(Prefill) and not started.engine.unsupported(DecodeAtDepth)
@@ -215,8 +256,28 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     setup = run_by(f"llama-server='{folder}' -dev Vulkan0", LLAMA)
     assert isinstance(setup, LlamaServerConfig) and setup.words == [str(program), "-dev", "Vulkan0"]
     assert run_by(setup.engine_option, LLAMA) == setup
-    with pytest.raises(UsageError, match="memory-limit"):
-        replace(setup, memory_limit_bytes=1 << 30).check()
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        ("", {"Vulkan0": 2 << 30}),
+        ("-dev Vulkan0", {"Vulkan0": 2 << 30}),
+        ("-dev CUDA1", {}),
+        ("-dev none", None),
+        ("-ngl 9 -ngl 0", None),
+    ],
+)
+def test_the_gpus_are_those_that_the_program_lists_and_the_users_flags_leave(
+    flags: str, gpus: dict[str, int] | None, tmp_path: Path
+) -> None:
+    setup = run_by(f"llama-server={install(tmp_path)} {flags}", LlamaConfig(memory_limit_bytes=1 << 30))
+    assert (setup.listed_gpus() if setup.may_use_gpu else None) == gpus
+    if gpus:
+        with pytest.raises(UsageError, match="cannot limit"):
+            setup.check()
+    else:
+        setup.check()
 
 
 _PARENT = """
