@@ -22,12 +22,15 @@ from pathlib import Path
 
 from ggbench.machine.host import describe_cpu
 from scripts import peer_table
-from scripts.peer_figures import FIGURES, Bench, Figure
+from scripts.peer_figures import FIGURES as ALONE
+from scripts.peer_figures import Bench, Figure
 from scripts.peer_programs import CACHE, find_or_build
+from scripts.peer_slots import SLOTS
 from scripts.peer_table import Round, Session
 from scripts.real_models import FOLDER, MODELS
 
 FILE = FOLDER / MODELS["smollm2"].file
+FIGURES = {**ALONE, "slots": SLOTS}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -53,6 +53,7 @@ N_GEN, N_PROMPT_TOKENS, N_CHUNKS, N_CTX = 128, 512, 8, 8192
 INPUT, BATCH_GEN, BATCHES = 128, 32, (1, 4)
 SEARCHES = (("twin:qwen1.5-0.5b:q4_k_m", "1GiB"), ("twin:qwen1.5-0.5b:q8_0", "2GiB"))
 _START_S = 600
+PLACES = {name: place_of(name, {}) for name in ("CPU", "CPU_Mapped", "CPU_REPACK")}
 _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 
 
@@ -78,7 +79,7 @@ class Figure:
     rounds: int
 
 
-def _ggbench(*words: object) -> tuple[Any, float]:
+def ggbench(*words: object) -> tuple[Any, float]:
     """Run ggbench with --json; returns the document, and the seconds of the whole process. Raises SystemExit."""
     with tempfile.TemporaryDirectory(prefix="ggbench-bench-peers-") as folder:
         command = [sys.executable, "-P", "-m", "ggbench", *words, "--quiet", "--json"]
@@ -98,7 +99,7 @@ def _decode_row(threads: int) -> Row:
 
 def _our_decode(bench: Bench) -> Values:
     words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", "-t")
-    return {_decode_row(count): 1e3 / float(_ggbench(*words, count)[0]["tok_s"]) for count in _thread_counts()}
+    return {_decode_row(count): 1e3 / float(ggbench(*words, count)[0]["tok_s"]) for count in _thread_counts()}
 
 
 def _their_decode(bench: Bench) -> Values:
@@ -119,8 +120,8 @@ _RPC_PREFILL = Row(f"prefill {N_PROMPT_TOKENS} tokens over two RPC servers", "ms
 
 def _our_rpc(bench: Bench) -> Values:
     words = bench.file, "--rpc", rpc_servers(), "--bandwidth", "20GB/s", "-t", 1
-    decode, _ = _ggbench("decode", *words, "-n", N_GEN)
-    prefill, _ = _ggbench("prefill", *words, "--lengths", N_PROMPT_TOKENS, "-r", 3)
+    decode, _ = ggbench("decode", *words, "-n", N_GEN)
+    prefill, _ = ggbench("prefill", *words, "--lengths", N_PROMPT_TOKENS, "-r", 3)
     return {_RPC_DECODE: 1e3 / float(decode["tok_s"]), _RPC_PREFILL: float(prefill["prefills"][0]["prefill_ms"])}
 
 
@@ -136,7 +137,7 @@ _PREFILL = Row(f"prefill {N_PROMPT_TOKENS} tokens", "ms", "llama-bench pp", 0.98
 
 def _our_prefill(bench: Bench) -> Values:
     words = ("prefill", bench.file, "--lengths", N_PROMPT_TOKENS, "-r", 3, "--bandwidth", "20GB/s")
-    return {_PREFILL: float(_ggbench(*words)[0]["prefills"][0]["prefill_ms"])}
+    return {_PREFILL: float(ggbench(*words)[0]["prefills"][0]["prefill_ms"])}
 
 
 def _their_prefill(bench: Bench) -> Values:
@@ -153,7 +154,7 @@ def _batch_rows(n_seqs: int) -> tuple[Row, Row]:
 
 def _our_batch(bench: Bench) -> Values:
     words = ("speed", bench.file, "--inputs", INPUT, "-n", BATCH_GEN, "--batch", _commas(BATCHES), "--within", "1h")
-    document, _ = _ggbench(*words, "--bandwidth", "20GB/s")
+    document, _ = ggbench(*words, "--bandwidth", "20GB/s")
     cases = [(_batch_rows(case["n_batch"]), case) for case in document["cases"]]
     return {row: case[key] for rows, case in cases for row, key in zip(rows, ("prefill_ms", "decode_ms"), strict=True)}
 
@@ -181,6 +182,11 @@ def _their_batch(bench: Bench) -> Values:
     return {row: case[key] * 1e3 for rows, case in cases for row, key in zip(rows, ("t_pp", "t_tg"), strict=True)}
 
 
+def slot_words(n_slots: int, is_unified: bool) -> tuple[object, ...]:
+    """Return the options of slots with caches of their own, or one; the same for ggbench and llama-server."""
+    return ("-np", n_slots, *(["-kvu"] if is_unified else []))
+
+
 _USERS = tuple((n, is_unified) for n in (2, 4) for is_unified in (False, True))
 
 
@@ -192,8 +198,8 @@ def _users_row(n_users: int, is_unified: bool) -> Row:
 def _our_users(bench: Bench) -> Values:
     values: dict[Row, float] = {}
     for users in _USERS:
-        words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", *_slot_words(*users))
-        document, _ = _ggbench(*words)
+        words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", *slot_words(*users))
+        document, _ = ggbench(*words)
         together, each = float(document["tok_s_together"]), float(document["tok_s"])
         assert abs(together - users[0] * each) < 1e-6 * together, (together, each)
         values[_users_row(*users)] = users[0] * 1e3 / together
@@ -235,10 +241,10 @@ def _text_file() -> Iterator[Path]:
 def _our_quality(bench: Bench) -> Values:
     with _text_file() as text:
         words = ("quality", bench.file, "--text", text, "--chunks", N_CHUNKS)
-        document, seconds = _ggbench(*words, "--base", "none")
+        document, seconds = ggbench(*words, "--base", "none")
         values = {_PPL_S: seconds, _PPL: float(document["ppl"])}
         if bench.base is not None:
-            document, seconds = _ggbench(*words, "--base", bench.base)
+            document, seconds = ggbench(*words, "--base", bench.base)
             values |= {_KLD_S: seconds, _KLD: float(document["kld_mean"])}
     return values
 
@@ -342,7 +348,7 @@ _PLAN_S = Row("the time of a plan", "s", "llama-fit-params")
 
 
 def _our_plan(bench: Bench) -> Values:
-    document, seconds = _ggbench("plan", bench.file, "-c", N_CTX, "--no-measure")
+    document, seconds = ggbench("plan", bench.file, "-c", N_CTX, "--no-measure")
     (row,) = document["rows"]
     sizes = {"weights": "weight_bytes", "KV": "kv_bytes", "compute": "compute_bytes", "all memory": "needed_bytes"}
     values = {_PLANNED[name]: row[key] / MIB for name, key in sizes.items()}
@@ -363,39 +369,6 @@ def _their_plan(bench: Bench) -> Values:
     return {**values, _FITTED: float(sum(map(int, match.groups()))), _PLAN_S: seconds}
 
 
-_SLOTS = tuple((n, is_unified) for n in (2, 4, 8) for is_unified in (False, True))
-
-
-def _slot_rows(n_slots: int, is_unified: bool) -> tuple[Row, Row, Row]:
-    what = f"plan of {n_slots} slots{' with one KV cache' if is_unified else ''}"
-    parts = ("KV", "compute", "logits")
-    kv, compute, logits = (Row(f"{what}: {part}", "MiB", "llama-server's buffers", 0.999, 1.001) for part in parts)
-    return kv, compute, logits
-
-
-def _slot_words(n_slots: int, is_unified: bool) -> tuple[object, ...]:
-    return ("-np", n_slots, *(["-kvu"] if is_unified else []))
-
-
-def _our_slots(bench: Bench) -> Values:
-    values: dict[Row, float] = {}
-    for slots in _SLOTS:
-        document, _ = _ggbench("plan", bench.file, "-c", N_CTX, *_slot_words(*slots), "--no-measure")
-        (row,) = document["rows"]
-        sizes = (row["kv_bytes"], row["compute_bytes"], row["output_bytes"])
-        values |= {each: n_bytes / MIB for each, n_bytes in zip(_slot_rows(*slots), sizes, strict=True)}
-    return values
-
-
-def _their_slots(bench: Bench) -> Values:
-    values: dict[Row, float] = {}
-    for slots in _SLOTS:
-        with serving(bench.peers, bench.file, N_CTX, _slot_words(*slots)) as served:
-            sizes = [served.allocated.total(f"{part}_bytes") for part in ("kv", "compute", "output")]
-        values |= {each: n_bytes / MIB for each, n_bytes in zip(_slot_rows(*slots), sizes, strict=True)}
-    return values
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """A llama-server that listens."""
@@ -404,6 +377,8 @@ class Served:
     allocated: Allocated
     tensor_bytes: int
     """As it states them over HTTP."""
+    log: Sequence[str]
+    """All that it wrote until it was ready."""
 
     @property
     def memory(self) -> Memory:
@@ -433,8 +408,7 @@ def serving(peers: Peers, path: Path, n_ctx: int, slots: Sequence[object] = ("-n
             with urllib.request.urlopen(f"{url}/v1/models") as response:
                 tensor_bytes = int(json.load(response)["data"][0]["meta"]["size"])
             starts = [index for index, line in enumerate(lines) if line.startswith("llama_model_loader: loaded meta")]
-            places = {name: place_of(name, {}) for name in ("CPU", "CPU_Mapped", "CPU_REPACK")}
-            yield Served(url, parse_allocations(lines[starts[-1] :], places), tensor_bytes)
+            yield Served(url, parse_allocations(lines[starts[-1] :], PLACES), tensor_bytes, lines)
         finally:
             process.terminate()
             process.wait()
@@ -461,5 +435,4 @@ FIGURES = {
     "quality": Figure(_our_quality, _their_quality, 5),
     "maxctx": Figure(_our_search, _bisected, 3),
     "plan": Figure(_our_plan, _their_plan, 3),
-    "slots": Figure(_our_slots, _their_slots, 1),
 }

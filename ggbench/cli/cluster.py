@@ -78,7 +78,7 @@ def serve(
     from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
     from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest, ipv4_address
     from ggbench.machine.host import default_threads
-    from ggbench.sizing.budget import main_memory_budget
+    from ggbench.sizing.search_budget import main_memory_budget
     from ggbench.units import format_bytes, parse_size
 
     if not is_built_with_rpc():

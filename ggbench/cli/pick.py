@@ -11,7 +11,13 @@ import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
+from ggbench.commands.load_options import (
+    BudgetOptions,
+    budget_options,
+    dry_allocator,
+    kv_list_options,
+    load_options_but_cache,
+)
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
@@ -143,11 +149,16 @@ def command(
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
     needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
     within_s = _WITHIN_S if within is None else parse_duration(within)
+    from ggbench.models.reference import parse_model
+
+    memory = memory.of_model(None if model is None else parse_model(model, *quants))
     budget = memory.budget(setup, measures=measures or not no_measure)
+    draft = memory.drafting(setup, hub)
+    if draft is not None:
+        budget = msgspec.structs.replace(budget, draft=draft.to_run)
     planned: tuple[Target, ...] = ()
-    with _allocator(setup, budget) as allocator:  # started first, as its worker takes a while
+    with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
-        from ggbench.models.reference import parse_model
         from ggbench.models.targets import repo_read
 
         if family is not None:
@@ -160,7 +171,7 @@ def command(
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
-        pick = _measured(pick, models, request, within_s, hub, output)
+        pick = _measured(pick, models, request, draft, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
     chosen = pick.recommended
     is_open = chosen is not None and any(each.need == "speed" for each in chosen.unknown)
@@ -172,17 +183,20 @@ def command(
     raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets))
 
 
-def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
+def _allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
     from ggbench.engines.contract import launch_engine
-    from ggbench.machine.host import default_threads
-    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
-    loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
+    return dry_allocator(launch_engine(setup), setup, budget, draft)
 
 
 def _measured(
-    pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
+    pick: Pick,
+    models: tuple[PickedModel, ...],
+    request: PickRequest,
+    draft: Target | None,
+    within_s: float,
+    hub: HubOptions,
+    output: Output,
 ) -> Pick:
     """Measure the speeds that matter and pick again, until all are known or the time is up."""
     from ggbench.commands.measuring import measure
@@ -207,7 +221,7 @@ def _measured(
         if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
             break
         s_per_byte = (time.monotonic() - begun) / size if size else 0.0
-        with _allocator(request.setup, request.budget) as allocator:
+        with _allocator(request.setup, request.budget, draft) as allocator:
             pick = _pick(models, request, allocator)
     return pick
 

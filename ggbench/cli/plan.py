@@ -13,7 +13,13 @@ import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options_of_plans
+from ggbench.commands.load_options import (
+    BudgetOptions,
+    IgnoredGpuOptions,
+    budget_options,
+    dry_allocator,
+    load_options_of_plans,
+)
 from ggbench.commands.options import (
     HubOptions,
     against_option,
@@ -78,6 +84,7 @@ def command(
     only their window. ggbench help defaults lists the differences.
     """
     alternative: PlanRow | None = None
+    memory = memory.of_model(ref)
     if ref.engine:
         from ggbench.plugins import load_plugin
 
@@ -138,12 +145,12 @@ def _plan_files(
         )
         budget = memory.budget(setup, measures=not no_measure)
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
-        from ggbench.machine.host import default_threads
-        from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
         from ggbench.sizing.plan_record import EnginePlan
 
-        loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-        allocator = DryAllocator(engine, loaded, budget.devices)
+        draft = memory.drafting(setup, hub)
+        if draft is not None:
+            budget = msgspec.structs.replace(budget, draft=draft.to_run)
+        allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest

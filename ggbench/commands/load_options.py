@@ -14,15 +14,16 @@ from msgspec.structs import replace
 
 from ggbench.commands.options import (
     TOKENS,
+    HubOptions,
     MeasureRequest,
     as_record,
     field_option,
     field_options,
     model_option,
     option,
-    projector_option,
+    projector_option_of_plans,
 )
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
@@ -33,8 +34,10 @@ from ggbench.units import MIB, exact_size, format_bytes, parse_size
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
+    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, FoundSetup, Job
+    from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
 
@@ -45,7 +48,7 @@ _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
 """Fields of commands about memory; others measure one sequence, or as many as they are asked for."""
-_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "n_ctx")]
+_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "mtp", "n_ctx")]
 
 
 def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
@@ -69,6 +72,7 @@ load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
     *_SLOTS,
+    "mtp",
     n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
@@ -80,8 +84,8 @@ load_options_of_searches = _load_options(
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
 """Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
 """
-load_options_but_cache = _load_options(*_SLOTS)
-"""Also without n_ctx, for a command that chooses the whole cache."""
+load_options_but_cache = _load_options(*_SLOTS, "mtp")
+"""Without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
@@ -126,6 +130,7 @@ def _cache_ram(text: str) -> int:
 
 _CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
 _COUNT = FieldKind(int, metavar="N", least=0)
+_AUTO = Path("auto")
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
@@ -148,6 +153,8 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     """Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted."""
     ctx_checkpoints: Annotated[int | None, Option("-ctxcp", kind=_COUNT, heading="memory")] = None
     """Context checkpoints of each slot to count, made for windows and recurrent states. Default: not counted."""
+    draft: Annotated[str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")] = None
+    """Count a draft model for speculative decoding: its weights and its own context of the same length."""
     mmproj: Path | None = None
 
     @property
@@ -171,7 +178,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
         Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
         """
-        from ggbench.gguf_file.header import read_projector
+        from ggbench.gguf_file.projector import read_projector
 
         budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
         if self.cache_ram is not None:
@@ -183,7 +190,30 @@ class BudgetOptions(msgspec.Struct, frozen=True):
                 )
         if self.mmproj is None:
             return budget
-        return budget.beside_projector(str(self.mmproj), read_projector(self.mmproj).weight_bytes)
+        projector = read_projector(self.mmproj)
+        compute_bytes = projector.compute_bytes + (projector.score_bytes if setup.flash_attn == "off" else 0)
+        return budget.beside_projector(str(self.mmproj), projector.weight_bytes, compute_bytes)
+
+    def of_model(self, ref: ModelRef | None) -> BudgetOptions:
+        """Return the options with the projector that `--mmproj auto` means. Raises UsageError or BadFile."""
+        if self.mmproj is None or self.mmproj != _AUTO:
+            return self
+        if ref is None or ref.kind != "path":
+            raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
+        from ggbench.gguf_file.projector import projector_beside
+
+        return replace(self, mmproj=projector_beside(ref.path.absolute()))
+
+    def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
+        """Return the draft model with its header; None without one. Raises GgbenchError."""
+        if self.draft is None:
+            return None
+        if setup.mtp:
+            raise UsageError("--draft and --mtp exclude each other", "omit one of them")
+        from ggbench.models.reference import parse_model
+        from ggbench.models.targets import resolve_headers, single
+
+        return single(resolve_headers(parse_model(self.draft), hub=hub.access()))
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
@@ -234,6 +264,23 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         return budget
 
 
+def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
+    """Return the allocator for a plan, which stops `engine` at its end. Raises Unsupported for a draft head."""
+    from ggbench.engines.contract import launch_engine
+    from ggbench.machine.host import default_threads
+    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+
+    loaded = replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+    if draft is None and not setup.mtp:
+        return DryAllocator(engine, loaded, budget.devices)
+    from ggbench.sizing.drafts import Draft, DraftingAllocator
+
+    if draft is None:
+        return DraftingAllocator(engine, loaded, budget, None)
+    drafts = Draft(draft.header(), launch_engine(loaded), loaded, budget)
+    return DraftingAllocator(engine, loaded, budget, drafts)
+
+
 def _check_split(setup: LlamaConfig, n_devices: int) -> None:
     """Raise UsageError for a tensor split into more shares than there are GPUs."""
     if len(setup.tensor_split) > max(1, n_devices):
@@ -249,7 +296,7 @@ def _check_split(setup: LlamaConfig, n_devices: int) -> None:
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
     path = given.pop("mmproj", None)
-    return BudgetOptions(**given, mmproj=path and path.absolute())
+    return BudgetOptions(**given, mmproj=path if path is None or path == _AUTO else path.absolute())
 
 
 budget_options = as_record(
@@ -257,7 +304,7 @@ budget_options = as_record(
     _record,
     BudgetOptions.__struct_fields__,
     *field_options(BudgetOptions),
-    projector_option,
+    projector_option_of_plans,
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 

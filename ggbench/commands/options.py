@@ -180,6 +180,10 @@ samples_option = output_option("--samples", "With --json, include the time of ev
 projector_option = memory_option(
     "--mmproj", "Reserve memory for this multimodal projector (mmproj GGUF).", PATH, metavar="FILE"
 )
+projector_option_of_plans = memory_option(
+    "-mm --mmproj", "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL.", PATH,
+    metavar="FILE|auto",
+)  # fmt: skip
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
     "--against", "Show the nearest published rows below your own.", click.Choice(["published"])

@@ -161,35 +161,6 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
         )
 
 
-class Projector(msgspec.Struct, frozen=True):
-    """A vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`.
-
-    llama.cpp puts all its tensors on the first GPU, whatever the number of offloaded layers, or in main memory without
-    a GPU. Its compute buffer depends on the image and is unknown before clip reserves it, so it is not counted. Source:
-    tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
-    """
-
-    path: Path
-    weight_bytes: int
-    """Without a compute buffer."""
-
-
-def read_projector(path: Path) -> Projector:
-    """Return the projector in a file, from its header. Raises BadFile for another kind of file."""
-    file = read_model_file(path)
-    if file.architecture != "clip":
-        raise BadFile(
-            f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
-            "use the file published with the model as mmproj",
-        )
-    if file.weight_bytes is None:
-        raise BadFile(
-            f"{sanitize(path.name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
-            "use another file of the projector, e.g. F16",
-        )
-    return Projector(path, file.weight_bytes)
-
-
 class EncodedHeader(msgspec.Struct, frozen=True):
     """Everything before the first tensor; tensors follow consecutively, each padded to `ALIGNMENT`."""
 

@@ -139,13 +139,16 @@ def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
     return int(match[1]) << 10 if match else None
 
 
-def major_faults(pid: int, proc: Path = PROC) -> int | None:
-    """Return how often a running process has waited for a page from the disk; None if unknown, or if it has ended.
+def disk_waits(pid: int, proc: Path = PROC) -> tuple[int | None, int | None]:
+    """Return how often a running process has waited for a page from the disk, and the bytes read for it.
 
-    Source: `majflt` in stat of Linux's proc(5), the tenth value after the name, which may contain blanks.
+    None for what is unknown, as for a process that has ended. A fault may read megabytes ahead, so neither implies the
+    other. Source: Linux's proc(5), `majflt` in stat, the tenth value after the name, which may contain blanks; and
+    `read_bytes` in io.
     """
     values = (read_text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
-    return int(values[9]) if len(values) > 9 else None
+    match = re.search(r"^read_bytes: (\d+)$", read_text(proc / str(pid) / "io") or "", re.MULTILINE)
+    return int(values[9]) if len(values) > 9 else None, int(match[1]) if match else None
 
 
 class Cpu(msgspec.Struct, frozen=True):

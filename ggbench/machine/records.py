@@ -81,6 +81,8 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Bytes of files read again soon after the system evicted them, counted likewise; 0 except on Linux."""
     worker_faults: int | None = None
     """Major page faults of the engine's process so far, each a wait for the disk; None if unknown."""
+    worker_read_bytes: int | None = None
+    """Bytes that its process has had read from the disk so far, for page faults too; None if unknown."""
 
 
 class Throttling(msgspec.Struct, frozen=True):

@@ -297,7 +297,11 @@ def find_published(
 
 def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:
     """Return the single target that a reference selects; UsageError lists several with their sizes."""
-    targets = resolve(ref, hub=hub, server=server)
+    return single(resolve(ref, hub=hub, server=server))
+
+
+def single(targets: Sequence[Target]) -> Target:
+    """Return the only target; UsageError lists several with their sizes."""
     if len(targets) == 1:
         return targets[0]
     if targets[0].served is not None:

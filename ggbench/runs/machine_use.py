@@ -138,18 +138,21 @@ _PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
-def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
+def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = ()) -> tuple[str, ...]:
     """Return each change between readings in one line: a suspend; memory that spilled; CPUs, limits or memory added or
     removed.
+
+    With timed `spans`, what the engine itself read then is named, instead of what all programs read again.
     """
-    found = []
+    found, own = [], _read_while_timed(readings, spans)
     gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
     if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
         found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
-    for name, told in _SPILLS:
+    for name, told in _SPILLS if own is None else _SPILLS[:1]:
         rises = (getattr(after, name) - getattr(before, name) for before, after in pairwise(readings))
         if (spilled := sum(max(0, rise) for rise in rises)) >= _LEAST_SPILL_BYTES:
             found.append(told.format(format_bytes(spilled)))
+    found += [own] if own else []
     for what, name, text in _PARTS:
         values = [getattr(each, name) for each in readings]
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)
@@ -158,23 +161,29 @@ def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def waits_for_disk(readings: Sequence[MachineReading], spans: Sequence[Span]) -> tuple[str, ...]:
-    """Return in one line how often the engine waited for its own pages while it was timed; none if hardly.
+def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span]) -> str | None:
+    """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
+    unknown.
 
-    Loading the model, which reads the file from the disk, is before the spans.
+    Loading the model, which reads its file, is before the spans.
     """
-    if not spans:
-        return ()
-    begin, end = spans[0][0], spans[-1][1]
-    timed = [(each.at_ns, each.worker_faults) for each in readings if begin <= each.at_ns <= end]
-    known = [(at_ns, faults) for at_ns, faults in timed if faults is not None]
+    begin, end = (spans[0][0], spans[-1][1]) if spans else (1, 0)
+    timed = [each for each in readings if begin <= each.at_ns <= end]
+    known = [
+        (each.at_ns, each.worker_faults, each.worker_read_bytes)
+        for each in timed
+        if each.worker_faults is not None and each.worker_read_bytes is not None
+    ]
     if len(known) < 2:
-        return ()
-    elapsed_s, n_faults = (known[-1][0] - known[0][0]) / 1e9, known[-1][1] - known[0][1]
-    if n_faults < _LEAST_FAULTS_PER_S * elapsed_s:
-        return ()
-    advice = "what fits in memory with the other programs avoids it: a smaller quant or --n-ctx"
-    return (f"the engine waited for pages from the disk {format_count(n_faults)} times while timed ({advice})",)
+        return None
+    elapsed_s = (known[-1][0] - known[0][0]) / 1e9
+    n_faults, n_bytes = (known[-1][index] - known[0][index] for index in (1, 2))
+    if n_bytes < _LEAST_SPILL_BYTES and n_faults < _LEAST_FAULTS_PER_S * elapsed_s:
+        return ""
+    is_swapped = timed[-1].swapped_bytes > timed[0].swapped_bytes
+    cause = "memory was swapped out" if is_swapped else "its mapped file was evicted from memory"
+    waited = f"the engine waited {format_count(n_faults)} times for {format_bytes(n_bytes)} from the disk while timed"
+    return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
 
 
 def device_spills(

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from ggbench.engines.events import Memory, Steps
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine.host import major_faults, peak_rss_bytes
+from ggbench.machine.host import disk_waits, peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.machine_use import Span, device_spills, machine_changes, summarize_gpus, waits_for_disk
+from ggbench.runs.machine_use import Span, device_spills, machine_changes, summarize_gpus
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -158,7 +158,7 @@ class Recording:
         readings, in_use, memory = self.of(MachineReading), self.last(GpusInUse), self.last(Memory)
         buffers = sum(each.total_bytes for each in memory.buffers if not each.is_host) if memory else 0
         spilled = device_spills(readings, in_use.indices if in_use else None, buffers)
-        return *machine_changes(readings), *waits_for_disk(readings, self.timed_spans), *spilled
+        return *machine_changes(readings, self.timed_spans), *spilled
 
     @property
     def timed_spans(self) -> list[Span]:
@@ -243,7 +243,7 @@ class ReadingLog:
         self.readings: list[MachineReading] = []
         """All readings so far, in order of time; other threads only append."""
         self.worker_pid: int | None = None
-        """The engine's process, whose page faults are read as well; None before its start, or without one."""
+        """The engine's process, whose waits for the disk are read as well; None before its start, or without one."""
         self._read, self._interval_s = read, interval_s
         self._n_handed_on = 0
         self._ended = threading.Event()
@@ -275,7 +275,8 @@ class ReadingLog:
             try:
                 reading = self._read()
                 if self.worker_pid is not None:
-                    reading = replace(reading, worker_faults=major_faults(self.worker_pid))
+                    faults, read_bytes = disk_waits(self.worker_pid)
+                    reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes)
                 self.readings.append(reading)
             except OSError:
                 return  # the kernel's files or the driver are gone; the run continues without readings

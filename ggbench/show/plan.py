@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -25,7 +26,18 @@ from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, ChangeKind, PlannedDevice, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import (
+    HOST_DEVICE,
+    Budget,
+    Change,
+    ChangeKind,
+    MemoryPart,
+    MemoryPartName,
+    MemoryStack,
+    PlannedDevice,
+    PlannedSpeed,
+    PlanRow,
+)
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -54,7 +66,8 @@ def plan_report(
             width=width,
         ),
     ]
-    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if row.devices and _is_spread(row)]
+    shown = [row for row in rows if row.stacks and (len(rows) == 1 or _is_spread(row))]
+    parts += [Padding(_memory_table(row, width), (1, 0, 0, 0)) for row in shown]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     missing = [row for row in rows if row.fits is False and row.changes]
@@ -76,22 +89,29 @@ def _hardware(device: PlannedDevice) -> str:
     return sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
-def _devices_table(row: PlanRow, width: int) -> RenderableType:
-    devices = row.devices
-    sizes = (("weights", "weight_bytes", 0), ("KV", "kv_bytes", 0), ("compute", "compute_bytes", 0),
-             ("budget", "usable_bytes", 1))  # fmt: skip
-    cells = [
-        names("device", (device.device for device in devices)),
-        *([left("hardware", map(_hardware, devices), "", 2)] if any(device.name for device in devices) else []),
-        right("layers", (str(device.n_layers) for device in devices), stays=True),
-        *(
-            right(header, (format_bytes(getattr(device, field)) for device in devices), "", priority, stays=True)
-            for header, field, priority in sizes
-        ),
-        left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
+def _memory_table(row: PlanRow, width: int) -> RenderableType:
+    """Return a column for each memory: what lies there, part by part, what is left, and the sum."""
+    stacks, by_name = row.stacks, {device.device: device for device in row.devices}
+    sizes = [{part.part: part.n_bytes for part in stack.parts} for stack in stacks]
+    every = set().union(*sizes) - {"free", "missing"}
+    parts = [part for part in get_args(MemoryPartName) if part in every]
+    columns = [_memory_column(stack, by_name.get(stack.device), parts) for stack in stacks]
+    has_devices = ["layers"] if row.devices else []
+    cells = [names("memory", [*has_devices, *parts, "left", "in all"])]
+    cells += [right(stack.device, column, stays=True) for stack, column in zip(stacks, columns, strict=True)]
+    return fitted_table(cells, title=row.quant, width=width)
+
+
+def _memory_column(stack: MemoryStack, device: PlannedDevice | None, parts: Sequence[str]) -> list[str]:
+    sizes: dict[str, int] = {part.part: part.n_bytes for part in stack.parts}
+    left_bytes = None if stack.memory_bytes is None else sizes.get("free", 0) - sizes.get("missing", 0)
+    layers = [] if device is None else [str(device.n_layers)]
+    return [
+        *layers,
+        *(format_bytes(sizes.get(part)) for part in parts),
+        _left_text(left_bytes).removesuffix(" left"),
+        format_bytes(stack.memory_bytes),
     ]
-    dim = [(device.left_bytes or 0) < 0 for device in devices]
-    return fitted_table(cells, dim=dim, title=f"{row.quant} by device", width=width)
 
 
 def _left_text(left_bytes: int | None) -> str:
@@ -123,7 +143,8 @@ def _facts(
     return [
         ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("projector", projector_text(budget.mmproj_bytes)),
+        ("projector", projector_text(budget.mmproj_bytes, budget.mmproj_compute_bytes)),
+        ("draft", _draft_text(budget, rows)),
         ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
@@ -131,6 +152,17 @@ def _facts(
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
+
+
+def _draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return what drafts, and its size; empty if nothing does. Speeds are those without it."""
+    sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
+    if not sizes:
+        return ""
+    what = "the model's MTP layers in a context of their own (--mtp)"
+    if budget.draft is not None:
+        what = f"{sanitize(budget.draft.model)} {sanitize(budget.draft.quant)} with its own context (--draft)"
+    return f"{format_bytes(max(sizes))}: {what}; speeds are without it"
 
 
 def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
@@ -227,6 +259,8 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(elsewhere):
         cells.append(right("KV on CPU", map(format_bytes, elsewhere), priority=4))
     cells.append(right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7))
+    if any(row.draft_bytes for row in rows):
+        cells.append(right("draft", (format_bytes(row.draft_bytes) for row in rows), there, 5))
     for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
         if asked != {speed.n}:
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
@@ -425,6 +459,7 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
+_BESIDE = "mmproj_bytes mmproj_compute_bytes cache_ram_bytes n_checkpoints"
 _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
@@ -454,12 +489,19 @@ DEVICE = Shape(
     of(PlannedDevice),
     of(PlannedDevice, "needed_bytes left_bytes"),
 )
+_STACK = Shape(
+    "MemoryStack",
+    "What takes one memory, each byte in one part.",
+    of(MemoryStack),
+    field("parts", many(Shape("MemoryPart", "A part of it.", of(MemoryPart)))),
+)
 PLAN_ROW = Shape(
     "Row",
     "The needs of one quant; null means unknown, never zero.",
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
+    field("stacks", many(_STACK), "What takes the memory, by device; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )
@@ -473,7 +515,10 @@ PLAN = Document(
         Shape(
             "Machine",
             MEMORY.about,
-            of(Budget, f"{_DEVICE} mmproj_bytes cache_ram_bytes n_checkpoints budget_bytes=usable_bytes"),
+            of(
+                Budget,
+                f"{_DEVICE} {_BESIDE} budget_bytes=usable_bytes",
+            ),
             _BANDWIDTH,
         ),
     ),

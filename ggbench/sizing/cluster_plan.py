@@ -30,13 +30,13 @@ from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of, writ
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
-from ggbench.sizing.budget import main_memory_budget
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.search_budget import main_memory_budget
 
 
 class Cluster(msgspec.Struct, frozen=True):

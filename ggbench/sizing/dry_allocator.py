@@ -22,6 +22,15 @@ from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST, device_layers
 
 
+class DraftMemory(msgspec.Struct, frozen=True):
+    """The memory of a draft model, or of the second context of MTP layers, beside the context of the same n_ctx."""
+
+    by_place: Mapping[int, int]
+    """Weights, cache, compute buffers and outputs in each memory, HOST for main memory."""
+    process_bytes: int
+    """What its context takes of main memory outside buffers."""
+
+
 class DryContext(msgspec.Struct, frozen=True):
     n_ctx: int
     cache_bytes: int
@@ -36,6 +45,7 @@ class DryContext(msgspec.Struct, frozen=True):
     """The compute buffer of each device except main memory, by llama.cpp's name."""
     swa_cells: int | None = None
     """Cells of the sliding-window layers' caches; None if there are no such layers, or the engine does not say."""
+    draft: DraftMemory | None = None
 
 
 def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:

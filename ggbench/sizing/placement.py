@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedSpeed
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, MemoryPartName, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffers, split_shares
@@ -29,6 +30,17 @@ from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
+_LOADS_MTP_IF_ASKED = frozenset({
+    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
+    "mimo2", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
+})  # fmt: skip
+"""Architectures whose MTP layers llama.cpp leaves in the file without `load_mtp`; it always loads those of others."""
+_ROLLS_BACK = frozenset({
+    "bailingmoe3", "deepseek4", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35",
+    "qwen35moe", "qwen4exp",
+})  # fmt: skip
+"""Architectures with copies of each recurrent state, to go back to; `llm_arch_supports_rs_rollback` in llama-arch.cpp.
+"""
 
 
 class Placement:
@@ -47,6 +59,7 @@ class Placement:
 
         `host` is their machine's main memory, if known.
         """
+        file = _as_loaded(file, setup)
         self.on_gpu = on_gpu
         self.devices, self.host = tuple(devices), host
         self._file, self._setup = file, setup
@@ -73,7 +86,8 @@ class Placement:
         self.theory: KvCache | None = None
         """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
-        self.cache_places = self.layers[:-1] if setup.kv_offload else (HOST,) * file.n_layer
+        first = file.n_layer - file.n_layer_nextn if setup.ctx_type == "mtp" else 0
+        self.cache_places = self.layers[first:-1] if setup.kv_offload else (HOST,) * (file.n_layer - first)
         self.is_cache_on_devices = HOST not in self.cache_places
         self._caches: dict[int, KvCache] = {}
         """The cache in each memory, by formula."""
@@ -129,6 +143,7 @@ class Placement:
                 weight_bytes=self.weights[place],
                 kv_bytes=caches.get(place, 0),
                 compute_bytes=self._compute_at(place, context),
+                draft_bytes=_of_draft(context, place),
                 usable_bytes=device.usable_bytes,
             )
             for place, device in enumerate(self.devices)
@@ -146,6 +161,7 @@ class Placement:
                 weight_bytes=self.host_weight_bytes or 0,
                 kv_bytes=caches.get(HOST, 0),
                 compute_bytes=self._host_compute(context) + context.output_bytes,
+                draft_bytes=_of_draft(context, HOST),
                 usable_bytes=None if self.host is None else host.usable_bytes,
             ),
         )
@@ -169,7 +185,7 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self.cache_places.count(place)) for place in set(self.cache_places)}
         if self.theory is not None:
-            counts = {place: self._cached_bytes(cache, context) for place, cache in self._caches.items()}
+            counts = {place: sum(self._cached_bytes(each, context).values()) for place, each in self._caches.items()}
         total = sum(counts.values())
         return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
@@ -186,9 +202,16 @@ class Placement:
         return context.device_compute_bytes + context.host_compute_bytes
 
     def context_bytes(self, context: DryContext) -> int:
-        """Return the total memory of a context there; logits are in main memory."""
+        """Return the total memory of a context there, with its draft; logits are in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
-        return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
+        buffers = self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
+        return buffers + (self.draft_bytes(context) or 0)
+
+    def draft_bytes(self, context: DryContext) -> int | None:
+        """Return what drafts beside the context takes there; None if nothing does."""
+        if context.draft is None:
+            return None
+        return sum(n for place, n in context.draft.by_place.items() if not self.on_gpu or place != HOST)
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
         """Return the bytes of a budget that model and context need: more than all of it if any memory is short.
@@ -203,24 +226,47 @@ class Placement:
         """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.on_gpu:
             return 0
+        of_draft = 0 if context.draft is None else context.draft.process_bytes
+        return max(0, self.process_bytes(context) + of_draft - BESIDE_BUFFERS_BYTES)
+
+    def process_bytes(self, context: DryContext) -> int:
+        """Return the main memory that decoding to the end of a context takes outside buffers."""
         metadata = self._file.metadata
         entries = (metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
         vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
         n_cells = min(context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES)  # a recurrent state has no cells
-        taken = vocabulary + context_overhead(self._file, n_cells) + decode_overhead(n_cells)
-        return max(0, taken - BESIDE_BUFFERS_BYTES)
+        return vocabulary + context_overhead(self._file, n_cells) + decode_overhead(n_cells)
 
     def theory_bytes(self, context: DryContext) -> int | None:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
-        return round(self._cached_bytes(self.theory, context))
+        return round(sum(self._cached_bytes(self.theory, context).values()))
 
-    def _cached_bytes(self, cache: KvCache, context: DryContext) -> float:
-        """Return what a cache takes in a context: a part for each slot unless they share one, and all their states."""
-        in_cells, n_streams = replace(cache, window=context.swa_cells or cache.window), self._setup.n_streams
-        of_stream = in_cells.cached_bytes(context.n_ctx / n_streams) - cache.state_bytes
-        return n_streams * of_stream + self._setup.n_seq_max * cache.state_bytes
+    def cache_kinds(self, place: int, context: DryContext) -> dict[MemoryPartName, int]:
+        """Return a memory's cache by kind, in the proportions of the theory; without a theory all of it is KV."""
+        n_bytes = self._cache_by_place(context).get(place, 0)
+        if self.theory is None or place not in self._caches:
+            return {"KV": n_bytes}
+        kinds = self._cached_bytes(self._caches[place], context)
+        total = sum(kinds.values()) or 1.0
+        found = {kind: round(n_bytes * share / total) for kind, share in kinds.items()}
+        largest = max(found, key=lambda kind: found[kind])
+        found[largest] += n_bytes - sum(found.values())  # what rounding has lost
+        return found
+
+    def _cached_bytes(self, cache: KvCache, context: DryContext) -> dict[MemoryPartName, float]:
+        """Return what a cache takes in a context, by kind: KV for each slot unless they share it, and all states."""
+        setup, n_streams = self._setup, self._setup.n_streams
+        n = context.n_ctx / n_streams
+        n_states = setup.n_seq_max
+        if setup.mtp and self._file.architecture in _ROLLS_BACK:
+            n_states *= 1 + DRAFT_TOKENS
+        return {
+            "KV": n_streams * cache.full.n_bytes * n,
+            "KV of windows": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
+            "states": n_states * cache.state_bytes,
+        }
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
@@ -268,6 +314,18 @@ class Placement:
         for place, cache in self._caches.items():
             read[place] = read.get(place, 0.0) + cache.read_bytes(n)
         return {place: n_bytes for place, n_bytes in read.items() if n_bytes}
+
+
+def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
+    """Return the model without the layers that llama.cpp does not load, as it does not draft with them."""
+    if setup.mtp or not file.n_layer_nextn or file.architecture not in _LOADS_MTP_IF_ASKED:
+        return file
+    first = file.n_layer - file.n_layer_nextn
+    return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
+
+
+def _of_draft(context: DryContext, place: int) -> int:
+    return 0 if context.draft is None else context.draft.by_place.get(place, 0)
 
 
 def speed_bounds(

@@ -18,10 +18,12 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
+from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.splits import smallest_split
@@ -85,6 +87,8 @@ def plan_variant(
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
+    if request.budget.mmproj:
+        read_projector(Path(request.budget.mmproj)).check(variant.file)
     if request.budget.n_checkpoints:
         n_checkpoints = request.budget.n_checkpoints * request.setup.n_seq_max
         each_bytes = _checkpoint_bytes(variant.file, request.setup) or 0
@@ -166,6 +170,7 @@ def _planned(
         kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
+        draft_bytes=placement.draft_bytes(asked),
         checkpoint_bytes=_checkpoint_bytes(file, setup),
         host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
         needed_bytes=need,
@@ -175,6 +180,7 @@ def _planned(
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         devices=placement.planned(asked),
+        stacks=() if weights is None else memory_stacks(placement, asked, budget),
         is_split=placement.is_split or not placement.is_cache_on_devices,
         limit=limit,
         decode=decode[:-1],

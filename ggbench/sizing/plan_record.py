@@ -14,6 +14,7 @@ from ggbench.hub.repo_records import RepoListing
 from ggbench.machine.profile import MachineProfile
 from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
+from ggbench.models.targets import FileToRun
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis
 
@@ -37,11 +38,18 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """ggml's name of the backend to plan with; empty for a device that llama.cpp has here itself."""
     bandwidth: Bandwidth | None = None
     """None if it is unknown."""
+    is_shared: bool = False
+    """Whether it is a part of main memory."""
+    projector_bytes: int = 0
+    """A projector with its compute buffer."""
+    prompt_cache_bytes: int = 0
+    """llama-server's prompt cache and context checkpoints."""
 
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
-        return max(0, self.free_bytes - self.reserve_bytes)
+        taken_bytes = self.reserve_bytes + self.projector_bytes + self.prompt_cache_bytes
+        return max(0, self.free_bytes - taken_bytes)
 
 
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,16 +68,42 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: int
     compute_bytes: int
     """Compute buffers; in main memory with the logits."""
+    draft_bytes: int = 0
+    """Everything of a draft model, or the second context of MTP layers."""
     usable_bytes: int | None
 
     @property
     def needed_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes + self.compute_bytes
+        return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.draft_bytes
 
     @property
     def left_bytes(self) -> int | None:
         """Bytes left; negative if memory is missing."""
         return None if self.usable_bytes is None else self.usable_bytes - self.needed_bytes
+
+
+MemoryPartName = Literal[
+    "weights", "projector", "draft", "KV", "KV of windows", "states", "compute", "outputs", "prompt cache", "process",
+    "reserve", "free", "missing",
+]  # fmt: skip
+
+
+class MemoryPart(msgspec.Struct, frozen=True):
+    """A part of one memory."""
+
+    part: MemoryPartName
+    n_bytes: int
+
+
+class MemoryStack(msgspec.Struct, frozen=True):
+    """What one memory is taken by; `free` or `missing` is the rest."""
+
+    device: str
+    """llama.cpp's name of its buffers; `CPU` for main memory."""
+    memory_bytes: int | None
+    """The sum of the parts without `missing`, if it fits; None for main memory of an unknown size."""
+    parts: tuple[MemoryPart, ...]
+    """None of 0 bytes, and each byte in one part only."""
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -91,6 +125,10 @@ class Budget(msgspec.Struct, frozen=True):
     """Path of a projector; empty for none."""
     mmproj_bytes: int = 0
     """A projector in this memory, without its compute buffer."""
+    mmproj_compute_bytes: int = 0
+    """An upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known."""
+    draft: FileToRun | None = None
+    """A draft model, whose size depends on the context; None for none."""
     cache_ram_bytes: int | None = None
     """Main memory for llama-server's prompt cache and checkpoints; None does not count them."""
     n_checkpoints: int = 0
@@ -112,20 +150,34 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
-        cache_bytes = 0 if self.on_gpu else self.cache_ram_bytes or 0
-        return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes - cache_bytes)
+        cache_bytes = self.cache_ram_bytes or 0
+        if self.on_gpu:
+            cache_bytes = sum(device.prompt_cache_bytes for device in self.devices)
+        taken_bytes = self.reserve_bytes + self.mmproj_bytes + self.mmproj_compute_bytes + cache_bytes
+        return max(0, self.memory_bytes - taken_bytes)
 
     def beside_prompt_cache(self, n_bytes: int) -> Budget:
-        """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints."""
-        host = self.host and replace(self.host, reserve_bytes=self.host.reserve_bytes + n_bytes)
-        return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host)
+        """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.
 
-    def beside_projector(self, path: str, n_bytes: int) -> Budget:
+        A GPU that may take all of main memory shares it.
+        """
+
+        def beside(memory: DeviceMemory) -> DeviceMemory:
+            return replace(memory, prompt_cache_bytes=memory.prompt_cache_bytes + n_bytes)
+
+        host, devices = self.host, self.devices
+        if host is not None:
+            host = beside(host)
+        elif devices and devices[0].is_shared:
+            devices = (beside(devices[0]), *devices[1:])
+        return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host, devices=devices)
+
+    def beside_projector(self, path: str, n_bytes: int, compute_bytes: int) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""
         devices = self.devices
         if devices:
-            devices = (replace(devices[0], reserve_bytes=devices[0].reserve_bytes + n_bytes), *devices[1:])
-        return replace(self, mmproj=path, mmproj_bytes=n_bytes, devices=devices)
+            devices = (replace(devices[0], projector_bytes=n_bytes + compute_bytes), *devices[1:])
+        return replace(self, mmproj=path, mmproj_bytes=n_bytes, mmproj_compute_bytes=compute_bytes, devices=devices)
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
@@ -217,8 +269,10 @@ class PlanRow(msgspec.Struct, frozen=True):
     checkpoint_bytes: int | None = None
     """One of llama-server's context checkpoints, in main memory; 0 if the model needs none."""
     budget_bytes: int | None = None
+    draft_bytes: int | None = None
+    """A draft model, or the second context of MTP layers, in the planned memory at `n_ctx`; None without."""
     needed_bytes: int | None = None
-    """Weights, cache and compute buffers in the planned memory at `n_ctx`."""
+    """Weights, cache, compute buffers and draft in the planned memory at `n_ctx`."""
     left_bytes: int | None = None
     """Bytes left of the budget at `n_ctx`; negative if memory is missing."""
     fits: bool | None = None
@@ -237,6 +291,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Speed with a full context of `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
+    stacks: tuple[MemoryStack, ...] = ()
+    """What takes the planned memory at `n_ctx`, by device, main memory last."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
     flash_attn: bool | None = None

@@ -24,12 +24,12 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import Program
 from ggbench.models.local_files import local_variants
 from ggbench.models.targets import Target
-from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
+from ggbench.sizing.search_budget import SearchBudget, search_budget
 from ggbench.units import KV_CELLS, format_bytes
 
 _SMALLER_UBATCHES = (256, 128, 64)

@@ -14,6 +14,8 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import TINY
+from tests.fakes.projector import a_projector
 
 EDGE = 8192
 
@@ -78,6 +80,10 @@ def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
 
 
 def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
+    of_another = ggbench("maxctx", tiny_twin, "--mmproj", projector)
+    assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
+    searching.workers.clear()
+    projector.write_bytes(a_projector(n_embd=TINY.n_embd))
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
     assert ran.code == 0, ran.err
     assert "4.00 MiB (--mmproj, without its compute buffer)" in ran.out

@@ -23,7 +23,7 @@ def test_a_machine_that_changed_is_warned_of(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     change = "the machine was suspended for 1:02"
-    monkeypatch.setattr("ggbench.runs.recording.machine_changes", lambda _readings: (change,))
+    monkeypatch.setattr("ggbench.runs.recording.machine_changes", lambda *_: (change,))
     ran = ggbench(command, tiny_twin, "--memory-limit", "4GiB")
     shown = ggbench("results", "show", 1, "--json")
     assert ran.code == 0, ran.err

@@ -114,6 +114,8 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
     assert f"--mmproj {projector}" in beside["rows"][0]["command"]
     assert "4.00 MiB (--mmproj, without its compute buffer)" in ggbench(*asked[:-1], "--mmproj", projector).out
+    of_another = ggbench("plan", tiny_twin, *CARD, "--mmproj", projector)
+    assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
     picked = ggbench("pick", "qwen1.5-0.5b", *CARD, "--mmproj", projector, "--json").json
     assert f"--mmproj {projector} " in picked["commands"]["llama_server"]
     refused = ggbench(*asked, "--mmproj", tiny_twin)

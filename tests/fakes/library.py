@@ -16,6 +16,7 @@ from ggbench.models.catalog import Catalog, CatalogModel
 from ggbench.models.disk import LocalModel
 from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.runs.store.database import Store
+from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.tui.planner import PlannedQuant
@@ -73,6 +74,7 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
         needed_bytes=budget.usable_bytes - left, at_n_ctx=PlannedSpeed(n_ctx, at_n_ctx, 1e3 / at_n_ctx, left >= 0),
         fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
         decode=tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in speeds),
+        stacks=(stack_of(budget, weights, kv * n_ctx, 300 * (1 << 20)),),
     )  # fmt: skip
 
 

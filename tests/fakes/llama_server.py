@@ -94,6 +94,8 @@ def main(way: str, *flags: str) -> None:
         case "aborts":
             _say("free(): invalid pointer")
             os.kill(os.getpid(), signal.SIGABRT)
+        case "another cpu":
+            os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]

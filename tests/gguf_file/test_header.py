@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, Unsupported
-from ggbench.gguf_file.header import Projector, read_local_header, read_model_file, read_projector
+from ggbench.gguf_file.header import read_local_header, read_model_file
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.parser import read_leading_metadata
 from ggbench.gguf_file.twin import write_sparse
 from tests.conftest import TINY
-from tests.fakes.projector import a_projector
 from tests.gguf_file.conftest import I32, STRING, U16, U32, Encoder
 
 
@@ -172,27 +171,6 @@ def test_the_vocabulary_is_not_read() -> None:
 def test_what_is_no_gguf_is_refused(raw: bytes, error: type[BadFile]) -> None:
     with pytest.raises(error):
         read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")
-
-
-def test_its_tensors_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "mmproj-model-f16.gguf"
-    path.write_bytes(a_projector(n_rows=3))
-    assert read_projector(path) == Projector(path, 2 * 6 * 3 + 4 * 3)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (a_projector("llama"), "is a model of the architecture llama, not a projector"),
-        (a_projector(type_id=999), "has tensors of unknown type"),
-        (b"not a GGUF", "mmproj.gguf"),
-    ],
-)
-def test_another_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "mmproj.gguf"
-    path.write_bytes(content)
-    with pytest.raises(BadFile, match=said):
-        read_projector(path)
 
 
 def test_a_model_with_no_file(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.header import encode_header, read_model_file, read_projector
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.listing import list_repo
@@ -38,7 +39,7 @@ def known_headers(real: Sequence[Path]) -> list[bytes]:
     for model in by_architecture.values():
         planned = plan_twin(model.hyper, ["q4_k_m"], min(3, model.hyper.n_layer), name=model.id)["q4_k_m"]
         headers.append(encode_header(planned.metadata, planned.tensors).data)
-    headers.append(a_projector(n_rows=64))
+    headers.append(a_projector(n_embd=64, vision={"image_size": 224, "patch_size": 14, "embedding_length": 64}))
     for path in real:
         with path.open("rb") as source:
             headers.append(source.read(_MOST_HEADER_BYTES)[: len(_header_of(path))])

@@ -13,7 +13,7 @@ from ggbench.machine.host import (
     count_oom_kills,
     cpu_quota,
     describe_ram,
-    major_faults,
+    disk_waits,
     memory_limits,
     peak_rss_bytes,
 )
@@ -43,10 +43,12 @@ def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
     assert peak_rss_bytes(42, tmp_path) == 700 * 1024
 
 
-def test_major_faults_are_counted_behind_a_name_with_blanks(tmp_path: Path) -> None:
+def test_waits_for_the_disk_are_the_kernels_own_counts(tmp_path: Path) -> None:
+    """A process may have blanks and brackets in its name."""
     (tmp_path / "42").mkdir()
     (tmp_path / "42/stat").write_text("42 (a ) worker) R 1 42 42 0 -1 4194304 2500 0 17 0 5 1 0 0 20 0 1 0\n")
-    assert (major_faults(42, tmp_path), major_faults(43, tmp_path)) == (17, None)
+    (tmp_path / "42/io").write_text("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n")
+    assert (disk_waits(42, tmp_path), disk_waits(43, tmp_path)) == ((17, 4096), (None, None))
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")

@@ -7,14 +7,8 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import (
-    BESIDE_BUFFERS_BYTES,
-    beside_projector,
-    described_budget,
-    gpu_budget,
-    machine_budget,
-    main_memory_budget,
-)
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, described_budget, machine_budget
+from ggbench.sizing.search_budget import beside_projector, gpu_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
@@ -85,7 +79,8 @@ SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, No
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
+    for module in ("budget", "search_budget"):
+        monkeypatch.setattr(f"ggbench.sizing.{module}.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
 
 
 def test_a_limit_is_what_the_worker_is_held_to() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.machine.readings import spilled_bytes
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.machine_use import device_spills, machine_changes, waits_for_disk
+from ggbench.runs.machine_use import device_spills, machine_changes
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -30,16 +30,25 @@ def test_memory_that_spilled_is_named() -> None:
     assert machine_changes(swapped[:3]) == ()
 
 
-def test_waits_for_the_disk_count_while_timed() -> None:
-    """Faults before the timed span are those of loading the model; 20 a second are not worth a mark."""
-    readings = [
-        replace(reading(), at_ns=s * S, worker_faults=n) for s, n in ((0, 0), (10, 5000), (12, 5000), (20, 5400))
-    ]
-    (line,) = waits_for_disk(readings, [(9 * S, 15 * S), (18 * S, 21 * S)])
-    assert line.startswith("the engine waited for pages from the disk 400 times while timed")
-    assert waits_for_disk(readings, [(9 * S, 15 * S)]) == waits_for_disk(readings, []) == ()
-    assert waits_for_disk([*readings[:3], replace(readings[3], worker_faults=5100)], [(9 * S, 21 * S)]) == ()
-    assert waits_for_disk([replace(each, worker_faults=None) for each in readings], [(0, 30 * S)]) == ()
+def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_do() -> None:
+    """What it read before the timed span is its file, loaded; a fault may read much ahead, and many may read little."""
+    spans = [(9 * S, 15 * S), (18 * S, 21 * S)]
+
+    def readings(n_faults: int, mib: int, swapped_mib: int = 0) -> list[MachineReading]:
+        refaulted = replace(reading(), refaulted_bytes=GIB * 5)
+        before = [replace(refaulted, at_ns=s * S, worker_faults=s, worker_read_bytes=s << 30) for s in (0, 10)]
+        after = replace(before[-1], at_ns=20 * S, refaulted_bytes=9 * GIB, swapped_bytes=swapped_mib << 20)
+        return [*before, replace(after, worker_faults=10 + n_faults, worker_read_bytes=(10 << 30) + (mib << 20))]
+
+    (line,) = machine_changes(readings(9, 900), spans)
+    assert line.startswith(
+        "the engine waited 9 times for 900.0 MiB from the disk while timed: its mapped file was evicted"
+    )
+    (line,) = machine_changes(readings(400, 1, swapped_mib=8), spans)
+    assert line.startswith("the engine waited 400 times for 1.00 MiB from the disk while timed: memory was swapped out")
+    assert machine_changes(readings(100, 50), spans) == ()
+    (line,) = machine_changes(readings(9, 900))
+    assert line.startswith("4.00 GiB of files were evicted")
 
 
 def _on_gpu(used_gib: float, shared_gib: float | None = None, total_gib: float = 8) -> MachineReading:

@@ -28,20 +28,27 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 
 
 def run_commands(
-    file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, n_ctx_train: int | None = None, mmproj: Path | None = None
+    file: FileToRun,
+    setup: LlamaConfig,
+    *,
+    on_gpu: bool,
+    n_ctx_train: int | None = None,
+    mmproj: Path | None = None,
+    draft: FileToRun | None = None,
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does; llama-cli, for one user, takes the context of one slot.
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Only llama-server's drafts.
     """
     model = _model_words(file, mmproj)
+    drafting = [] if draft is None else _draft_words(draft)
     alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
     load = load_flags(alone, on_gpu=on_gpu)
     obstacles = _ollama_obstacles(file, setup, mmproj)
     modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
     name = _ollama_name(file)
     return RunCommands(
-        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu)]),
+        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)]),
         llama_cli=_line(["llama-cli", *model, *load]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
@@ -73,6 +80,12 @@ def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
         # without --no-mmproj, -hf downloads and loads a projector that the plan did not count
         return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
     return ["-m", str(_PLACEHOLDER), *projector]
+
+
+def _draft_words(draft: FileToRun) -> list[str]:
+    if draft.paths and draft.is_here:
+        return ["-md", str(draft.paths[0].absolute())]
+    return ["-hfd", f"{draft.repo}:{draft.quant}"] if draft.repo else ["-md", f"draft-{_PLACEHOLDER}"]
 
 
 def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:

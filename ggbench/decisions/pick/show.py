@@ -40,6 +40,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         mmproj=Path(budget.mmproj) if budget.mmproj else None,
+        draft=budget.draft,
     )
 
 

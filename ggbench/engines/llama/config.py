@@ -36,7 +36,7 @@ _SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?:
 
 _OF_THE_LOAD = (
     "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
-    "mmap", "mlock", "memory_limit_bytes",
+    "mmap", "mlock", "mtp", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes when loading the model; the others are for the context."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
@@ -209,6 +209,13 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """
     kv_unified: Annotated[bool, Option("-kvu", heading="model")] = False
     """Let all slots share one KV cache, so that one of them can take the whole context."""
+    mtp: Annotated[bool, Option(heading="model")] = False
+    """Draft with the model's own MTP layers, as llama-server does with --spec-type draft-mtp.
+
+    Off, llama.cpp does not load them.
+    """
+    ctx_type: Literal["default", "mtp"] = "default"
+    """`mtp` for the second context, which runs only the MTP layers."""
     n_outputs_max: int | None = None
     """Maximum number of tokens per batch whose logits are computed; None means one per sequence, as in llama-server."""
     memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None

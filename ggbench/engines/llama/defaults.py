@@ -51,6 +51,10 @@ CACHE_RAM_BYTES, CTX_CHECKPOINTS = 8192 << 20, 32
 """The largest prompt cache of llama-server, and the most checkpoints of each slot: `cache_ram_mib` and
 `n_ctx_checkpoints` in common.h. Both grow with use, in main memory."""
 
+DRAFT_TOKENS = 3
+"""Tokens that llama-server drafts at a time: `common_params_speculative_draft::n_max` in common.h. Its target context
+has an output for each, and with MTP layers as many copies of each recurrent state, to go back to."""
+
 
 def set_defaults(params: Any, defaults: Mapping[str, Value]) -> None:  # noqa: ANN401 - a structure of llama_cpp's
     """Set every field of `params` to what llama-server passes; those without a value stay as they are."""

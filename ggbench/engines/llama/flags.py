@@ -6,6 +6,8 @@ defaults are written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ggbench.engines.llama.config import LlamaConfig
 
 ALL_LAYERS = 999
@@ -17,10 +19,16 @@ _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mm
 """llama.cpp's `--load-mode` by (mmap, mlock)."""
 
 
-def server_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
-    """Return llama-server's flags, with the slots, whose number it would otherwise choose."""
+def server_flags(setup: LlamaConfig, *, on_gpu: bool, draft: Sequence[str] = ()) -> list[str]:
+    """Return llama-server's flags, with the slots, whose number it would otherwise choose.
+
+    `draft` names a draft model, which llama-server uses only with a type of speculation.
+    """
     unified = ["-kvu"] if setup.kv_unified and setup.n_seq_max > 1 else []
-    return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified]
+    words = [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified]
+    if draft:
+        words += [*draft, "--spec-type", "draft-simple", *(["-ngld", "0"] if setup.n_gpu_layers == 0 else [])]
+    return [*words, "--spec-type", "draft-mtp"] if setup.mtp else words
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:

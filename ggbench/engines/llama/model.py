@@ -19,7 +19,7 @@ from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
 from ggbench.engines.llama.build import build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
+from ggbench.engines.llama.defaults import CONTEXT, DRAFT_TOKENS, MODEL, set_defaults
 from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
 
@@ -128,7 +128,7 @@ class LlamaModel:
             self.handle = None
         params = lib.llama_model_default_params()
         set_defaults(params, MODEL)
-        params.n_gpu_layers = setup.n_gpu_layers
+        params.n_gpu_layers, params.load_mtp = setup.n_gpu_layers, setup.mtp
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
         if setup.main_gpu is not None:
             params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
@@ -181,6 +181,10 @@ class LlamaModel:
         for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full", "kv_unified"):
             setattr(params, name, getattr(setup, name))
         params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
+        if setup.ctx_type == "mtp":
+            params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
+        elif setup.mtp:
+            params.n_rs_seq = DRAFT_TOKENS
         params.n_threads = setup.threads
         params.n_threads_batch = setup.threads_batch or setup.threads
         params.type_k = _ggml_type_id(setup.type_k)

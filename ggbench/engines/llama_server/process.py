@@ -214,6 +214,8 @@ class ServerProcess:
             blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
         if blame:
             return OutOfMemory(stage, shorten(blame, 200), alive=False)
+        if status == -signal.SIGILL:
+            return Crashed(status, (), hint="this build needs instructions that this CPU lacks", program=NAME)
         faults = [match[0] for line in log if (match := _FAULT.search(line))]
         cause = next(iter(faults or list(self._errors) or list(self._tail)[-1:]), "")
         return Crashed(status, (shorten(cause, 200),), program=NAME)

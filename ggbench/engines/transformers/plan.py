@@ -23,6 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
+from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
@@ -50,7 +51,7 @@ def plan_model(
     """Plan each of QUANTs, by default all. Raises GgbenchError, also for an option that only llama.cpp has."""
     defaults = LlamaConfig()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
-    given = config_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    given = config_options(rest) or [f"--{name}" for name in ("mmproj", "draft") if getattr(memory, name)]
     if given:
         raise UsageError(
             f"{given[0]} is an option of llama.cpp, but a checkpoint is run by Transformers",
@@ -145,6 +146,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         fits=needed <= budget.usable_bytes,
         planned_n_ctx=longest or None,
         reached_ceiling=longest >= ceiling,
+        stacks=(stack_of(budget, weight_bytes, kv_bytes),),
         theory_n_ctx=longest or None,
         limit=limit,
         decode=decode[:-1],

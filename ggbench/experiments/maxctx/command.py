@@ -56,7 +56,7 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
-    from ggbench.gguf_file.header import read_projector
+    from ggbench.gguf_file.projector import read_projector
 
     if every and asked.model.quants:
         raise UsageError(f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them")

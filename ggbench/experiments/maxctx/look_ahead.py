@@ -15,14 +15,15 @@ from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.projector import read_projector
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
-from ggbench.sizing.budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
@@ -74,9 +75,11 @@ class LookAhead(msgspec.Struct, frozen=True):
 def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, settings: MaxctxSettings) -> LookAhead:
     """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds; stops the engine.
 
-    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError for a GPU search if
-    the cache is in main memory.
+    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
+    the cache is in main memory, and BadFile for a projector of another model.
     """
+    if settings.mmproj:
+        read_projector(Path(settings.mmproj)).check(file)
     probes: list[Probe] = []
     step = KV_CELLS * setup.n_streams
     near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step

@@ -27,7 +27,7 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import PromptTiming, WorkerPeak
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.runs.store.runs import WARMUP
-from ggbench.sizing.budget import budget_by_theory
+from ggbench.sizing.search_budget import budget_by_theory
 from ggbench.sizing.what_helps import SetupSizes
 from ggbench.stats.decode_timing import ServerFound
 from ggbench.stats.linefit import Moments

@@ -325,9 +325,8 @@ class LibraryScreen(StartScreen):
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
-        chosen, budget = self.chosen, self.budget
-        shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
-        self.query_one(MemoryBar).shown = shown
+        chosen = self.chosen
+        self.query_one(MemoryBar).shown = None if chosen is None else (chosen.title, chosen.plan)
 
     def action_change_n_ctx(self, factor: float, added: int) -> None:
         """Change the planned n_ctx within the useful range of the model."""

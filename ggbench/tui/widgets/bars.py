@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,7 +20,7 @@ from textual.widgets import Input, Static
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
 from ggbench.show.plan import fit_text
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
 from ggbench.units import counted, format_bandwidth, format_bytes, format_count
@@ -229,17 +230,17 @@ class BarPart(msgspec.Struct, frozen=True):
 class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
-    shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
+    shown: reactive[tuple[str, PlanRow] | None] = reactive(None)
     """A quant with its plan; None if none is chosen."""
 
     def render(self) -> RenderResult:
         if self.shown is None or not self.size.width:
             return ""
-        name, row, budget = self.shown
+        name, row = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
-        parts = memory_parts(row, budget)
+        parts = memory_parts(row)
         title = Text(
             f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
             no_wrap=True,
@@ -277,18 +278,38 @@ def _legend(parts: list[BarPart], width: int) -> Text:
     return legend
 
 
-def memory_parts(row: PlanRow, budget: Budget) -> list[BarPart]:
-    """Return the parts from left to right; if the plan does not fit, `missing` replaces `free`."""
-    logits_bytes = 0 if budget.on_gpu else row.output_bytes or 0
-    parts = [
-        BarPart("weights", row.device_weight_bytes or 0, "█", "blue"),
-        BarPart("KV", row.device_kv_bytes or 0, "▓", "green"),
-        BarPart("compute", (row.compute_bytes or 0) + logits_bytes, "▒", "yellow"),
-    ]
+_PARTS: Mapping[MemoryPartName, tuple[MemoryPartName, str, str]] = {
+    "weights": ("weights", "█", "blue"),
+    "projector": ("projector", "▞", "magenta"),
+    "draft": ("draft", "▚", "cyan"),
+    "KV": ("KV", "▓", "green"),
+    "KV of windows": ("KV of windows", "▤", "green"),
+    "states": ("states", "▥", "green"),
+    "compute": ("compute", "▒", "yellow"),
+    "outputs": ("compute", "▒", "yellow"),
+    "prompt cache": ("prompt cache", "▧", "magenta"),
+    "process": ("reserve", "·", "dim"),
+    "reserve": ("reserve", "·", "dim"),
+}
+"""What each part is shown as: a bar has no room for the smallest."""
+
+
+def memory_parts(row: PlanRow) -> list[BarPart]:
+    """Return the parts of the planned memory from left to right, of all GPUs together.
+
+    If the plan does not fit, `missing` replaces `free` and the reserve.
+    """
+    of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
+    sizes: dict[tuple[MemoryPartName, str, str], int] = {}
+    for part in (part for stack in of_gpus for part in stack.parts if part.part in _PARTS):
+        sizes[_PARTS[part.part]] = sizes.get(_PARTS[part.part], 0) + part.n_bytes
+    kept_bytes = sizes.pop(_PARTS["reserve"], 0)
+    parts = [BarPart(name, sizes[name, glyph, colour], glyph, colour)
+             for name, glyph, colour in dict.fromkeys(_PARTS.values()) if (name, glyph, colour) in sizes]  # fmt: skip
     left_bytes = row.left_bytes or 0
     if left_bytes < 0:
         return [*parts, BarPart("missing", -left_bytes, "╳", "bold red")]
-    return [*parts, BarPart("free", left_bytes, "░", "dim"), BarPart("reserve", budget.reserve_bytes, "·", "dim")]
+    return [*parts, BarPart("free", left_bytes, "░", "dim"), BarPart("reserve", kept_bytes, "·", "dim")]
 
 
 def stack_widths(parts: list[BarPart], width: int) -> list[int]:

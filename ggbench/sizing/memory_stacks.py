@@ -1,0 +1,78 @@
+"""What takes each memory of a plan, part by part, each byte once: for the bar, the table and --json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import (
+    HOST_DEVICE,
+    Budget,
+    DeviceMemory,
+    MemoryPart,
+    MemoryPartName,
+    MemoryStack,
+    PlannedDevice,
+)
+from ggbench.sizing.theory.offload import HOST
+
+Sized = tuple[MemoryPartName, int]
+
+
+def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> tuple[MemoryStack, ...]:
+    """Return a stack for each device, main memory last; only for main memory if the plan has no GPU."""
+    if not placement.on_gpu:
+        unreserved = placement.unreserved_bytes(context)
+        parts: list[Sized] = [
+            ("weights", placement.weight_bytes or 0),
+            ("projector", budget.mmproj_bytes + budget.mmproj_compute_bytes),
+            ("draft", placement.draft_bytes(context) or 0),
+            *placement.cache_kinds(HOST, context).items(),
+            ("compute", placement.compute_bytes(context)),
+            ("outputs", context.output_bytes),
+            ("prompt cache", budget.cache_ram_bytes or 0),
+            ("process", budget.process_bytes + unreserved),
+            ("reserve", budget.kept_bytes),
+        ]
+        return (_stack(HOST_DEVICE, budget.memory_bytes, parts),)
+    host = budget.host or DeviceMemory(HOST_DEVICE, "", 0)
+    places = (*range(len(budget.devices)), HOST)
+    memories = zip(placement.planned(context), (*budget.devices, host), places, strict=False)
+    return tuple(
+        _stack(planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
+        for planned, memory, place in memories
+    )
+
+
+def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: int = 0) -> MemoryStack:
+    """Return the stack of an engine without a dry allocator, over all of a budget's memory."""
+    device = ", ".join(device.device for device in budget.devices) or HOST_DEVICE
+    sizes: list[Sized] = [("weights", weight_bytes), ("KV", kv_bytes), ("compute", compute_bytes)]
+    kept: list[Sized] = [("process", budget.process_bytes), ("reserve", budget.kept_bytes)]
+    return _stack(device, budget.memory_bytes, [*sizes, *kept])
+
+
+def _parts(
+    placement: Placement, context: DryContext, planned: PlannedDevice, memory: DeviceMemory, place: int
+) -> list[Sized]:
+    output_bytes = context.output_bytes if place == HOST else 0
+    return [
+        ("weights", planned.weight_bytes),
+        ("projector", memory.projector_bytes),
+        ("draft", planned.draft_bytes),
+        *placement.cache_kinds(place, context).items(),
+        ("compute", planned.compute_bytes - output_bytes),
+        ("outputs", output_bytes),
+        ("prompt cache", memory.prompt_cache_bytes),
+        ("reserve", memory.reserve_bytes),
+    ]
+
+
+def _stack(device: str, memory_bytes: int | None, parts: Iterable[Sized]) -> MemoryStack:
+    """Return the stack with what is left; a known memory that is too small has a part that is missing."""
+    taken = [MemoryPart(part, n_bytes) for part, n_bytes in parts if n_bytes]
+    if memory_bytes is not None:
+        left_bytes = memory_bytes - sum(part.n_bytes for part in taken)
+        taken += [MemoryPart("free" if left_bytes > 0 else "missing", abs(left_bytes))] if left_bytes else []
+    return MemoryStack(device, memory_bytes, tuple(taken))

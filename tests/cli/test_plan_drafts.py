@@ -1,0 +1,84 @@
+"""`ggbench plan` of a model that is not alone: a draft, MTP layers, a projector and a prompt cache beside it."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.gguf_file.twin import cached_twin
+from tests.cli.conftest import Run
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.llama
+
+SMALL, LARGE = "qwen1.5-0.5b:q4_k_m", ("qwen1.5-1.8b", "q4_k_m")
+ASKED = ("-c", "4k", "-np", "2", "--json")
+DRAFTING = replace(
+    TINY, architecture="qwen35", n_head_kv=2, head_dim=64, n_rot=32, layer_pattern="M*", ssm_conv=4, ssm_state=64,
+    ssm_inner=256, ssm_n_head=4, ssm_n_group=4, n_layer_nextn=1,
+)  # fmt: skip
+"""A layer with a recurrent state, one with KV, and one that drafts."""
+
+
+def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
+    """Weights, a cache in f16 whatever the model's, and its compute buffer; the model itself hardly changes."""
+    where = ("--gpu", "24GiB@1000GB/s", "--ram", "32GiB")
+    words = (*LARGE, *where, "-ctk", "q8_0", "-ctv", "q8_0", *ASKED)
+    [alone], [plain] = (ggbench("plan", *each).json["rows"] for each in ((SMALL, *where, *ASKED), words))
+    [row] = ggbench("plan", *words, "--draft", SMALL).json["rows"]
+    assert row["draft_bytes"] == alone["needed_bytes"]
+    assert 0 <= row["needed_bytes"] - plain["needed_bytes"] - row["draft_bytes"] < 8 << 20
+    assert row["kv_bytes"] == plain["kv_bytes"]
+    assert row["planned_n_ctx"] < plain["planned_n_ctx"]
+    assert f"--draft {SMALL}" in row["command"]
+    gpu, host = ({part["part"]: part["n_bytes"] for part in stack["parts"]} for stack in row["stacks"])
+    assert (gpu["draft"], host["outputs"]) == (row["draft_bytes"], row["output_bytes"])
+    assert host["draft"] > alone["output_bytes"], "its input embedding lies in main memory"
+    picked = ggbench("pick", *words[:6], "--draft", SMALL, "--json").json
+    assert picked["commands"]["llama_server"].endswith(":q4_k_m --spec-type draft-simple")
+
+
+def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> None:
+    extras = ("--draft", SMALL, "--mmproj", projector, "--cache-ram", "1GiB", *ASKED)
+    for where in (("--ram", "16GiB"), ("--gpu", "8GiB", "--ram", "16GiB"), ("--gpu", "gb10"), ("--ram", "4GiB")):
+        document = ggbench("plan", "qwen1.5-0.5b", "q8_0", *where, *extras).json
+        [row] = document["rows"]
+        stacks = [{part["part"]: part["n_bytes"] for part in stack["parts"]} for stack in row["stacks"]]
+        for stack, parts in zip(row["stacks"], stacks, strict=True):
+            if stack["memory_bytes"] is not None:
+                assert sum(parts.values()) - 2 * parts.get("missing", 0) == stack["memory_bytes"]
+        assert sum(parts.get("projector", 0) for parts in stacks) == 4 << 20
+        assert sum(parts.get("prompt cache", 0) for parts in stacks) == 1 << 30, where
+        left = stacks[0].get("free", 0) - stacks[0].get("missing", 0)
+        assert row["left_bytes"] == left
+
+
+def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, tmp_path: Path) -> None:
+    asked = ("plan", cached_twin("mtp", DRAFTING, "q8_0", tmp_path), "--gpu", "8GiB", *ASKED)
+    [plain], [drafting] = (ggbench(*asked, *more).json["rows"] for more in ((), ("--mtp",)))
+    assert plain["draft_bytes"] is None
+    assert drafting["weight_bytes"] == plain["weight_bytes"]
+    assert drafting["device_weight_bytes"] > plain["device_weight_bytes"], "llama.cpp loads them only to draft"
+    assert drafting["draft_bytes"] > 4096 * 2 * 2 * 64 * 2, "K and V of one layer in f16"
+    states = [[part["n_bytes"] for part in each["stacks"][0]["parts"] if part["part"] == "states"]
+              for each in (plain, drafting)]  # fmt: skip
+    assert states[1][0] == pytest.approx(4 * states[0][0], rel=0.01), "three copies to go back to"
+    assert not any("the theory counts" in note for each in (plain, drafting) for note in each["notes"])
+    assert "--mtp" in drafting["command"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--mtp",), 5, "has no MTP layers"),
+        (("--mtp", "--draft", SMALL), 2, "--draft and --mtp exclude each other"),
+        (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
+        (("--draft", "gemma-3-1b:q2_k"), 2, "vocabular"),
+        (("--draft", "qwen1.5-0.5b"), 2, "has 8 quants; select one"),
+        (("--mmproj", "auto"), 2, "--mmproj auto needs a model on this disk"),
+    ],
+)
+def test_what_cannot_draft_or_see(ggbench: Run, words: tuple[str, ...], code: int, said: str) -> None:
+    refused = ggbench("plan", *LARGE, "--gpu", "8GiB", *words)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 2)
+    assert said in refused.err

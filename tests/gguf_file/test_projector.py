@@ -1,0 +1,63 @@
+"""Projectors: their size, the model that each belongs to, and the file beside a model."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.layout import build_model
+from ggbench.gguf_file.projector import projector_beside, read_projector
+from tests.conftest import TINY
+from tests.fakes.projector import N_EMBD, a_projector
+
+VIT = {
+    "image_size": 224, "patch_size": 14, "embedding_length": 768, "feed_forward_length": 3072,
+    "attention.head_count": 12,
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mmproj-model-f16.gguf"
+
+
+def test_its_tensors_are_counted_and_its_buffer_bounded_where_the_header_allows(path: Path) -> None:
+    path.write_bytes(a_projector())
+    plain = read_projector(path)
+    assert (plain.weight_bytes, plain.compute_bytes) == (4 << 20, 0)
+    path.write_bytes(a_projector(vision=VIT))
+    image = read_projector(path)
+    assert 257 * 4 * (768 + 3072) < image.compute_bytes < 64 << 20
+    assert image.score_bytes == 2 * 12 * 257**2 * 4
+
+
+def test_a_model_of_another_width_is_refused(path: Path) -> None:
+    path.write_bytes(a_projector())
+    read_projector(path).check(build_model(replace(TINY, n_embd=N_EMBD), "wide"))
+    with pytest.raises(BadFile, match="is not a projector of tiny: none of its tensors is 256 wide"):
+        read_projector(path).check(build_model(TINY, "tiny"))
+
+
+def test_the_one_beside_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "model-q4_0.gguf"
+    with pytest.raises(BadFile, match="no single projector"):
+        projector_beside(model)
+    for name in ("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"):
+        (tmp_path / name).touch()
+    assert projector_beside(model) == projector_beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (a_projector("llama"), "is a model of the architecture llama, not a projector"),
+        (a_projector(type_id=999), "has tensors of unknown type"),
+        (b"not a GGUF", "mmproj.gguf"),
+    ],
+)
+def test_another_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "mmproj.gguf"
+    path.write_bytes(content)
+    with pytest.raises(BadFile, match=said):
+        read_projector(path)
