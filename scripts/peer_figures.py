@@ -198,8 +198,8 @@ def _users_row(n_users: int, is_unified: bool) -> Row:
 def _our_users(bench: Bench) -> Values:
     values: dict[Row, float] = {}
     for users in _USERS:
-        words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", *slot_words(*users))
-        document, _ = ggbench(*words)
+        words = ("decode", bench.file, "-n", N_GEN, "--bandwidth", "20GB/s", "-t", default_threads())
+        document, _ = ggbench(*words, *slot_words(*users))
         together, each = float(document["tok_s_together"]), float(document["tok_s"])
         assert abs(together - users[0] * each) < 1e-6 * together, (together, each)
         values[_users_row(*users)] = users[0] * 1e3 / together

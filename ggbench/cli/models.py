@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ggbench import paths
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
+from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
     from ggbench.models.disk import LocalModel
 
+_LARGEST_CATALOG_BYTES = 4 << 20
+
 
 @click.command(
     cls=DocumentedCommand,
     examples="""
     ggbench models
+    ggbench models qwen3.6
     ggbench models --dir ~/models
     ggbench models --search qwen2.5 --limit 20
     ggbench models --repo Qwen/Qwen2.5-7B-Instruct-GGUF
+    ggbench models --update ORG/NAME
     """,
 )
+@click.argument("filters", nargs=-1, metavar="[WORD]...")
 @option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
 @option(
     "--verify blob",
@@ -40,63 +50,130 @@ if TYPE_CHECKING:
 @option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
+@option(
+    "--update",
+    "Take a newer catalog: a file like ggbench's models.toml, or models.toml of a Hub repo, or ORG/NAME/FILE.toml.",
+    metavar="FILE|ORG/NAME",
+)
 @offline_option
 @output_options
 def command(
+    filters: tuple[str, ...],
     folder: Path | None,
     blob: Path | None,
     repo: str | None,
     words: str | None,
     limit: int | None,
+    update: str | None,
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog, then the GGUF files on this disk.
+    """List the models of the catalog, then the GGUF files on this disk; with WORDs only those whose names contain all.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
-    config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml.
+    config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml. It overrides the
+    catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, remove its
+    file, which is named when it is taken and in the list of models.
     """
-    asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
+    asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words, "--update": update}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
     if limit is not None and words is None:
         raise click.UsageError("--limit requires --search")
+    if filters and questions:
+        raise click.UsageError(f"WORD and {questions[0]} exclude each other; give one of them")
     if repo is not None:
         _show_repo(repo, hub.access(), output)
     elif words is not None:
         _show_search(words, limit or 20, hub.access(), output)
+    elif update is not None:
+        _update(update, hub.access(), output)
     elif blob is not None:
         _verify(blob, output)
     elif folder is not None:
         _list_folder(folder, output)
     else:
-        _list_all(output)
+        _list_all(filters, output)
 
 
-def _list_all(output: Output) -> None:
-    from ggbench.models.catalog import load_catalog
+def _list_all(words: Sequence[str], output: Output) -> None:
+    from ggbench.models.catalog import load_catalog, updated_from
     from ggbench.models.disk import find_local_models, twins_by_model
 
-    catalog = load_catalog()
-    found = find_local_models()
-    twins = twins_by_model(found)
+    def matches(*names: str) -> bool:
+        return all(word.lower() in " ".join(names).lower() for word in words)
+
+    on_disk = find_local_models()
+    twins = twins_by_model(on_disk)
+    catalog = [model for model in load_catalog() if matches(model.id, model.title)]
+    found = tuple(each for each in on_disk if matches(each.name, each.model))
     if output.as_json:
         from ggbench.show.model_documents import CATALOG_MODEL, MODELS
 
         rows = [CATALOG_MODEL.value(model, twins=twins.get(model.id, ())) for model in catalog]
         output.document(MODELS, rows=rows, files=found)
         return
+    if words and not (catalog or found):
+        text = shlex.quote(sanitize(" ".join(words)))
+        output.notice(f"No model in the catalog or on this disk has these words; ggbench models --search {text}")
+        return
     from ggbench.show.models import catalog_table
 
-    output.show(catalog_table(catalog, twins, width=output.console().width))
+    if catalog:
+        output.show(catalog_table(catalog, twins, width=output.console().width))
     if found:
         output.show("")
         _show_models(found, output)
-    else:
+    elif not words:
         output.notice("Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir")
+    if (source := updated_from()) is not None:
+        output.notice(f"+ {source}; undo with: rm {_quoted(str(paths.updated_models_file()))}")
     output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
+
+
+def _update(source: str, access: HubAccess, output: Output) -> None:
+    from ggbench.models.catalog import HUB_REPO, update_catalog
+
+    repo = rf"(?:hf:)?(?P<repo>(?:datasets/)?{HUB_REPO.pattern}(?<!\.toml))(?:/(?P<path>[\w./-]+\.toml))?"
+    named = None if path_exists(source) else re.fullmatch(repo, source, re.ASCII)
+    if named is not None:
+        path, origin = _fetch_catalog(named["repo"], named["path"] or "models.toml", access)
+    else:
+        path = expand_path(source).absolute()
+        origin = f"from {sanitize(str(path))}"
+        if not path.is_file():
+            raise UsageError(f"{sanitize(source)!r} is not a file", "name a file, or a Hub repo as ORG/NAME")
+    found = update_catalog(path, f"{origin}, {date.today().isoformat()}")
+    if output.as_json:
+        from ggbench.show.model_documents import UPDATED
+
+        output.document(UPDATED, found)
+        return
+    click.echo(f"{counted(len(found.added), 'new model')}, {len(found.changed)} changed, {sanitize(origin)}")
+    for verb, ids in (("new", found.added), ("changed", found.changed)):
+        if ids:
+            click.echo(f"{verb}: {' '.join(ids)}")
+    output.notice(f"Undo with: rm {_quoted(found.file)}")
+
+
+def _fetch_catalog(repo: str, name: str, access: HubAccess) -> tuple[Path, str]:
+    """Download a catalog file, verified by its hash; return it and its origin. Raises BadFile, and like `download`."""
+    from ggbench.hub.download import download
+    from ggbench.hub.listing import find_file
+
+    listing = find_file(access, repo, name)
+    (variant,) = listing.variants
+    if variant.file_bytes > _LARGEST_CATALOG_BYTES:
+        size = format_bytes(variant.file_bytes)
+        raise BadFile(f"{sanitize(f'{repo}/{name}')} has {size}, too much for a catalog", "nothing was changed")
+    (path,) = download(access, listing, variant)
+    return path, f"from {repo}@{listing.commit[:12]} {name}"
+
+
+def _quoted(path: str) -> str:
+    return sanitize(shlex.quote(path))
 
 
 def _list_folder(folder: Path, output: Output) -> None:

@@ -109,7 +109,9 @@ note then replaces the Modelfile.
 @click.argument("model", required=False)
 @click.argument("quants", nargs=-1)
 @_need_options
-@option("--family", "Choose among the sizes of a family in the catalog, e.g. qwen3.", metavar="NAME")
+@option(
+    "--family", "Choose among the models of a family in the catalog, dense and mixtures, e.g. qwen3.6.", metavar="NAME"
+)
 @option(
     "--measure measures",
     "Time the pick and its alternatives at the depth that decides, and pick again; twins stand for files not here.",

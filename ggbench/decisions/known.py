@@ -27,6 +27,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
+from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
@@ -415,7 +416,7 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
 
 
 _SCORED_N_CTX = 512
-"""llama-perplexity's default, which the limits of `pick` are taken from."""
+"""llama-perplexity's default, which the limits of `pick` are taken from; that of relatives may be unstated."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
@@ -423,10 +424,12 @@ _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
 
-    The value is the median KL divergence over models, scored at the n_ctx of the limits in `pick.needs`: over a longer
-    one, or a chat, it is several times smaller. Few models have one, so the interval also covers ln(PPL / PPL of the
-    16-bit model) of models of similar size: in tables with both, the two agree within a fifth above 0.02 nats. A `ud-`
-    mixture counts as its plain type. `published` has the divergences of every table, the nearest model's first.
+    The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
+    counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the n_ctx of the
+    limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one, so the
+    interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both, the two
+    agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it. `published`
+    has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -435,29 +438,49 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
     if name.startswith("ud-"):
-        name = name.removeprefix("ud-").replace("_xl", "_m")
-        rows += _rows().get(name, ())
+        rows += _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
     scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
-    klds = _by_model([(row, kld) for row, kld, _ in scored if row.n_ctx == _SCORED_N_CTX])
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
+    exact = {row.model for row, _, _ in scored if row.quant == name}
+    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
+    kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
+    usable = [
+        (row, kld)
+        for row, kld, _ in scored
+        if (row.quant == name or row.model not in exact)
+        and (row.n_ctx == _SCORED_N_CTX or (row.n_ctx is None and row.model in kin))
+    ]
+    klds = _by_model(usable)
     if not klds:
         return None
-    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
+    nearest = [model for model in klds if model in kin] or list(klds)
     ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
-    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
     known = [*klds.values(), *(ratios[model] for model in near)]
-    others = [model for model in near if model not in klds]
-    source = f"{name} of {' and '.join(klds)}"
+    quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
+    others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
+    source = f"{' and '.join(quants)} of {in_words(nearest)}"
     if others:
-        source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
+        source += f"; range with {counted(len(others), 'other model')}"
     return Loss(
-        Expected(statistics.median(klds.values()), max(0.0, min(known)), max(known)),
+        Expected(statistics.median(klds[model] for model in nearest), max(0.0, min(known)), max(known)),
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
     )
+
+
+def _is_kin(model: str, architecture: str) -> bool:
+    """Return whether a published model is of the architecture, or of its dense or mixed counterpart."""
+    own = _architectures().get(model, "llama" if model.startswith("llama-") else "")
+    return bool(own) and own.removesuffix("moe") == architecture.removesuffix("moe")
+
+
+@functools.cache
+def _architectures() -> Mapping[str, str]:
+    return {model.id: model.hyper.architecture for model in load_catalog()}
 
 
 def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
@@ -470,9 +493,9 @@ def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
 
 @functools.cache
 def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
-    """Return the perplexities by quant."""
+    """Return the perplexities and divergences by quant."""
     found: dict[str, list[PublishedRow]] = {}
     for row in load_published():
-        if row.perplexity is not None and row.quant is not None:
+        if (row.perplexity or row.kld) is not None and row.quant is not None:
             found.setdefault(row.quant, []).append(row)
     return {quant: tuple(rows) for quant, rows in found.items()}

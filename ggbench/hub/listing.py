@@ -124,9 +124,7 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
     info, entries = _contents(access, repo, "main", doing)
     found = [_repo_file(entry) for entry in entries if entry.path == path]
     if not found:
-        raise NetworkError(
-            f"{sanitize(repo)} no longer has {sanitize(path)}", "update ggbench, or check the repo's page"
-        )
+        raise NetworkError(f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench")
     variant = RepoVariant(sanitize(path), None, tuple(found))
     return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
 

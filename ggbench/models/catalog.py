@@ -1,16 +1,16 @@
-"""The catalog of models known by id, shipped and the user's own. Errors name the line, as the file is written by
-hand.
+"""The catalog of models known by id: shipped, then of `models --update`, then the user's own. Errors name the line, as
+the files are written by hand.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
 import shlex
 import tomllib
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -18,8 +18,8 @@ import msgspec
 import msgspec.structs
 
 from ggbench import paths
-from ggbench.errors import UnknownName, UsageError
-from ggbench.files import get_cached, put_cached
+from ggbench.errors import BadFile, UnknownName, UsageError
+from ggbench.files import get_cached, make_folders, put_cached, write_as
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.text import sanitize
 
@@ -43,6 +43,21 @@ _ABOUT: Mapping[str, _Accepted] = {
         'a list such as ["q8_0", "q4_k_m"]',
     ),
     "tied_in_config": (lambda value: isinstance(value, bool), "true or false"),
+    "file_bytes": (
+        lambda value: (
+            isinstance(value, dict)
+            and all(_is_quant(quant) and type(size) is int and size > 0 for quant, size in value.items())
+        ),
+        'bytes by quant, such as { "q4_k_m" = 700_000_000 }',
+    ),
+    "scores": (
+        lambda value: (
+            isinstance(value, dict)
+            and all(name.isprintable() and type(score) in (int, float) for name, score in value.items())
+        ),
+        'numbers by benchmark, such as { "MMLU-Pro" = 50.1 }',
+    ),
+    "mmproj_bytes": (lambda value: type(value) is int and value > 0, "a number of bytes"),
 }
 _WHOLE: _Accepted = (lambda value: type(value) is int, "a whole number")
 _FLAG: _Accepted = (lambda value: isinstance(value, bool), "true or false")
@@ -62,6 +77,13 @@ _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""")
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
 
 
+Origin = Literal["shipped", "updated", "user"]
+
+
+_WITHOUT_SHAPE = ("deepseek-v3.2", "deepseek-v4", "glm-5.2")
+"""Models whose layouts `gguf_file.layout` lacks."""
+
+
 class CatalogModel(msgspec.Struct, frozen=True):
     """One model of the catalog."""
 
@@ -75,10 +97,21 @@ class CatalogModel(msgspec.Struct, frozen=True):
     hyper: Hyperparameters
     quants: tuple[str, ...]
     """Quants known to be in `repo`, lower case; empty if unknown."""
-    origin: Literal["shipped", "user"]
-    """`user` if any value comes from the user's file."""
+    origin: Origin
+    """The last file that a value comes from: `updated` is that of `models --update`, `user` the user's own."""
     tied_in_config: bool | None = None
     """Whether config.json ties the output to the embedding; None: same as the GGUF."""
+    file_bytes: dict[str, int] = {}
+    """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
+    scores: dict[str, float] = {}
+    """What the publisher's model card states, by benchmark; nobody checked it here."""
+    mmproj_bytes: int | None = None
+    """Size of the published 16-bit projector for images, possibly rounded; None if there is none or it is unknown."""
+
+    @property
+    def maker(self) -> str:
+        """The first word of the id, by which lists group models: `qwen3.6`, `gemma`, `deepseek`."""
+        return self.id.partition("-")[0]
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -95,6 +128,8 @@ class Catalog(msgspec.Struct, frozen=True):
         if found is None:
             ids = (model.id for model in self.models)
             error = UnknownName("model", model_id, ids, listed_by="ggbench models")
+            if model_id.lower().startswith(_WITHOUT_SHAPE):
+                error.hint = "ggbench makes no twin of its layout, but plans its files"
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
             raise error
         return found
@@ -112,21 +147,58 @@ def shipped_models_file() -> Path:
 
 
 def load_catalog(user_file: Path | None = None) -> Catalog:
-    """Load the shipped models and the user's own; `user_file` defaults to the one in the config directory.
+    """Load the shipped models, those of `models --update`, and the user's own.
 
-    An entry with a shipped id overrides it key by key, any other adds a model. A missing user file adds nothing. Raises
-    UsageError, with file and line, for any error in either.
+    `user_file` defaults to the one in the config directory. An entry overrides that of its id in the files before key
+    by key, or adds a model. Only the shipped file must exist. Raises UsageError, with file and line, for any error.
     """
-    entries = {entry.id: entry for entry in _shipped(shipped_models_file())}
     user_file = paths.user_models_file() if user_file is None else user_file
-    for entry in _read(user_file, "user"):
-        entries[entry.id] = entry.over(entries.get(entry.id))
-    return Catalog(tuple(entry.model for entry in entries.values()))
+    return _built(
+        [*_shipped(shipped_models_file()), *_read(paths.updated_models_file(), "updated"), *_read(user_file, "user")]
+    )
 
 
-@functools.cache
-def _shipped(path: Path) -> list[_Entry]:
-    return _read(path, "shipped")
+class CatalogUpdate(msgspec.Struct, frozen=True):
+    """The catalog file that `models --update` took."""
+
+    file: str
+    """The copy that is read from now on; removing it undoes the update."""
+    source: str
+    """What it was copied from, with the commit of a Hub repo; printable."""
+    added: tuple[str, ...]
+    """Ids that the shipped catalog lacks."""
+    changed: tuple[str, ...]
+    """Ids whose shipped values differ."""
+
+
+def update_catalog(file: Path, source: str) -> CatalogUpdate:
+    """Copy a catalog file to the data folder if the whole catalog is valid with it; it replaces an earlier one.
+
+    Raises BadFile, with file and line, and UsageError if the user's own file, which overrides it, is not valid with it.
+    """
+    shipped = _shipped(shipped_models_file())
+    hint = f"nothing was changed; the format is explained at the top of {shipped_models_file()}"
+    try:
+        update = _read(file, "updated")
+        models = _built([*shipped, *update])
+    except UsageError as error:
+        raise BadFile(error.message, hint) from None
+    if not update:
+        raise BadFile(f"{sanitize(str(file))} has no [[model]]", hint)
+    _built([*shipped, *update, *_read(paths.user_models_file(), "user")])
+    landed = paths.updated_models_file()
+    with contextlib.suppress(OSError):
+        make_folders(landed.parent)
+    write_as(landed, f"# {source}\n{update[0].file.text}".encode(), force=True)
+    mine, known = {each.id for each in models if each.origin == "updated"}, {each.id for each in shipped}
+    return CatalogUpdate(str(landed), source, tuple(sorted(mine - known)), tuple(sorted(mine & known)))
+
+
+def updated_from() -> str | None:
+    """Return the source of the catalog that `models --update` took; None if there is none."""
+    with contextlib.suppress(OSError), paths.updated_models_file().open(encoding="utf-8", errors="replace") as file:
+        return sanitize(file.readline().removeprefix("#").strip())
+    return None
 
 
 class _File(msgspec.Struct, frozen=True, dict=True):
@@ -155,7 +227,9 @@ class _File(msgspec.Struct, frozen=True, dict=True):
         """Raise UsageError for a line; None to name only the file."""
         shipped = shipped_models_file()
         hint = f"the format is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
-        raise UsageError(f"{self.path}{'' if line is None else f', line {line}'}: {what}", hint)
+        if self.path == paths.updated_models_file():
+            hint = "repeat ggbench models --update, or remove the file"
+        raise UsageError(f"{sanitize(str(self.path))}{'' if line is None else f', line {line}'}: {what}", hint)
 
 
 class _Entry(msgspec.Struct, frozen=True, dict=True):
@@ -163,14 +237,16 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
 
     id: str
     values: Mapping[str, Any]
-    origin: Literal["shipped", "user"]
+    origin: Origin
     file: _File
     number: int
     """Index of this `[[model]]` in its file."""
 
     def over(self, base: _Entry | None) -> _Entry:
-        """Return the entry with missing keys taken from `base`."""
-        return self if base is None else msgspec.structs.replace(self, values={**base.values, **self.values})
+        """Return the entry with missing keys taken from `base`, or `base` if no value differs."""
+        if base is None or self.values.items() <= base.values.items():
+            return base or self
+        return msgspec.structs.replace(self, values={**base.values, **self.values})
 
     def fail(self, key: str, what: str) -> NoReturn:
         """Raise UsageError at a key's line, or at the header's if the key is absent."""
@@ -207,21 +283,36 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
             quants=tuple(dict.fromkeys(quant.lower() for quant in self.values.get("quants", ()))),
             origin=self.origin,
             tied_in_config=self.values.get("tied_in_config"),
+            file_bytes={quant.lower(): size for quant, size in self.values.get("file_bytes", {}).items()},
+            scores=self.values.get("scores", {}),
+            mmproj_bytes=self.values.get("mmproj_bytes"),
         )
 
 
-def _read(path: Path, origin: Literal["shipped", "user"]) -> list[_Entry]:
+def _built(entries: Iterable[_Entry]) -> Catalog:
+    merged: dict[str, _Entry] = {}
+    for entry in entries:
+        merged[entry.id] = entry.over(merged.get(entry.id))
+    return Catalog(tuple(entry.model for entry in merged.values()))
+
+
+@functools.cache
+def _shipped(path: Path) -> list[_Entry]:
+    return _read(path, "shipped")
+
+
+def _read(path: Path, origin: Origin) -> list[_Entry]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        if origin == "user":
+        if origin != "shipped":
             return []
         raise UsageError(f"{path} is missing", "reinstall ggbench") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
     try:
         file = _File(path, data.decode("utf-8-sig").replace("\r\n", "\n"))
-        document = _parsed(file.text) if origin == "shipped" else tomllib.loads(file.text)
+        document = tomllib.loads(file.text) if origin == "user" else _parsed(file.text)
     except UnicodeDecodeError as error:
         _File(path).fail("this is not UTF-8 text", data.count(b"\n", 0, error.start) + 1)
     except (ValueError, RecursionError) as error:
@@ -246,7 +337,7 @@ def _read(path: Path, origin: Literal["shipped", "user"]) -> list[_Entry]:
 
 def _parsed(text: str) -> dict[str, Any]:
     """Return a TOML document, from the disk if it was parsed before: tomllib takes 10 ms for the shipped models."""
-    cache = paths.caches_dir() / "models" / f"{zlib.crc32(text.encode()):08x}-{len(text)}.json"
+    cache = paths.caches_dir() / "models" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(get_cached(cache) or b"", type=dict[str, Any])
     document = tomllib.loads(text)

@@ -124,6 +124,11 @@ class Target(msgspec.Struct, frozen=True):
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
     @property
+    def published_bytes(self) -> int | None:
+        """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
+        return self.source.model.file_bytes.get(self.quant) if isinstance(self.source, CatalogTwin) else None
+
+    @property
     def download_bytes(self) -> int:
         source = self.own or self.source
         return 0 if source is None else source.download_bytes

@@ -27,6 +27,9 @@ from ggbench.stats.requests import BatchSteps, ServedRequest, shared_steps
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps does not count as timed."""
 
+_BATCH = re.compile(r"/b(\d{1,9})(?:/r\d+)?$")
+"""In the name of a series of all sequences of a batch."""
+
 _T = TypeVar("_T")
 
 
@@ -135,6 +138,12 @@ class Recording:
         return sum(steps) + chunks
 
     @property
+    def n_tokens(self) -> int:
+        """The tokens of those steps: a step of an engine's batch, as in `decode/p25/b4/r0`, gives each sequence one."""
+        batches = ((_BATCH.search(name), series) for name, series in self.series.items() if not name.startswith(WARMUP))
+        return self.n_steps + sum((int(found[1]) - 1) * len(series.step_ns) for found, series in batches if found)
+
+    @property
     def spans(self) -> list[Span]:
         """Return the time spans of timed steps, separated by pauses."""
         return _join_spans(span for name, span in self.chunk_spans if not name.startswith(WARMUP))
@@ -177,7 +186,7 @@ class Recording:
         if in_use is None:
             return None
         pid = worker.pid if worker else None
-        return summarize_gpus(self.of(MachineReading), in_use.indices, self.timed_spans, self.n_steps, pid)
+        return summarize_gpus(self.of(MachineReading), in_use.indices, self.timed_spans, self.n_tokens, pid)
 
 
 def _join_spans(spans: Iterable[Span]) -> list[Span]:

@@ -12,7 +12,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
-from ggbench.models.catalog import CatalogModel
+from ggbench.models.catalog import CatalogModel, CatalogUpdate
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
@@ -136,6 +136,7 @@ VERIFIED = Document(
     field("file", str, get=lambda verified: verified.path),
     of(VerifiedFile, "sha256_expected sha256_found matches"),
 )
+UPDATED = Document("models.update", "models --update FILE", "A catalog that was taken.", of(CatalogUpdate))
 _REPO_FILE = Shape("RepoFile", "A file of a repo.", of(RepoFile, "path n_bytes sha256"))
 REPO_VARIANT = Shape(
     "Variant",

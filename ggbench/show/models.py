@@ -53,10 +53,12 @@ def catalog_table(
 ) -> Table:
     """Return the catalog as a table; `twins` has the quants with twins on this disk, by id."""
     models = tuple(models)
-    own = [model.origin == "user" for model in models]
+    marks = {"shipped": "", "updated": "+", "user": "*"}
+    captions = {"updated": "+: from models --update", "user": "*: from your own models.toml"}
+    origins = {model.origin for model in models}
     return fitted_table(
         [
-            names("id", (model.id + "*" * is_own for model, is_own in zip(models, own, strict=True))),
+            names("id", (model.id + marks[model.origin] for model in models)),
             names("title", (model.title for model in models), 4),
             right("parameters", (format_params(count_params(model.hyper)) for model in models)),
             right("layers", (format_count(model.hyper.n_layer) for model in models), priority=2),
@@ -65,7 +67,8 @@ def catalog_table(
             left("twins here", (" ".join(twins.get(model.id, ())) for model in models), priority=3),
         ],
         width=width,
-        caption="*: from your own models.toml" if any(own) else "",
+        caption="; ".join(caption for origin, caption in captions.items() if origin in origins),
+        groups=[model.maker for model in models],
     )
 
 

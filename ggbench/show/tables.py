@@ -161,11 +161,13 @@ def fitted_table(
     title: str | None = None,
     width: int | None = None,
     caption: str = "",
+    groups: Sequence[str] = (),
 ) -> Table:
     """Return a table no wider than `width` characters, with lines of text below; None keeps every column.
 
     If it is too wide, notes move below the table under their row's label, then texts common to all rows; then columns
-    are dropped, as the caption says, and long names wrap. Labels are the first column's texts unless given.
+    are dropped, as the caption says, and long names wrap. Labels are the first column's texts unless given. A blank
+    line separates rows of different `groups`.
     """
     labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
@@ -177,6 +179,8 @@ def fitted_table(
         add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
+        if groups and groups[index] != groups[min(index + 1, len(groups) - 1)]:
+            table.add_section()
     headers = [each.header for each in cells]
 
     def title_of(each: Cells) -> str:

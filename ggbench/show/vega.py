@@ -9,6 +9,7 @@ and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -369,8 +370,9 @@ def as_vega(chart: Chart, drawing: Drawing) -> Spec:
     return vega
 
 
+@functools.cache
 def vega_script() -> str:
-    """Return the JavaScript that defines `window.vegaEmbed`, safe inside a script element.
+    """Return the JavaScript that defines `window.vegaEmbed`, safe inside a script element; bundling it takes a second.
 
     Vega alone would be 0.6 MB, but vl-convert 1.9 binds the name `vega` to null in its bundles.
     """

@@ -149,7 +149,7 @@ def _planned(
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx, setup)
-    notes = [*_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
+    notes = [*row.notes, *_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = asked.n_ctx if search is None else None
@@ -224,6 +224,9 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
+        notes=(f"the published file has {format_bytes(published)}, its publisher's own mixture of types",)
+        if (published := variant.published_bytes)
+        else (),
     )
 
 

@@ -31,6 +31,14 @@ with_rpc = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def timed_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here looks at how fast a link or a device is."""
+    monkeypatch.setattr("ggbench.engines.llama.rpc_client._LARGEST_BYTES", 64 << 10)
+    monkeypatch.setattr("ggbench.sizing.cluster_plan._ROUNDS", 1)
+    monkeypatch.setattr("ggbench.sizing.cluster_plan.N_DEPTH", 64)
+
+
 @contextlib.contextmanager
 def serving(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-P", "-m", "ggbench", "cluster", "serve", "--port", str(port), "-t", "1", "--json"]

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.models import model_stores
+from ggbench.models.catalog import load_catalog
 from tests.cli.conftest import Run
+from tests.fakes.hub import Corrupt, TestHub
 from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
@@ -97,3 +100,86 @@ def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_stu
     ran = ggbench("models", "--verify", path)
     assert ran.code == 2
     assert hashlib.sha256(gguf_bytes()).hexdigest() in ran.err
+
+
+def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) -> None:
+    (lm_studio / "Gemma-Tune-q8_0.gguf").write_bytes(gguf_bytes())
+    document = ggbench("models", "GEMMA", "--json").json
+    assert {row["id"].partition("-")[0] for row in document["rows"]} == {"gemma"}
+    assert [each["name"] for each in document["files"]] == ["Gemma-Tune-q8_0"]
+    assert [row["id"] for row in ggbench("models", "gemma", "a4b", "--json").json["rows"]] == ["gemma-4-26b-a4b"]
+    assert "--search hal9000" in ggbench("models", "hal9000").err
+    assert ggbench("models", "gemma", "--dir", lm_studio).code == 2
+
+
+def test_a_blank_line_separates_makers(ggbench: Run) -> None:
+    ids = [line.split()[0] if line.strip() else "" for line in ggbench("models", "0.5b").out.splitlines()[3:]]
+    assert ids == ["qwen1.5-0.5b", "", "qwen2-0.5b", "", "qwen2.5-0.5b"]
+
+
+UPDATE = """\
+[[model]]
+id = "qwen1.5-7b"
+repo = "me/mirror"
+quants = ["q4_k_m"]
+
+[[model]]
+id = "next-1b"
+architecture = "llama"
+n_layer = 16
+n_embd = 2048
+n_head = 32
+n_head_kv = 8
+n_ff = 8192
+n_vocab = 128256
+n_ctx_train = 131072
+"""
+
+
+def test_an_update_lies_between_the_shipped_catalog_and_the_users_own(ggbench: Run, tmp_path: Path) -> None:
+    file, own, landed = tmp_path / "newer.toml", paths.user_models_file(), paths.updated_models_file()
+    file.write_text(UPDATE)
+    own.parent.mkdir(parents=True)
+    own.write_text('[[model]]\nid = "qwen1.5-7b"\ntitle = "Mine"\n')
+    document = ggbench("models", "--update", file, "--json").json
+    assert (document["added"], document["changed"], document["file"]) == (["next-1b"], ["qwen1.5-7b"], str(landed))
+    model = load_catalog().model("qwen1.5-7b")
+    assert (model.title, model.repo, model.origin) == ("Mine", "me/mirror", "user")
+    ran = ggbench("models")
+    assert "next-1b+" in ran.out
+    assert f"from {file}, " in ran.err
+    assert f"rm {landed}" in ran.err
+    landed.unlink()
+    assert load_catalog().model("qwen1.5-7b").repo == "Qwen/Qwen1.5-7B-Chat-GGUF"
+
+
+def test_a_malformed_update_changes_nothing(ggbench: Run, tmp_path: Path) -> None:
+    file = tmp_path / "newer.toml"
+    file.write_text(UPDATE)
+    assert ggbench("models", "--update", file).code == 0
+    before = paths.updated_models_file().read_bytes()
+    for text, what in (
+        (UPDATE.replace("n_vocab", "n_vocabulary"), "line 14: unknown key 'n_vocabulary'"),
+        (UPDATE + 'architecture = "hal"\n', "line 16: "),
+        (UPDATE.replace('"llama"', '"hal"'), "line 8: model 'next-1b': architecture 'hal' is unknown"),
+        ("", "has no [[model]]"),
+    ):
+        file.write_text(text)
+        ran = ggbench("models", "--update", file)
+        assert ran.code == 5
+        assert what in ran.err.splitlines()[0]
+        assert "nothing was changed" in ran.err.splitlines()[1]
+        assert paths.updated_models_file().read_bytes() == before
+
+
+def test_an_update_from_the_hub_is_verified(ggbench: Run, hub: TestHub) -> None:
+    commit = hub.add_repo("org/catalog", {"models.toml": UPDATE.encode(), "big/new.toml": b" " * (5 << 20)})
+    assert ggbench("models", "--update", "org/catalog", "--offline").code == 4
+    assert ggbench("models", "--update", "org/catalog/other.toml").code == 4
+    assert "too much" in ggbench("models", "--update", "org/catalog/big/new.toml").err
+    hub.fail("/org/catalog/resolve/*", Corrupt(200), times=None)
+    assert ggbench("models", "--update", "org/catalog").code == 5
+    assert not paths.updated_models_file().exists()
+    hub.heal()
+    ran = ggbench("models", "--update", "org/catalog")
+    assert ran.out.splitlines()[0] == f"1 new model, 1 changed, from org/catalog@{commit[:12]} models.toml"

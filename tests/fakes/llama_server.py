@@ -105,6 +105,8 @@ def main(way: str, *flags: str) -> None:
             handler.document(200, b'{"status":"ok"}', (("Connection", "close"),))
         elif request.headers.get("Authorization") != f"Bearer {key}":
             handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
+        elif way == "no room" and request.path == "/completion":
+            handler.document(500, b'{"error":{"message":"decode() failed: std::bad_alloc"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":
             dies(handler, request)
             handler.wfile.flush()

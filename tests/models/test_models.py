@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import UsageError
+from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
@@ -67,6 +67,17 @@ PRINTED = {
 }  # fmt: skip
 """GiB and billions of parameters that llama-bench printed for published files (tables in public repositories)."""
 
+PUBLISHED_GB = {
+    "qwen3.6-35b-a3b": {
+        "q2_k": 13.0, "q3_k_s": 15.3, "q3_k_m": 16.9, "q3_k_l": 18.2, "q4_k_s": 20.0, "q4_k_m": 21.3, "q5_k_m": 24.8,
+        "q6_k": 28.6, "q8_0": 37.0,
+    },
+    "qwen3.5-27b": {"q4_k_m": 16.540, "q4_k_s": 15.568}, "qwen3.8-27b": {"q8_0": 29.045},
+    "lfm2-1.2b": {"q4_k_m": 0.731},
+}  # fmt: skip
+"""GB of published files with llama-quantize's own mixtures; those of the 35B are rounded up to 0.1 GB. Files with
+mixtures of unsloth's differ by up to 9 %."""
+
 PRINTED_PARAMETERS = {
     "qwen3.5-122b-a10b": 122.11, "qwen3.8-27b": 27.32, "gemma-4-e4b": 7.52, "glm-4.5": 356.79, "llama-4-scout": 107.77,
     "llama-4-maverick": 400.71, "minimax-m2.5": 228.69, "nemotron-3-nano-30b-a3b": 31.58,
@@ -120,6 +131,15 @@ def test_planned_tensors_have_the_size_that_llama_bench_printed(shipped: Catalog
     assert round(planned.n_params / 1e9, 2) == billions
 
 
+@pytest.mark.llama
+@pytest.mark.parametrize("model_id", PUBLISHED_GB)
+def test_planned_files_have_the_published_sizes(shipped: Catalog, model_id: str) -> None:
+    sizes = PUBLISHED_GB[model_id]
+    planned = plan_twin(shipped.model(model_id).hyper, list(sizes), name=model_id)
+    found = {quant: file.file_bytes / 1e9 for quant, file in planned.items()}
+    assert found == pytest.approx(sizes, rel=0.01 if model_id == "qwen3.6-35b-a3b" else 0.005)
+
+
 @pytest.mark.parametrize(("model_id", "billions"), PRINTED_PARAMETERS.items())
 def test_shapes_have_the_parameters_that_llama_bench_printed(shipped: Catalog, model_id: str, billions: float) -> None:
     assert round(count_parameters(shipped.model(model_id).hyper) / 1e9, 2) == billions
@@ -148,6 +168,12 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
         "Qwen/Qwen2-1.5B-Instruct-GGUF": "qwen2-1_5b-instruct-q4_k_m.gguf",
         "Qwen/Qwen2.5-1.5B-Instruct-GGUF": "qwen2.5-1.5b-instruct-q4_k_m.gguf",
     }
+
+
+def test_a_model_without_a_shape_is_planned_from_its_files(shipped: Catalog) -> None:
+    with pytest.raises(UnknownName) as caught:
+        shipped.model("DeepSeek-V4-Flash")
+    assert "plans its files; a Hub repo is org/name" in caught.value.hint
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:

@@ -115,5 +115,5 @@ def test_an_understated_size_does_not_fill_the_memory(hub: TestHub, monkeypatch:
 
 def test_a_repo_that_has_it_no_more_says_so(hub: TestHub) -> None:
     hub.add_repo(REPO, {"other.zip": archive()})
-    with pytest.raises(NetworkError, match=f"{REPO} no longer has {ARCHIVE}"):
+    with pytest.raises(NetworkError, match=f"{REPO} has no {ARCHIVE}"):
         fetch_archive(HubAccess.from_environment())

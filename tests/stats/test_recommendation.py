@@ -294,3 +294,23 @@ def test_the_reasons_are_those_that_decided(found: list[Candidate], needs: Needs
                 assert mine == theirs
             case "ranks lower":
                 assert any(mine)
+
+
+def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_parameters() -> None:
+    """Quality is not comparable, so the larger number of parameters is no reason; the other kind is an alternative."""
+    dense = candidate(model="27b", tok_s=20, n_params=27 * 10**9)
+    mixture = replace(candidate(model="35b-a3b", tok_s=60, n_params=35 * 10**9), is_mixture=True)
+    small = candidate(model="4b", tok_s=200, n_params=4 * 10**9)
+    found = recommend([dense, mixture, small], Needs())
+    assert found.recommended is not None
+    assert (found.recommended.candidate.model_key, found.best_in) == ("35b-a3b", "speed among roles")
+    assert (found.alternatives[0].label, found.alternatives[0].checked.candidate.model_key) == ("dense", "27b")
+    assert _picked([replace(dense, speed=turn_of(90)), mixture, small], Needs()) == "27b"
+    assert _picked([dense, mixture, small], Needs(given_prefer="quality")) == "27b"
+    assert _picked([mixture, small], Needs()) == "35b-a3b"
+
+
+def _picked(candidates: list[Candidate], needs: Needs) -> str:
+    found = recommend(candidates, needs).recommended
+    assert found is not None
+    return found.candidate.model_key

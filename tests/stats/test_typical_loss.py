@@ -6,19 +6,27 @@ from ggbench.decisions.known import typical_loss
 
 
 @pytest.mark.parametrize(
-    ("quant", "nats", "source"),
+    ("quant", "architecture", "billions", "nats", "source"),
     [
-        ("Q4_K_M", 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
-        ("ud-q4_k_xl", 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
-        ("ud-iq2_m", 0.325989, "iq2_m of llama-3-8b"),
+        ("Q4_K_M", "llama", 8, 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
+        ("q4_k_m", "qwen35", 27, 0.017, "q4_k_m of qwen3.6-27b"),
+        ("q4_k_m", "qwen35moe", 35, 0.017, "q4_k_m of qwen3.6-27b"),
+        ("ud-q4_k_xl", "qwen35moe", 35, 0.0132, "ud-q4_k_xl of qwen3.6-35b-a3b and qwen3.6-27b"),
+        ("q4_k_m", "gemma4", 31, 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
+        ("q4_k_m", "qwen35", 0.8, 0.02119925, "q4_k_m of llama-2-7b and llama-3-8b"),
+        ("iq3_xxs", "llama4", 108, 0.204, "iq3_xxs of llama-4-scout"),
+        ("ud-iq2_xs", "", 27, 0.546290, "iq2_xs of llama-3-8b"),
     ],
 )
-def test_divergences_over_longer_contexts_are_listed_and_not_averaged(quant: str, nats: float, source: str) -> None:
-    """Qwen3.5 27B was scored over 4,096 tokens of chats, where a divergence is several times smaller."""
-    loss = typical_loss(quant, 27 * 10**9)
+def test_the_typical_loss_is_that_of_the_nearest_relative(
+    quant: str, architecture: str, billions: float, nats: float, source: str
+) -> None:
+    """Qwen3.5 and 3.8 27B were scored over longer contexts, where a divergence is several times smaller."""
+    loss = typical_loss(quant, round(billions * 1e9), architecture)
     assert loss is not None
     assert loss.nats.value == pytest.approx(nats)
     assert loss.source.partition(";")[0] == source
+    assert loss.nats.low <= loss.nats.value <= loss.nats.high
 
 
 def test_the_divergences_of_the_nearest_model_come_first() -> None:

@@ -206,6 +206,7 @@ class _Finder:
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
             setup=replace(setup, n_ctx=n_ctx),
+            is_mixture=file is not None and bool(file.n_expert),
             host_bytes=host.needed_bytes if host is not None and is_split else None,
         )
 
@@ -303,12 +304,12 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
 
 
 def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the sizes of a family of the catalog, e.g. `qwen3`, without files. Raises UnknownName."""
+    """Return the models of a family of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
     catalog = load_catalog()
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
-        raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
+        raise UnknownName("family", name, sorted({model.maker for model in catalog}))
     return tuple(
         PickedModel(
             model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)

@@ -54,7 +54,8 @@ RULES = (
     " With -np N these are what each of N users gets who all ask at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
-    " parameters.",
+    " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
+    " with --prefer quality the dense one. The other is an alternative.",
 )
 """The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
 

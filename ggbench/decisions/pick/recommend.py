@@ -1,6 +1,7 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`, and give the reasons.
 
-Alternatives are also from the front and miss no need. Better: clearly lower loss. Faster: the fastest with little loss.
+Alternatives are also from the front and miss no need. Dense, mixture: the best of the other kind. Better: clearly lower
+loss. Faster: the fastest with little loss.
 More context: the lowest loss among those with at least 1.5 times the context.
 """
 
@@ -37,6 +38,8 @@ _WORTH, _WORTH_SPLIT = 1.2, 1.1
 less, since more of it there slows prompts most."""
 _NEARLY = 0.8
 """Share of the wanted speed from which a measured one is nearly enough."""
+_SAME_SIZE = 1.5
+"""Ratio of parameters up to which a dense model and a mixture of experts are rivals."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
 """Bits of all other cache types, q4_0 and iq4_nl."""
@@ -239,11 +242,23 @@ def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> 
     if len(chosen) < 2:
         return chosen[0] if chosen else None
     if prefer in ("balanced", "quality"):
-        best, _ = min(chosen, key=lambda each: (-(each[0].row.n_params or 0), *_last_order(each[0])))
-        return best, "parameters"
+        return _largest([each for each, _ in chosen], prefer)
     if prefer == "context":
         return min(chosen, key=lambda each: (-(each[0].offered_n_ctx or 0), *_last_order(each[0])))
     return min(chosen, key=lambda each: _last_order(each[0]))
+
+
+def _largest(candidates: Sequence[Candidate], prefer: Preference) -> tuple[Candidate, BestIn]:
+    """Return the one with the most parameters, or what rule 8 prefers of it and its rival of the other kind."""
+    by_size = sorted(candidates, key=lambda each: (-(each.row.n_params or 0), *_last_order(each)))
+    first, n_params = by_size[0], by_size[0].row.n_params or 0
+    others = (each for each in by_size if each.is_mixture is not first.is_mixture)
+    rival = next((each for each in others if (each.row.n_params or 0) * _SAME_SIZE >= n_params > 0), None)
+    if rival is None:
+        return first, "parameters"
+    if prefer == "quality":
+        return (rival if first.is_mixture else first), "dense"
+    return min(first, rival, key=_last_order), "speed among roles"
 
 
 def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
@@ -325,7 +340,13 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
         pool = [each for each in pool if not concessions(each.candidate, needs).noticed]
     balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
+    other_kind = [
+        each
+        for each in pool
+        if each.candidate.is_mixture is not own.is_mixture and is_comfortable(each.candidate, needs) is not False
+    ]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
+        ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
         ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
         ("faster", [each for each in pool if _is_faster(each.candidate, own)], balanced or "speed"),
         ("more context", _with_more_context(pool, own), balanced or "quality"),

@@ -20,7 +20,7 @@ from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
-Label = Literal["better", "faster", "more context", "may meet"]
+Label = Literal["dense", "mixture", "better", "faster", "more context", "may meet"]
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
@@ -86,6 +86,8 @@ class Candidate(msgspec.Struct, frozen=True):
     """File to run; None if its header cannot be read."""
     setup: LlamaConfig = LlamaConfig()
     """The setup to run it with, its n_ctx, cache and placement included."""
+    is_mixture: bool = False
+    """Whether each token uses only some of its experts."""
     host_bytes: int | None = None
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
 
@@ -192,9 +194,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "loss among the fastest", "context", "parameters",
+    "loss among the fastest", "context", "parameters", "dense", "speed among roles",
 ]  # fmt: skip
-"""`bits` per weight, if no loss is known."""
+"""`bits` per weight, if no loss is known; `dense`, `speed among roles`: of a dense model and a mixture of its size."""
 
 Against = Literal[
     "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS
-from ggbench.decisions.pick.record import (
-    BestIn,
-    Candidate,
-    Checked,
-    NeedCheck,
-    Pick,
-    Reason,
-)
+from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
+from ggbench.models.catalog import load_catalog
 from ggbench.show import UNKNOWN
 from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
@@ -31,6 +25,8 @@ _BEST_IN: Mapping[BestIn, str] = {
     "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
     "context": "has the longest context of those with little loss",
     "parameters": "has the most parameters",
+    "dense": "uses all of its parameters for each token, the mixture of about its size only a part",
+    "speed among roles": "is the faster of a dense model and a mixture of about the same size",
 }
 
 
@@ -90,7 +86,24 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
+    sentences += _by_its_publisher(pick)
     return (*sentences, *_instead(pick))
+
+
+def _by_its_publisher(pick: Pick) -> Iterator[str]:
+    """Yield the scores on the model cards of the pick and its alternatives, and the size of the pick's projector."""
+    catalog = {model.id: model for model in load_catalog()}
+    shown = (pick.recommended, *(each.checked for each in pick.alternatives))
+    named = dict.fromkeys(each.candidate.row.model.removeprefix("twin:") for each in shown if each is not None)
+    models = [catalog[name] for name in named if name in catalog]
+    scored = [model for model in models if model.scores]
+    if len(scored) > 1:
+        shared = [name for name in scored[0].scores if all(name in model.scores for model in scored)]
+        said = [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)}" for name in shared]
+        if said:
+            yield f"Their publishers' model cards state, unchecked here: {'; '.join(said)}."
+    if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes:
+        yield f"Images need its projector as well, {format_bytes(models[0].mmproj_bytes)}: --mmproj FILE reserves it."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:

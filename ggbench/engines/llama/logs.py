@@ -32,7 +32,7 @@ _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not support
 _FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc"
-    r"|OutOf(?:Device|Host)Memory|Thread creation failed",
+    r"|OutOf(?:Device|Host)Memory|Thread creation failed|mem_buffer != NULL",
     re.I,
 )
 _TOO_LARGE = re.compile(

@@ -27,7 +27,7 @@ from ggbench.engines.contract import (
     Source,
     Workload,
 )
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import (
     ContextProven,
     Event,
@@ -42,6 +42,7 @@ from ggbench.engines.events import (
 )
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
+from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
 from ggbench.engines.server.client import Client
@@ -51,6 +52,7 @@ from ggbench.errors import GgbenchError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import with_vocabulary
+from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 
@@ -214,10 +216,12 @@ class LlamaServerEngine(EndpointEngine):
         return Completed()
 
     def _explained(self, ending: Ending, workload: Workload) -> Ending:
-        """Return the server's own ending for a failed request if it has died."""
+        """Return the server's own ending for a failed request if it has died, or lacked memory."""
         process = self._process
         if isinstance(ending, Crashed | Failed) and process is not None and process.ends_soon():
             return process.ending(workload.stage)
+        if isinstance(ending, Failed) and is_out_of_memory(ending.message):
+            return OutOfMemory(workload.stage, shorten(ending.message, 200))
         return ending
 
 

@@ -216,6 +216,12 @@ def test_a_death_in_the_middle_is_a_crash_by_its_signal_and_it_starts_again(star
     assert started.open()[-1] == Completed()
 
 
+def test_a_server_that_lacks_memory_for_a_request_is_out_of_memory(started: Started) -> None:
+    started.open("no room")
+    ending = [*started.engine.run(ProveContext())][-1]
+    assert isinstance(ending, OutOfMemory) and ending.alive and "bad_alloc" in ending.message
+
+
 def test_a_hang_in_the_middle_is_timed_out(started: Started) -> None:
     started.engine = LlamaServerEngine(started.cancel, timeout_s=5)
     started.open("hangs")
