@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ggbench.machine.host import describe_cpu
-from scripts import peer_table
-from scripts.peer_figures import FIGURES as ALONE
+from scripts import peer_figures, peer_table
 from scripts.peer_figures import Bench, Figure
 from scripts.peer_programs import CACHE, find_or_build
 from scripts.peer_slots import SLOTS
@@ -30,7 +29,7 @@ from scripts.peer_table import Round, Session
 from scripts.real_models import FOLDER, MODELS
 
 FILE = FOLDER / MODELS["smollm2"].file
-FIGURES = {**ALONE, "slots": SLOTS}
+FIGURES = {**peer_figures.FIGURES, "slots": SLOTS}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -54,10 +57,11 @@ def shape_of(row: BenchedRow) -> Shape | None:
     return None
 
 
-def _built(row: BenchedRow, name: str, hyper: Hyperparameters) -> Shape | None:
-    file, n_params = _unquantized(hyper)
-    if row.n_params and abs(row.n_params / n_params - 1) > _NEAR:
+def _built(row: BenchedRow, name: str, catalog: Hyperparameters) -> Shape | None:
+    hyper = next((each for each in _with_drafting(catalog) if _is_of(row, each)), None)
+    if hyper is None:
         return None
+    file, _ = _unquantized(hyper)
     quant = {"mxfp4": "mxfp4_moe"}.get(row.quant, row.quant)
     try:
         weights, n_bytes = _quantized(hyper, quant)
@@ -74,6 +78,18 @@ def _built(row: BenchedRow, name: str, hyper: Hyperparameters) -> Shape | None:
         bool(file.n_expert),
         weights.expert_bytes * weights.parameters.expert_share * weight_bytes / n_bytes if file.n_expert else 0.0,
     )
+
+
+def _is_of(row: BenchedRow, hyper: Hyperparameters) -> bool:
+    """Return whether a model of this shape has as many parameters as the row's."""
+    return not row.n_params or abs(row.n_params / _unquantized(hyper)[1] - 1) <= _NEAR
+
+
+def _with_drafting(hyper: Hyperparameters) -> Iterator[Hyperparameters]:
+    """Yield the shape, and that of files made since llama.cpp drafts, with the layer that does if it has one."""
+    yield hyper
+    with contextlib.suppress(GgbenchError):
+        yield replace(hyper, n_layer_nextn=1)
 
 
 @functools.cache

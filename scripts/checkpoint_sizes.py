@@ -20,6 +20,7 @@ What is left is of what loading leaves behind.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ class Cell:
         )
 
 
+@functools.cache
 def counted(size: str, quant: str, n_ff: int | None = None) -> tuple[Layout, ModelFile]:
     """Return the model of this size as one method stores it; `n_ff` is that of a padded checkpoint."""
     model = load_catalog().model(f"qwen1.5-{size}")

@@ -17,7 +17,7 @@ from speed_fit import SpeedFit
 
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.sizing.device_speed import prompt_rate
+from ggbench.sizing.device_speed import known_kind, prompt_rate
 from ggbench.stats.device_speed import (
     Cost,
     DeviceKind,
@@ -28,13 +28,16 @@ from ggbench.stats.device_speed import (
     prompt_costs,
     quant_class,
 )
+from ggbench.stats.intervals import Expected
 
 OUTPUT = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data" / "device-speed.json"
-ROUNDS, ROUNDS_WITHOUT = 40, 5
+ROUNDS, ROUNDS_WITHOUT = 30, 3
 """Rounds of a fit from nothing, and of one without some rows that starts from the fit of all."""
 LARGE_BYTES = 3 << 30
 CURRENT = "2025-07"
 """Month from which a row counts as measured with a current llama.cpp."""
+LATEST = "2026-01"
+"""Month from which rows have no term for the time of their llama.cpp."""
 FIRST = {"CUDA": "2024-05", "Metal": "2023-11"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
 FLASH = "2025-09"
@@ -69,7 +72,7 @@ class Row(msgspec.Struct, frozen=True):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--validate", action="store_true", help="also fit without each device, model and year")
+    parser.add_argument("--validate", nargs="*", choices=list(KEYS), help="also fit without each device, model or year")
     parser.add_argument("--worst", type=int, default=0, help="print as many of the worst predictions")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
@@ -81,8 +84,9 @@ def main() -> None:
         print(f"{kind}: {len(rows)} rows of {len(devices)} devices, {len(fits[kind].terms)} terms; "
               f"residual {fits[kind].residual:.3f}")  # fmt: skip
         print(", ".join(f"{group} {spread:.2f}" for group, spread in sorted(fit.spreads.items())))
-        if options.validate:
-            validate(kind, rows, fit, options.worst)
+        if options.validate is not None:
+            print_elsewhere(kind, rows)
+            validate(kind, rows, fit, options.validate or list(KEYS), options.worst)
     options.output.write_text(document(fits), "utf-8")
     print(f"{options.output.name}: {options.output.stat().st_size / 1e3:.0f} kB")
 
@@ -112,7 +116,7 @@ def decode_rows() -> list[Row]:
             shape.n_layer * (1 - on_host) / row.count,
         )
         host_ms = host_bytes / HOSTS[row.source] * 1e3 if host_bytes else 0.0
-        extra = _circumstances(row, device)
+        extra = _circumstances(row, device, shape)
         has_flash = bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH
         costs = decode_costs(
             [read] * row.count, _model(row, shape), host_ms=host_ms, has_flash_attn=has_flash, extra=extra
@@ -133,7 +137,7 @@ def prompt_rows() -> list[Row]:
         compute_ms = (2 * shape.n_active * n_tokens + shape.kv.prefill_flop(n_tokens)) / rate * 1e3
         n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
         read_ms = n_batches * shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
-        kind, extra = _kind(row, device), _circumstances(row, device)
+        kind, extra = _kind(row, device), _circumstances(row, device, shape)
         costs = prompt_costs(kind, _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=extra)
         found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
     return found
@@ -162,6 +166,8 @@ def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRo
             left_out["too old"] += 1
         elif "Raspberry Pi" in remarks[row.source]:
             left_out["on a Raspberry Pi"] += 1
+        elif "without CUDA graphs" in remarks[row.source]:
+            left_out["without CUDA graphs"] += 1
         elif (row.n_cpu_moe or _host_share(row, shape)) and (
             row.source not in HOSTS or shape.expert_read_bytes is None
         ):
@@ -206,19 +212,20 @@ def _experts_on_host(row: BenchedRow, shape: Shape) -> float:
 
 
 def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
-    return DeviceKind(device.name, device.family, device.vendor, row.backend)
+    return known_kind(device, row.backend)
 
 
 def _model(row: BenchedRow, shape: Shape) -> ModelKind:
     return ModelKind(shape.architecture, quant_class(row.quant), shape.is_moe, bool(shape.kv.state_bytes))
 
 
-def _circumstances(row: BenchedRow, device: KnownDevice) -> tuple[str, ...]:
+def _circumstances(row: BenchedRow, device: KnownDevice, shape: Shape) -> tuple[str, ...]:
     """Return the terms of when and where a row was measured."""
     place = f"{row.source}/{device.name}/{row.backend}"
     run = f"{place}/{row.model}/{row.quant}"
     if row.date >= CURRENT:
-        return f"place={place}", f"run={run}"
+        era = f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}"
+        return f"place={place}", f"run={run}", *((era,) if row.date < LATEST else ())
     return f"older place={place}", f"older run={run}", f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}"
 
 
@@ -230,10 +237,30 @@ def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
     return (Cost(ms, terms) for terms, ms in sums.items())
 
 
-def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> None:
+def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
+    """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        each = row.published
+        test = "decode" if each.is_decode else each.test
+        same = (row.device.name, each.count, each.backend, each.model, each.quant, each.n_depth, test, row.is_current)
+        alike.setdefault(same, []).append(row)
+    tried = []
+    for group in alike.values():
+        for row in group:
+            others = [other.ms for other in group if other.published.source != row.published.source]
+            if others:
+                ms = statistics.median(others)
+                tried.append((row, Expected(ms, ms, ms)))
+    print(f"\n{kind}, from others' rows of the same device, model, quant and depth:")
+    for label, is_of in CLASSES.items():
+        _print_class(label, [each for each in tried if is_of(each[0])])
+
+
+def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[str], n_worst: int) -> None:
     """Predict each row from fits that saw none of its device, of its model, or of its year."""
-    for name, key in KEYS.items():
-        tried = []
+    for name in names:
+        key, tried = KEYS[name], []
         for left_out in sorted({key(row) for row in rows}):
             seen = [row for row in rows if key(row) != left_out]
             model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
@@ -242,6 +269,7 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, n_worst: int) -> N
         print(f"\n{kind}, without the {name}:")
         for label, is_of in CLASSES.items():
             _print_class(label, [each for each in tried if is_of(each[0])])
+        _print_devices([each for each in tried if each[0].is_large and each[0].is_current])
         tried.sort(key=lambda each: -abs(math.log(each[0].ms / each[1].value)))
         for row, ms in tried[:n_worst]:
             told = row.published
@@ -265,6 +293,12 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
     "all": lambda row: True,
     "large, current": lambda row: row.is_large and row.is_current,
     "- dense": lambda row: _is_plain(row) and not row.shape.is_moe and not row.is_recurrent,
+    "- dense, NVIDIA with CUDA": lambda row: (
+        _is_plain(row)
+        and not row.shape.is_moe
+        and not row.is_recurrent
+        and (row.device.vendor, row.published.backend) == ("nvidia", "CUDA")
+    ),
     "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
     "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
     "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
@@ -295,7 +329,7 @@ def _is_plain(row: Row) -> bool:
     )
 
 
-def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> None:
+def _print_class(label: str, tried: Sequence[tuple[Row, Expected]]) -> None:
     if not tried:
         return
     errors = [abs(row.ms / ms.value - 1) for row, ms in tried]
@@ -304,6 +338,18 @@ def _print_class(label: str, tried: Sequence[tuple[Row, msgspec.Struct]]) -> Non
     error = statistics.median(errors)
     near = sum(each <= 0.15 for each in errors) / len(tried)
     print(f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |")
+
+
+def _print_devices(tried: Sequence[tuple[Row, Expected]]) -> None:
+    """Print the same where each device counts once, with the median of its rows."""
+    errors: dict[str, list[float]] = {}
+    for row, ms in tried:
+        errors.setdefault(row.device.name, []).append(abs(row.ms / ms.value - 1))
+    medians = [statistics.median(each) for each in errors.values()]
+    near = sum(each <= 0.15 for each in medians) / len(medians)
+    print(
+        f"| {'large, current, devices':24} | {len(medians):4} | {statistics.median(medians):5.1%} | {near:4.0%} | | |"
+    )
 
 
 if __name__ == "__main__":

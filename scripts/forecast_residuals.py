@@ -21,7 +21,7 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import RunContext, run_context
 from ggbench.stats.speed_estimate import inverse
-from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, measured_ms, on_disk, parser
+from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, make_parser, measure_ms, on_disk
 
 CASES = tuple(f"twin:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
 AIMS = {"B": 0.10, "at 4,096": 0.10, "prompt of 512": 0.15}
@@ -29,16 +29,16 @@ AIMS = {"B": 0.10, "at 4,096": 0.10, "prompt of 512": 0.15}
 
 def main() -> int:
     """Forecast and measure each case, and print a row of the table for each time."""
-    asked = parser(__doc__, CASES).parse_args()
+    asked = make_parser(__doc__, CASES).parse_args()
     print("| model | figure | forecast ms | measured ms | off by | within its interval |")
     print("|---|---|---:|---:|---:|---|")
     found: list[Residual] = []
     for model in asked.models:
         with on_disk(model, remove=asked.remove) as (target, path):
-            rig = run_context(None, needs_bandwidth=False)
-            before = measured_ms(rig, path)
-            result = _forecast(rig, target)
-            for each in _residuals(result, [before, *(measured_ms(rig, path) for _ in range(LOADS - 1))]):
+            context = run_context(None, needs_bandwidth=False)
+            before = measure_ms(context, path)
+            result = _forecast(context, target)
+            for each in _residuals(result, [before, *(measure_ms(context, path) for _ in range(LOADS - 1))]):
                 each.show(f"{target.model} {target.quant}")
                 found.append(each)
     n_within = sum(each.is_within for each in found)
@@ -46,8 +46,8 @@ def main() -> int:
     return 0 if all(abs(each.error) <= AIMS[each.name] for each in found) else 1
 
 
-def _forecast(rig: RunContext, target: Target) -> ForecastResult:
-    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), ForecastSettings()))
+def _forecast(context: RunContext, target: Target) -> ForecastResult:
+    *_, end = run_job(context, Job(EXPERIMENT, target, LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished)
     if end.error is not None:
         raise end.error

@@ -25,7 +25,7 @@ from scripts.peer_figures import N_CTX, PLACES, Bench, Figure, Values, ggbench, 
 from scripts.peer_table import Row
 
 _DRAFTS = Hyperparameters(
-    architecture="qwen35", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=512, n_vocab=1024, n_ctx_train=32768,
+    architecture="qwen35", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=512, n_vocab=16384, n_ctx_train=32768,
     head_dim=64, n_rot=32, layer_pattern="M*", ssm_conv=4, ssm_state=64, ssm_inner=256, ssm_n_head=4, ssm_n_group=4,
     n_layer_nextn=1,
 )  # fmt: skip

@@ -22,7 +22,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.profiling import take_profile
 from ggbench.sizing.work import profiled_speed
 from ggbench.stats.speed_estimate import prefill_ms_at, step_ms_at
-from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, measured_ms, on_disk, parser
+from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, make_parser, measure_ms, on_disk
 
 CASES = (
     "twin:qwen3-0.6b:q8_0", "twin:gemma-3-1b:q4_k_m", "twin:qwen1.5-0.5b:q4_k_m", "twin:qwen1.5-1.8b:q5_k_m",
@@ -33,17 +33,17 @@ AIM = 0.10
 
 def main() -> int:
     """Print a row of the table for each time of each case."""
-    arguments = parser(__doc__, CASES)
+    arguments = make_parser(__doc__, CASES)
     arguments.add_argument("--profile", help="a profile of this machine, instead of a new one")
     asked = arguments.parse_args()
     profile = find_profile(asked.profile) if asked.profile else take_profile(lambda text: print(text, file=sys.stderr))
     print(f"profile of {profile.host.name}, noise {profile.noise:.1%}\n")
     print("| model | figure | by the profile, ms | measured ms | off by | within its interval | load |")
     print("|---|---|---:|---:|---:|---|---:|")
-    rig, found = run_context(None, needs_bandwidth=False), list[Residual]()
+    context, found = run_context(None, needs_bandwidth=False), list[Residual]()
     for model in asked.models:
         with on_disk(model, remove=asked.remove) as (target, path):
-            for each in _residuals(profile, path, [measured_ms(rig, path) for _ in range(LOADS)]):
+            for each in _residuals(profile, path, [measure_ms(context, path) for _ in range(LOADS)]):
                 each.show(f"{target.model} {target.quant}", f"{os.getloadavg()[0]:.1f}")
                 found.append(each)
     steps = [abs(each.error) for each in found if not each.name.startswith("prompt")]

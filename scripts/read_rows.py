@@ -95,7 +95,7 @@ def _rows(text: str, name: str, options: argparse.Namespace) -> Iterator[Benched
     try:
         for pasted in read_pasted(text, name):
             if isinstance(pasted, BadFile):
-                yield pasted.message
+                yield f"{pasted.message}; {pasted.hint}" if pasted.hint else pasted.message
             elif options.model in pasted.row.text("model_type"):
                 row = _benched(pasted, options)
                 problem = row if isinstance(row, str) else problem_of(row)

@@ -53,7 +53,6 @@ class SpeedFit:
         self._mean = np.array([EXPECTED.get(term, 0.0) for term in self.terms])
         self.spreads = {group: 0.15 if group in self._pooled else _LOOSE for group in self._members}
         self.values, self.scale = self._mean.copy(), 0.1
-        self.covariance = np.zeros((0, 0))
 
     def start_from(self, other: SpeedFit) -> SpeedFit:
         """Begin where a fit of other rows ended."""
@@ -79,35 +78,43 @@ class SpeedFit:
         return most + np.log(total), np.einsum("kn,knp->np", times / total, self._design, optimize=True)
 
     def _find_values(self) -> None:
-        spread = np.array([self.spreads[group] for group in self._groups])
+        """Move to the mode; rows are fewer than terms, so their covariance is inverted."""
+        self._variances = np.array([self.spreads[group] for group in self._groups]) ** 2
         for _ in range(6):
             predicted, slopes = self._predicted()
             errors = self._logs - predicted
-            weights = (_FREEDOM + 1) / (_FREEDOM + (errors / self.scale) ** 2) / self.scale**2
-            precision = (slopes * weights[:, None]).T @ slopes + np.diag(1 / spread**2)
-            gradient = slopes.T @ (weights * errors) - (self.values - self._mean) / spread**2
-            step = np.clip(np.linalg.solve(precision, gradient), -0.5, 0.5)
+            noise = self.scale**2 * (_FREEDOM + (errors / self.scale) ** 2) / (_FREEDOM + 1)
+            self._scaled = slopes * self._variances
+            self._of_rows = self._scaled @ slopes.T
+            self._gain = np.linalg.inv(self._of_rows + np.diag(noise))
+            weighted = self._gain @ (errors + slopes @ (self.values - self._mean))
+            step = np.clip(self._mean + self._scaled.T @ weighted - self.values, -0.5, 0.5)
             self.values = self.values + step
-            if np.abs(step).max() < 1e-4:
+            if np.abs(step).max() < 1e-3:
                 break
-        self.covariance = np.linalg.inv(precision)
 
     def _find_spreads(self) -> None:
-        predicted, slopes = self._predicted()
-        errors = self._logs - predicted
-        of_values = ((slopes @ self.covariance) * slopes).sum(1)
+        errors = self._logs - self._predicted()[0]
+        of_values = np.diag(self._of_rows) - (self._of_rows @ self._gain * self._of_rows).sum(1)
         weights = (_FREEDOM + 1) / (_FREEDOM + (errors / self.scale) ** 2)
         self.scale = max(0.01, math.sqrt(float(np.mean(weights * (errors**2 + np.minimum(of_values, self.scale**2))))))
-        squares = (self.values - self._mean) ** 2 + np.diag(self.covariance)
+        squares = (self.values - self._mean) ** 2 + self._left()
         for group in self._pooled:
             members = self._members[group]
             self.spreads[group] = max(_LEAST_SPREAD, math.sqrt(float(squares[members].mean())))
 
+    def _left(self) -> np.ndarray:
+        """Return the variance of each term that the rows leave."""
+        return self._variances - (self._gain @ self._scaled * self._scaled).sum(0)
+
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
         kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER)]
-        kept = [index for index in kept if self._is_found(index)]
-        covariance = np.round(self.covariance[np.ix_(kept, kept)] / COVARIANCE_UNIT).astype(int)
+        left = self._left()
+        kept = [index for index in kept if self._is_found(index, left[index])]
+        scaled = self._scaled[:, kept]
+        covariance = np.diag(self._variances[kept]) - scaled.T @ self._gain @ scaled
+        covariance = np.round(covariance / COVARIANCE_UNIT).astype(int)
         variance = self.scale**2 * _FREEDOM / (_FREEDOM - 2)
         variance += sum(self.spreads.get(group, 0.0) ** 2 for group in ELSEWHERE)
         return SpeedModel(
@@ -119,8 +126,8 @@ class SpeedFit:
             n_rows={term: self.n_rows[term] for term in self.terms if group_of(term) in COUNTED},
         )
 
-    def _is_found(self, index: int) -> bool:
-        """Return whether the rows say more of a term than that it is of its group."""
+    def _is_found(self, index: int, left: float) -> bool:
+        """Return whether the rows say more of a term than that it is of its group; `left` is its variance."""
         spread = self.spreads[self._groups[index]]
-        is_loose = self.covariance[index, index] > _SAYS_NOTHING * spread**2
+        is_loose = left > _SAYS_NOTHING * spread**2
         return not (is_loose and abs(self.values[index]) < (1 - _SAYS_NOTHING) * spread)

@@ -48,7 +48,8 @@ class Residual(msgspec.Struct, frozen=True):
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser for the models to measure, by default the cases, and --remove."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("models", nargs="*", default=cases, help="MODEL:QUANT, or files")
     made.add_argument("--remove", action="store_true", help="delete the twins of all layers that this writes")
@@ -61,15 +62,17 @@ def on_disk(model: str, *, remove: bool) -> Iterator[tuple[Target, Path]]:
     target = resolve_one(parse_model(model))
     was_there = target.path is not None
     path = materialize(target).paths[0]
-    yield target, path
-    if remove and not was_there:
-        path.unlink()
+    try:
+        yield target, path
+    finally:
+        if remove and not was_there:
+            path.unlink()
 
 
-def measured_ms(rig: RunContext, path: Path) -> tuple[float, float, float]:
+def measure_ms(context: RunContext, path: Path) -> tuple[float, float, float]:
     """Return a step near the beginning, a step after N_DEPTH tokens, and a prompt, of one load of the whole model."""
-    setup = replace(LlamaConfig(), threads=rig.threads, n_ctx=N_DEPTH + 256)
-    with contextlib.closing(rig.launch(setup, rig.cancel)) as engine:
+    setup = replace(LlamaConfig(), threads=context.threads, n_ctx=N_DEPTH + 256)
+    with contextlib.closing(context.launch(setup, context.cancel)) as engine:
         *_, ending = engine.open(Source(path), setup)
         assert ending == Completed(), ending
         _step_ms(engine, 1)  # memory costs more at its first use

@@ -41,6 +41,7 @@ _WITH_DOCUMENTS = (
     "ggbench.show.run_documents",
     "ggbench.decisions.compare.show",
     "ggbench.decisions.doctor.show",
+    "ggbench.decisions.machines",
     "ggbench.decisions.pick.show",
     "ggbench.formats.importing",
 )

@@ -52,7 +52,7 @@ _LARGEST_CATALOG_BYTES = 4 << 20
 @option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
 @option(
     "--update",
-    "Take a newer catalog: a file like ggbench's models.toml, or models.toml of a Hub repo, or ORG/NAME/FILE.toml.",
+    "Install a newer catalog: a file in the format of models.toml, or ORG/NAME[/FILE.toml] on the Hub.",
     metavar="FILE|ORG/NAME",
 )
 @offline_option
@@ -68,13 +68,15 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog, then the GGUF files on this disk; with WORDs only those whose names contain all.
+    """List the models of the catalog, then the GGUF files on this disk.
+
+    With WORDs, list only names that contain all of them.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
     config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml. It overrides the
-    catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, remove its
-    file, which is named when it is taken and in the list of models.
+    catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, delete the
+    file named in this list.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words, "--update": update}
     questions = [name for name, value in asked.items() if value is not None]
@@ -117,7 +119,7 @@ def _list_all(words: Sequence[str], output: Output) -> None:
         return
     if words and not (catalog or found):
         text = shlex.quote(sanitize(" ".join(words)))
-        output.notice(f"No model in the catalog or on this disk has these words; ggbench models --search {text}")
+        output.notice(f"No model in the catalog or on this disk matches; ggbench models --search {text}")
         return
     from ggbench.show.models import catalog_table
 
@@ -128,8 +130,15 @@ def _list_all(words: Sequence[str], output: Output) -> None:
         _show_models(found, output)
     elif not words:
         output.notice("Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir")
-    if (source := updated_from()) is not None:
-        output.notice(f"+ {source}; undo with: rm {_quoted(str(paths.updated_models_file()))}")
+    if (update := updated_from()) is not None:
+        source, is_of_this_version = update
+        undo = f"rm {_quoted(str(paths.updated_models_file()))}"
+        output.notice(f"+ {source}; undo with: {undo}")
+        if not is_of_this_version:
+            output.notice(
+                "This update was installed by another version of ggbench and overrides the catalog of this one:"
+                f" repeat `ggbench models --update`, or remove it: {undo}"
+            )
     output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
 
 
@@ -145,6 +154,7 @@ def _update(source: str, access: HubAccess, output: Output) -> None:
         origin = f"from {sanitize(str(path))}"
         if not path.is_file():
             raise UsageError(f"{sanitize(source)!r} is not a file", "name a file, or a Hub repo as ORG/NAME")
+        _check_size(path.name, path.stat().st_size)
     found = update_catalog(path, f"{origin}, {date.today().isoformat()}")
     if output.as_json:
         from ggbench.show.model_documents import UPDATED
@@ -165,11 +175,18 @@ def _fetch_catalog(repo: str, name: str, access: HubAccess) -> tuple[Path, str]:
 
     listing = find_file(access, repo, name)
     (variant,) = listing.variants
-    if variant.file_bytes > _LARGEST_CATALOG_BYTES:
-        size = format_bytes(variant.file_bytes)
-        raise BadFile(f"{sanitize(f'{repo}/{name}')} has {size}, too much for a catalog", "nothing was changed")
+    _check_size(f"{repo}/{name}", variant.file_bytes)
     (path,) = download(access, listing, variant)
     return path, f"from {repo}@{listing.commit[:12]} {name}"
+
+
+def _check_size(name: str, file_bytes: int) -> None:
+    """Raise BadFile for a file that is too large to be a catalog."""
+    if file_bytes > _LARGEST_CATALOG_BYTES:
+        size, most = map(format_bytes, (file_bytes, _LARGEST_CATALOG_BYTES))
+        raise BadFile(
+            f"{sanitize(name)} is {size}; a catalog has at most {most}", "check the file's name; nothing was changed"
+        )
 
 
 def _quoted(path: str) -> str:

@@ -153,7 +153,8 @@ def command(
     within_s = _WITHIN_S if within is None else parse_duration(within)
     from ggbench.models.reference import parse_model
 
-    memory = memory.of_model(None if model is None else parse_model(model, *quants))
+    ref = None if model is None else parse_model(model, *quants)
+    memory = memory.of_model(ref)
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = memory.drafting(setup, hub)
     if draft is not None:
@@ -165,11 +166,11 @@ def command(
 
         if family is not None:
             models = of_family(family, quants)
-        elif model is None:
+        elif ref is None:
             models = on_disk(quants)
         else:
             with reading_headers(output) as on_progress:
-                planned, models = of_model(parse_model(model, *quants), hub.access(), on_progress)
+                planned, models = of_model(ref, hub.access(), on_progress)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:
@@ -235,6 +236,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
     from ggbench.runs.experiment import Job, experiment_of
 
     workload, file = request.needs.workload, candidate.to_run
+    setup = msgspec.structs.replace(candidate.setup, mtp=False)  # speeds do not include drafting
     if file is not None and file.is_here and file.paths:
         from ggbench.experiments.decode.record import DecodeSettings
 
@@ -245,9 +247,9 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
             from ggbench.experiments.speed.record import SpeedSettings
 
             settings = SpeedSettings((depth,), workload.n_gen, (n_slots,), within_s=None)
-            setup = msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1)
+            setup = msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1)
             return Job(experiment_of("speed"), target, setup, settings)
-        return Job(experiment_of("decode"), target, candidate.setup, DecodeSettings(workload.n_gen, depths=(depth,)))
+        return Job(experiment_of("decode"), target, setup, DecodeSettings(workload.n_gen, depths=(depth,)))
     from ggbench.experiments.forecast.record import ForecastSettings
 
     ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
@@ -255,7 +257,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
     return Job(
         experiment_of("forecast"),
         target,
-        msgspec.structs.replace(candidate.setup, n_ctx=None, n_seq_max=1, kv_unified=False),
+        msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1, kv_unified=False),
         ForecastSettings(),
     )
 

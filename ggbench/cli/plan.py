@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
@@ -23,12 +23,14 @@ from ggbench.commands.load_options import (
 from ggbench.commands.options import (
     HubOptions,
     against_option,
+    memory_option,
     model_arguments,
     no_measure_option,
     offline_option,
     output_options,
 )
 from ggbench.commands.output import Output, plan_exit_code
+from ggbench.errors import UsageError
 from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan, PlanRow
+
+
+_ANOTHER = {"machine": None, "vram": None, "bandwidth": None}
+"""Options that do not apply to the GPUs of --or."""
 
 
 @click.command(
@@ -47,10 +53,17 @@ if TYPE_CHECKING:
     ggbench plan ~/models/model.gguf --memory-limit 8GiB -ctk q8_0 -ctv q8_0
     ggbench plan qwen1.5-moe-a2.7b q4_k_m --vram 8GiB --n-cpu-moe 12
     ggbench plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    ggbench plan qwen3-14b q4_k_m -c 16k --gpu rtx-3060 --or rtx-4060-ti-16gb
     """,
 )
 @model_arguments
 @budget_options
+@memory_option(
+    "--or others",
+    "Also plan for these GPUs instead, and compare; repeatable. Without --gpu, this machine is the first.",
+    multiple=True,
+    metavar="NAME|SIZE,...",
+)
 @no_measure_option
 @load_options_of_plans
 @offline_option
@@ -59,6 +72,7 @@ if TYPE_CHECKING:
 def command(
     ref: ModelRef,
     memory: BudgetOptions,
+    others: tuple[str, ...],
     no_measure: bool,
     setup: LlamaConfig,
     hub: HubOptions,
@@ -69,7 +83,7 @@ def command(
 
     Only headers are read: catalog models need no file, and incomplete files work. Headers of a Hub repo (org/name) are
     fetched with range requests and cached for --offline. llama.cpp's own quantizer and allocator compute the sizes;
-    nothing is loaded. --gpu and --vram plan for a card that this machine lacks.
+    nothing is loaded. --gpu and --vram plan for a card that this machine lacks, and --or compares several.
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
     Exit code 3: none of the requested quants fits.
@@ -83,6 +97,8 @@ def command(
     Defaults match llama-server -np 1: logits of one token, flash attention if supported, sliding-window layers caching
     only their window. ggbench help defaults lists the differences.
     """
+    if others and (ref.engine or against or setup.rpc_servers):
+        raise UsageError("--or compares plans of GGUF files alone", "omit --or, --against, --rpc or the other engine")
     alternative: PlanRow | None = None
     memory = memory.of_model(ref)
     if ref.engine:
@@ -91,7 +107,11 @@ def command(
         module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
         plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     else:
-        plan, alternative = _plan_files(ref, memory, no_measure, setup, hub, output)
+        machines = [memory, *(msgspec.structs.replace(memory, **_ANOTHER, gpu=(each,)) for each in others)]
+        plans = _plan_files(ref, machines, no_measure, setup, hub, output)
+        plan, alternative = plans[0]
+        if others:
+            _compare([each for each, _ in plans], output)
     budget, rows = plan.budget, plan.rows
     read = None if plan.listing is None else (plan.listing, plan.moved_bytes)
     if output.as_json:
@@ -130,10 +150,31 @@ def command(
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
+def _compare(plans: Sequence[EnginePlan], output: Output) -> NoReturn:
+    """Show the plans of several machines and which to choose, and exit."""
+    from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
+
+    names = machine_names([plan.budget for plan in plans])
+    choices = [choose_machine(names, rows) for rows in zip(*(plan.rows for plan in plans), strict=True)]
+    if output.as_json:
+        output.document(PLAN_MACHINES, model=plans[0].rows[0].model, machines=plans, choices=choices)
+    else:
+        output.show(machines_report(plans, choices, width=output.console().width))
+    rows = [row for plan in plans for row in plan.rows]
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=not any(row.fits for row in rows)))
+
+
 def _plan_files(
-    ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions, output: Output
-) -> tuple[EnginePlan, PlanRow | None]:
-    """Plan GGUF files by running llama.cpp's allocator dry; also return a smaller quant that fits, if any."""
+    ref: ModelRef,
+    machines: Sequence[BudgetOptions],
+    no_measure: bool,
+    setup: LlamaConfig,
+    hub: HubOptions,
+    output: Output,
+) -> list[tuple[EnginePlan, PlanRow | None]]:
+    """Plan GGUF files for each machine by running llama.cpp's allocator dry; also return a smaller quant that fits, if
+    none does.
+    """
     from ggbench.engines.contract import launch_engine
     from ggbench.engines.llama.build import gpu_backends
     from ggbench.machine.gpus import visible_gpus
@@ -143,28 +184,30 @@ def _plan_files(
         engine = (
             None if gpu_backends() or visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
         )
-        budget = memory.budget(setup, measures=not no_measure)
+        budgets = [memory.budget(setup, measures=not no_measure) for memory in machines]
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
-        from ggbench.sizing.plan_record import EnginePlan
-
-        draft = memory.drafting(setup, hub)
-        if draft is not None:
-            budget = msgspec.structs.replace(budget, draft=draft.to_run)
-        allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest
+        from ggbench.sizing.plan_record import EnginePlan
 
-        request = PlanRequest(budget, setup, memory.given)
+        draft = machines[0].drafting(setup, hub)
         with reading_headers(output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
 
         def smaller(most_bytes: int) -> Sequence[Target]:
-            is_named = ref.quants or len(targets) == 1
+            is_named = (ref.quants or len(targets) == 1) and len(machines) == 1
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
         if not output.as_json:
             importlib.import_module("ggbench.show.plan")  # while the worker starts
-        plan = plan_model(targets, request, allocator, smaller)
-    listing, moved_bytes = repo_read(targets) or (None, 0)
-    return EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes), plan.alternative
+        listing, moved_bytes = repo_read(targets) or (None, 0)
+        found = []
+        for memory, budget in zip(machines, budgets, strict=True):
+            if draft is not None:
+                budget = msgspec.structs.replace(budget, draft=draft.to_run)
+            allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
+            plan = plan_model(targets, PlanRequest(budget, setup, memory.given), allocator, smaller)
+            whole = EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes)
+            found.append((whole, plan.alternative))
+    return found

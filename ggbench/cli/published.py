@@ -1,4 +1,4 @@
-"""`ggbench published`: measurements of others, from twelve documents and from llama-bench tables in public places."""
+"""`ggbench published`: measurements of others, from documents and from llama-bench tables in public places."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from ggbench.errors import UsageError
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
-    1438 rows from twelve documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100,
-    4090, H100 and T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or
-    "not reported", are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover
+    Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
+    T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or "not reported",
+    are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover
     cards of NVIDIA, AMD, Intel and Apple, and CPUs; each has its source. bench, quality, speed, compare and results
     show have --against published, which shows the nearest rows of documents below your own and names every difference.
     """

@@ -21,7 +21,7 @@ from ggbench.commands.options import (
     field_options,
     model_option,
     option,
-    projector_option_of_plans,
+    projector_option,
 )
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
@@ -67,7 +67,7 @@ def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Ca
 load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_decodes = _load_options(*_KV, "n_ctx", "kv_unified")
-"""Also whether the users of a decode share one cache."""
+"""Like `load_options`, plus --kv-unified."""
 load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
@@ -82,14 +82,14 @@ load_options_of_searches = _load_options(
     n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
-"""Like `llama_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
+"""Like `load_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
 """
 load_options_but_cache = _load_options(*_SLOTS, "mtp")
-"""Without n_ctx too, for a command that chooses the whole cache."""
+"""Without KV types and n_ctx; with slots and --mtp."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
-"""Likewise, for one that also chooses the sequences."""
+"""Like `load_options_of_cases`, plus --kv-unified."""
 
 
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
@@ -130,7 +130,6 @@ def _cache_ram(text: str) -> int:
 
 _CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
 _COUNT = FieldKind(int, metavar="N", least=0)
-_AUTO = Path("auto")
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
@@ -178,7 +177,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
         Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
         """
-        from ggbench.gguf_file.projector import read_projector
+        from ggbench.sizing.projectors import read_projector
 
         budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
         if self.cache_ram is not None:
@@ -190,30 +189,29 @@ class BudgetOptions(msgspec.Struct, frozen=True):
                 )
         if self.mmproj is None:
             return budget
-        projector = read_projector(self.mmproj)
-        compute_bytes = projector.compute_bytes + (projector.score_bytes if setup.flash_attn == "off" else 0)
-        return budget.beside_projector(str(self.mmproj), projector.weight_bytes, compute_bytes)
+        return budget.beside_projector(read_projector(self.mmproj, setup.flash_attn))
 
     def of_model(self, ref: ModelRef | None) -> BudgetOptions:
         """Return the options with the projector that `--mmproj auto` means. Raises UsageError or BadFile."""
-        if self.mmproj is None or self.mmproj != _AUTO:
+        if self.mmproj is None:
             return self
-        if ref is None or ref.kind != "path":
-            raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
-        from ggbench.gguf_file.projector import projector_beside
+        from ggbench.sizing.projectors import find_projector
 
-        return replace(self, mmproj=projector_beside(ref.path.absolute()))
+        return replace(self, mmproj=find_projector(self.mmproj, ref))
 
     def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError."""
+        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
         if self.draft is None:
             return None
         if setup.mtp:
             raise UsageError("--draft and --mtp exclude each other", "omit one of them")
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import resolve_headers, single
+        from ggbench.sizing.drafts import check_stands_alone
 
-        return single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        draft = single(resolve_headers(parse_model(self.draft), hub=hub.access()))
+        check_stands_alone(draft.header())
+        return draft
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
@@ -265,7 +263,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
 
 def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    """Return the allocator for a plan, which stops `engine` at its end. Raises Unsupported for a draft head."""
+    """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
@@ -295,8 +293,7 @@ def _check_split(setup: LlamaConfig, n_devices: int) -> None:
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
-    path = given.pop("mmproj", None)
-    return BudgetOptions(**given, mmproj=path if path is None or path == _AUTO else path.absolute())
+    return BudgetOptions(**given)
 
 
 budget_options = as_record(
@@ -304,7 +301,7 @@ budget_options = as_record(
     _record,
     BudgetOptions.__struct_fields__,
     *field_options(BudgetOptions),
-    projector_option_of_plans,
+    projector_option,
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 

@@ -209,6 +209,7 @@ def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
         decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
         at_n_ctx=estimated(row.at_n_ctx),
         expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+        expected_first=expected_at(known, 1),
     )
 
 
@@ -469,6 +470,7 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         "published typical",
         source,
         tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
+        tuple(nearest),
     )
 
 

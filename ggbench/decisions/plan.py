@@ -6,7 +6,6 @@ The command line waits for the whole plan; the TUI draws each row as it comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +15,6 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.what_helps import with_other_quants, with_programs
-
-if TYPE_CHECKING:
-    pass
 
 
 class ModelPlan(msgspec.Struct, frozen=True):

@@ -47,6 +47,8 @@ class EngineConfig:
     loads_gguf: ClassVar[bool] = False
     is_served: ClassVar[bool] = False
     """Whether it loads the file into a server, which can only be asked to generate."""
+    times_each_sequence: ClassVar[bool] = False
+    """Whether it times the tokens of each sequence of a batch, instead of the batch's steps."""
     survives_failure: ClassVar[bool] = True
     """Whether a loaded model can still be used after a failed decode."""
     sizes_dry: ClassVar[bool] = False

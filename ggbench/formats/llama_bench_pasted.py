@@ -51,10 +51,18 @@ class PastedRow(msgspec.Struct, frozen=True):
 
 
 def read_pasted(text: str, name: str) -> Iterator[PastedRow | BadFile]:
-    """Yield each row in the text, or the error in it, skipping other lines.
+    """Yield each row in the text, or the error in it, skipping other lines; an error if there is neither.
 
     Raises BadFile for broken JSON or CSV.
     """
+    found: PastedRow | BadFile | None = None
+    for found in _read(text, name):
+        yield found
+    if found is None:
+        yield BadFile(f"{name}: no row of llama-bench in it", "paste the table with its header, or JSON or CSV")
+
+
+def _read(text: str, name: str) -> Iterator[PastedRow | BadFile]:
     if is_objects(text) or is_csv(text):
         for where, raw in read_objects(text, name) if is_objects(text) else read_csv(text, name):
             gpus = [part.strip() for part in str(raw.get("gpu_info") or "").split(",")]

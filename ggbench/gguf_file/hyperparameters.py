@@ -119,6 +119,8 @@ _OPTIONAL = tuple(
         name for family in FAMILIES.values() for name in (*family.needs, *family.allows) if name != "head_dim"
     )
 )
+_MOST_LAYERS = 512
+"""LLAMA_MAX_LAYERS of llama.cpp's src/llama-hparams.h."""
 _LARGEST = 1 << 31
 
 
@@ -155,6 +157,8 @@ class Hyperparameters(msgspec.Struct, frozen=True):
     """
     n_layer_nextn: int = 0
     """Layers after the last that only draft (NextN, MTP), if the files contain them; not counted in `n_layer`."""
+    nextn_embeddings: bool = False
+    """Whether those have an embedding and an output matrix of their own."""
     n_rot: int = 0
     """Elements of a head with rotary positions, if not all."""
     sliding_window: int = 0
@@ -217,6 +221,8 @@ class Hyperparameters(msgspec.Struct, frozen=True):
                 yield f"{name} must be a whole number{' above zero' if least else ''}, not {value!r}"
             if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
                 yield f"{name} is given, but {self.architecture} has none"
+        if self.n_layer + self.n_layer_nextn > _MOST_LAYERS:
+            yield f"n_layer is {self.n_layer}, but llama.cpp loads at most {_MOST_LAYERS} layers"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < math.inf):

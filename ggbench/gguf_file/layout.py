@@ -232,6 +232,9 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
     if layer.drafts:
         yield _matrix("NEXTN_EH_PROJ", 2 * hyper.n_embd, hyper.n_embd)
         yield from (_f32(f"NEXTN_{norm}", hyper.n_embd) for norm in ("ENORM", "HNORM", "SHARED_HEAD_NORM"))
+        if hyper.nextn_embeddings:
+            yield _matrix("NEXTN_EMBED_TOKENS", hyper.n_embd, hyper.n_vocab)
+            yield _matrix("NEXTN_SHARED_HEAD_HEAD", hyper.n_embd, hyper.n_vocab)
 
 
 def _n_head_kv(hyper: Hyperparameters, layer: _Layer) -> int:

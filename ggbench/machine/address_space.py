@@ -1,4 +1,4 @@
-"""Limits of memory of this process and of others; imports nothing slow, since every start of ggbench checks its own."""
+"""Memory limits of this process and its children; imports nothing slow, since every start of ggbench checks its own."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ _IGNORED_WORDS = {
 _OPTIONAL_WORDS = {"rtx", "gtx", "rx", "arc"}
 """Optional words of a name, so `4090` and `a770` are enough; devices that differ in other words are ambiguous."""
 _SAME_WORDS = {"mobile": "laptop", "notebook": "laptop"}
+_HBM_BITS, _HBM_GB_S = 2048, 2000
+"""Bus width that only HBM has, and its bandwidth where no width is stated."""
 _MOST_NAMED = 8
 """Number of candidates that an error lists."""
 
@@ -40,6 +42,8 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     vendor: str
     """`nvidia`, `amd`, `intel` or `apple`."""
+    generation: str
+    """Its architecture by the vendor's name: `Ampere`, `RDNA 3`, `M2`."""
     backend: str
     """llama.cpp's backend for it: `CUDA`, `ROCm`, `Vulkan`, `SYCL` or `Metal`."""
     memory_gib: float
@@ -57,6 +61,8 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     fp16_source: str
     is_unified: bool
     """Whether it shares main memory, so that only one of them counts."""
+    is_stacked: bool
+    """Whether its memory is HBM, with thousands of pins."""
     gpu_share: float
     """Share of the memory that the GPU may use by default: 1 unless a limit is documented."""
 
@@ -192,6 +198,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             also=tuple(entry.get("also", ())),
             family=family["name"],
             vendor=family["vendor"],
+            generation=entry.get("generation", family.get("generation", "")),
             backend=entry.get("backend", family["backend"]),
             memory_gib=float(gib),
             memory_source=limit + source(values["source"]),
@@ -202,6 +209,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             fp16_tflops=vector,
             fp16_source=vector_source,
             is_unified=family.get("unified", False),
+            is_stacked=entry.get("bus_bits", 0) >= _HBM_BITS or bandwidth >= _HBM_GB_S,
             gpu_share=share,
         )
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 import msgspec.structs
 
-from ggbench import paths
+from ggbench import __version__, paths
 from ggbench.errors import BadFile, UnknownName, UsageError
 from ggbench.files import get_cached, make_folders, put_cached, write_as
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -80,6 +80,8 @@ _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
 Origin = Literal["shipped", "updated", "user"]
 
 
+_BY = ", by ggbench "
+"""In the first line of an installed update, between its source and the version that installed it."""
 _WITHOUT_SHAPE = ("deepseek-v3.2", "deepseek-v4", "glm-5.2")
 """Models whose layouts `gguf_file.layout` lacks."""
 
@@ -109,8 +111,8 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Size of the published 16-bit projector for images, possibly rounded; None if there is none or it is unknown."""
 
     @property
-    def maker(self) -> str:
-        """The first word of the id, by which lists group models: `qwen3.6`, `gemma`, `deepseek`."""
+    def family(self) -> str:
+        """First word of the id, e.g. `qwen3.6` or `gemma`; lists are grouped by it."""
         return self.id.partition("-")[0]
 
 
@@ -129,7 +131,7 @@ class Catalog(msgspec.Struct, frozen=True):
             ids = (model.id for model in self.models)
             error = UnknownName("model", model_id, ids, listed_by="ggbench models")
             if model_id.lower().startswith(_WITHOUT_SHAPE):
-                error.hint = "ggbench makes no twin of its layout, but plans its files"
+                error.hint = "ggbench cannot make a twin of this model, but plans its GGUF files: ggbench plan ORG/NAME"
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
             raise error
         return found
@@ -159,7 +161,7 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
-    """The catalog file that `models --update` took."""
+    """An installed catalog update."""
 
     file: str
     """The copy that is read from now on; removing it undoes the update."""
@@ -189,15 +191,16 @@ def update_catalog(file: Path, source: str) -> CatalogUpdate:
     landed = paths.updated_models_file()
     with contextlib.suppress(OSError):
         make_folders(landed.parent)
-    write_as(landed, f"# {source}\n{update[0].file.text}".encode(), force=True)
+    write_as(landed, f"# {source}{_BY}{__version__}\n{update[0].file.text}".encode(), force=True)
     mine, known = {each.id for each in models if each.origin == "updated"}, {each.id for each in shipped}
     return CatalogUpdate(str(landed), source, tuple(sorted(mine - known)), tuple(sorted(mine & known)))
 
 
-def updated_from() -> str | None:
-    """Return the source of the catalog that `models --update` took; None if there is none."""
+def updated_from() -> tuple[str, bool] | None:
+    """Return the source of the installed update, and whether this version of ggbench installed it; None without one."""
     with contextlib.suppress(OSError), paths.updated_models_file().open(encoding="utf-8", errors="replace") as file:
-        return sanitize(file.readline().removeprefix("#").strip())
+        source, _, version = file.readline().removeprefix("#").strip().partition(_BY)
+        return sanitize(source), version == __version__
     return None
 
 

@@ -195,12 +195,16 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 
 def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
-    """Return the variant that each quant selects, in order. Raises UnknownName for no match, UsageError for several."""
+    """Return the variant that each quant selects, in order; `q4_k_m` selects `UD-Q4_K_M` if no other file is one.
+
+    Raises UnknownName for no match, UsageError for several.
+    """
     chosen: dict[_Variant, None] = {}
     for quant in quants:
         named = [variant for variant in variants if variant.name.lower() == quant.lower()]
         matches = named or [variant for variant in variants if variant.answers_to(quant)]
         matches = matches or [variant for variant in variants if compact(variant.quant or "") == compact(quant)]
+        matches = matches or [variant for variant in variants if variant.quant == f"ud-{quant.lower()}"]
         if not matches:
             makes = (
                 f"; llama-quantize makes {quant.lower()} from a 16-bit file" if quant.lower() in known_quants() else ""

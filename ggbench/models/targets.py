@@ -126,7 +126,8 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def published_bytes(self) -> int | None:
         """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
-        return self.source.model.file_bytes.get(self.quant) if isinstance(self.source, CatalogTwin) else None
+        sizes = self.source.model.file_bytes if isinstance(self.source, CatalogTwin) else {}
+        return sizes.get(self.quant) or sizes.get(f"ud-{self.quant}")
 
     @property
     def download_bytes(self) -> int:

@@ -148,16 +148,16 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
     gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
     if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
         found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
-    for name, told in _SPILLS if own is None else _SPILLS[:1]:
+    for name, text in _SPILLS if own is None else _SPILLS[:1]:
         rises = (getattr(after, name) - getattr(before, name) for before, after in pairwise(readings))
         if (spilled := sum(max(0, rise) for rise in rises)) >= _LEAST_SPILL_BYTES:
-            found.append(told.format(format_bytes(spilled)))
+            found.append(text.format(format_bytes(spilled)))
     found += [own] if own else []
-    for what, name, text in _PARTS:
+    for what, name, written in _PARTS:
         values = [getattr(each, name) for each in readings]
         change = next(((before, after) for before, after in pairwise(values) if before != after), None)
         if change is not None:
-            found.append(f"{what} changed from {text(change[0])} to {text(change[1])}")
+            found.append(f"{what} changed from {written(change[0])} to {written(change[1])}")
     return tuple(found)
 
 
@@ -165,22 +165,25 @@ def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span])
     """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
     unknown.
 
-    Loading the model, which reads its file, is before the spans.
+    Between spans the engine may load a model, which reads its file, or restart, which resets its counters.
     """
-    begin, end = (spans[0][0], spans[-1][1]) if spans else (1, 0)
-    timed = [each for each in readings if begin <= each.at_ns <= end]
     known = [
-        (each.at_ns, each.worker_faults, each.worker_read_bytes)
-        for each in timed
+        (each.at_ns, each.worker_faults, each.worker_read_bytes, each.swapped_bytes)
+        for each in readings
         if each.worker_faults is not None and each.worker_read_bytes is not None
     ]
-    if len(known) < 2:
+    rises = [
+        [later - earlier for earlier, later in zip(before, after, strict=True)]
+        for begin, end in spans
+        for before, after in pairwise(each for each in known if begin <= each[0] <= end)
+    ]
+    rises = [each for each in rises if min(each) >= 0]
+    if not rises:
         return None
-    elapsed_s = (known[-1][0] - known[0][0]) / 1e9
-    n_faults, n_bytes = (known[-1][index] - known[0][index] for index in (1, 2))
-    if n_bytes < _LEAST_SPILL_BYTES and n_faults < _LEAST_FAULTS_PER_S * elapsed_s:
+    elapsed_ns, n_faults, n_bytes, swapped_bytes = map(sum, zip(*rises, strict=True))
+    if n_bytes < _LEAST_SPILL_BYTES and n_faults < _LEAST_FAULTS_PER_S * elapsed_ns / 1e9:
         return ""
-    is_swapped = timed[-1].swapped_bytes > timed[0].swapped_bytes
+    is_swapped = swapped_bytes >= _LEAST_SPILL_BYTES
     cause = "memory was swapped out" if is_swapped else "its mapped file was evicted from memory"
     waited = f"the engine waited {format_count(n_faults)} times for {format_bytes(n_bytes)} from the disk while timed"
     return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
@@ -192,7 +195,7 @@ def device_spills(
     """Return each sign that GPU buffers lie in main memory, in one line; `indices` as in `GpusInUse`.
 
     With unified memory CUDA allocates more than a GPU has, and amdgpu moves what does not fit to GTT. An APU uses GTT
-    on purpose, for more than its small share of dedicated memory, so only less than that is a spill.
+    by design, for more than its small share of dedicated memory, so only less than that is a spill.
     """
     found, used = [], [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
     advice = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"

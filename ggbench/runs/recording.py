@@ -27,8 +27,9 @@ from ggbench.stats.requests import BatchSteps, ServedRequest, shared_steps
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps does not count as timed."""
 
-_BATCH = re.compile(r"/b(\d{1,9})(?:/r\d+)?$")
-"""In the name of a series of all sequences of a batch."""
+_BATCH = re.compile(r"/b(\d{1,9})(?:/|$)")
+_ONE_OF_BATCH = re.compile(r"/s\d+$")
+"""End of the name of a series of a single sequence of a batch, as a server times it."""
 
 _T = TypeVar("_T")
 
@@ -38,6 +39,12 @@ def kind_of(observed: type) -> str:
     version.
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", observed.__name__).lower()
+
+
+def batch_size(series: str) -> int:
+    """Return the sequences decoded at once, from the name of the batch's series or of one of its sequences."""
+    found = _BATCH.search(series)
+    return int(found[1]) if found else 1
 
 
 @dataclass(slots=True)
@@ -140,8 +147,11 @@ class Recording:
     @property
     def n_tokens(self) -> int:
         """The tokens of those steps: a step of an engine's batch, as in `decode/p25/b4/r0`, gives each sequence one."""
-        batches = ((_BATCH.search(name), series) for name, series in self.series.items() if not name.startswith(WARMUP))
-        return self.n_steps + sum((int(found[1]) - 1) * len(series.step_ns) for found, series in batches if found)
+        return self.n_steps + sum(
+            (batch_size(name) - 1) * len(series.step_ns)
+            for name, series in self.series.items()
+            if not name.startswith(WARMUP) and not _ONE_OF_BATCH.search(name)
+        )
 
     @property
     def spans(self) -> list[Span]:

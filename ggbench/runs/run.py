@@ -54,9 +54,9 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
 
     n_prompt: int
     n_gen: int
-    """Tokens decoded and timed, over all repetitions."""
+    """Tokens decoded and timed by one sequence, over all repetitions."""
     prefill_ms: float | None = None
-    """Median time to read the prompt."""
+    """Median time to read the prompts of all sequences."""
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
@@ -72,7 +72,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     tok_s_together: float | None = None
     """Tokens/s of all users together, while all generate; None for a single one."""
     requests: RequestRates | None = None
-    """None if an engine on this machine ran the model, or for a single user."""
+    """Per-request rates of a server with several users; None otherwise."""
 
     @property
     def w_ratio(self) -> float | None:

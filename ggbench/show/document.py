@@ -6,6 +6,7 @@ of a record take its types and docstrings.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import math
@@ -222,7 +223,7 @@ def record_of(shape: Shape, found: object, record: type[_Record], **members: obj
     A null becomes the default of a member that cannot be None. Raises TypeError for a missing member without a default,
     and any error of the record itself.
     """
-    hints = get_type_hints(record)
+    hints = _hints(record)  # type: ignore[arg-type]  # mypy takes it for unhashable
     known = {
         each.member: value
         for each in shape.fields
@@ -355,7 +356,10 @@ def _typed_member(record: type, name: str) -> tuple[_Type, str]:
 
 def _member_type(record: type, name: str) -> _Type:
     getter = _getter(record, name)
-    return get_type_hints(getter)["return"] if getter else get_type_hints(record)[name]
+    return _hints(getter)["return"] if getter else _hints(record)[name]
+
+
+_hints = functools.cache(get_type_hints)
 
 
 def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function

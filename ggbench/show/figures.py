@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.text import b_text, tok_s_text, w_text
@@ -133,18 +133,13 @@ def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
-    return tuple(sorted({_batch_size(name) for name in set(run.series)}))
-
-
-def _batch_size(series: str) -> int:
-    found = re.search(r"/b(\d{1,9})(?:/|$)", series)
-    return int(found[1]) if found else 1
+    return tuple(sorted({batch_size(name) for name in set(run.series)}))
 
 
 def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     x, y, error = run.positions, run.step_ns / 1e6, None
     if run.series:
-        sizes = {name: _batch_size(name) for name in set(run.series)}
+        sizes = {name: batch_size(name) for name in set(run.series)}
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
         if not kept.any():

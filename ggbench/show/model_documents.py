@@ -136,7 +136,7 @@ VERIFIED = Document(
     field("file", str, get=lambda verified: verified.path),
     of(VerifiedFile, "sha256_expected sha256_found matches"),
 )
-UPDATED = Document("models.update", "models --update FILE", "A catalog that was taken.", of(CatalogUpdate))
+UPDATED = Document("models.update", "models --update FILE", "The installed catalog update.", of(CatalogUpdate))
 _REPO_FILE = Shape("RepoFile", "A file of a repo.", of(RepoFile, "path n_bytes sha256"))
 REPO_VARIANT = Shape(
     "Variant",

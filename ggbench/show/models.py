@@ -68,7 +68,7 @@ def catalog_table(
         ],
         width=width,
         caption="; ".join(caption for origin, caption in captions.items() if origin in origins),
-        groups=[model.maker for model in models],
+        groups=[model.family for model in models],
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,13 +17,13 @@ from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, Se
 from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
 from ggbench.machine.readings import Program
-from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show import ESSENTIAL, FITS, FITS_NOT, UNKNOWN
 from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text, projector_text, slots_text, swa_text
+from ggbench.show.text import planned_speed_text, slots_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
@@ -38,6 +37,7 @@ from ggbench.sizing.plan_record import (
     PlannedSpeed,
     PlanRow,
 )
+from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -85,33 +85,55 @@ def _is_spread(row: PlanRow) -> bool:
     return row.is_split or len(row.devices) > 1 + has_host
 
 
-def _hardware(device: PlannedDevice) -> str:
-    return sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
+PART_LABELS: Mapping[MemoryPartName, str] = {
+    "weights": "weights", "projector": "projector", "draft": "draft", "kv": "KV", "kv_swa": "KV of windows",
+    "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
+    "reserve": "reserve",
+}  # fmt: skip
+_MOST_COLUMNS = 3
+"""Number of memories up to which each may have a column; more have a row each."""
+
+
+def _hardware(device: PlannedDevice | None) -> str:
+    return "" if device is None else sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def _memory_table(row: PlanRow, width: int) -> RenderableType:
-    """Return a column for each memory: what lies there, part by part, what is left, and the sum."""
+    """Return a table with a column for each memory, or a row if that is too wide: its parts, the remainder and the
+    total.
+    """
     stacks, by_name = row.stacks, {device.device: device for device in row.devices}
+    devices = [by_name.get(stack.device) for stack in stacks]
     sizes = [{part.part: part.n_bytes for part in stack.parts} for stack in stacks]
-    every = set().union(*sizes) - {"free", "missing"}
-    parts = [part for part in get_args(MemoryPartName) if part in every]
-    columns = [_memory_column(stack, by_name.get(stack.device), parts) for stack in stacks]
-    has_devices = ["layers"] if row.devices else []
-    cells = [names("memory", [*has_devices, *parts, "left", "in all"])]
-    cells += [right(stack.device, column, stays=True) for stack, column in zip(stacks, columns, strict=True)]
-    return fitted_table(cells, title=row.quant, width=width)
-
-
-def _memory_column(stack: MemoryStack, device: PlannedDevice | None, parts: Sequence[str]) -> list[str]:
-    sizes: dict[str, int] = {part.part: part.n_bytes for part in stack.parts}
-    left_bytes = None if stack.memory_bytes is None else sizes.get("free", 0) - sizes.get("missing", 0)
-    layers = [] if device is None else [str(device.n_layers)]
-    return [
-        *layers,
-        *(format_bytes(sizes.get(part)) for part in parts),
-        _left_text(left_bytes).removesuffix(" left"),
-        format_bytes(stack.memory_bytes),
+    parts = [part for part in PART_LABELS if any(part in size for size in sizes)]
+    lefts = [
+        None if stack.memory_bytes is None else size.get("free", 0) - size.get("missing", 0)
+        for stack, size in zip(stacks, sizes, strict=True)
     ]
+    lines = {
+        **({"layers": [str(device.n_layers) if device else "" for device in devices]} if row.devices else {}),
+        **{PART_LABELS[part]: [format_bytes(size.get(part)) for size in sizes] for part in parts},
+        "left": [_left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
+        "total": [format_bytes(stack.memory_bytes) for stack in stacks],
+    }
+    hardware = list(map(_hardware, devices))
+    columns = [
+        names("memory", lines),
+        *(
+            right(stack.device, column, unit, stays=True)
+            for stack, unit, column in zip(stacks, hardware, zip(*lines.values(), strict=True), strict=True)
+        ),
+    ]
+    if len(stacks) <= _MOST_COLUMNS and sum(each.width for each in columns) <= width:
+        return fitted_table(columns, title=row.quant, width=width)
+    cells = [names("memory", (stack.device for stack in stacks)), left("hardware", hardware, "", len(lines))]
+    kept = ("layers", "left", "total")
+    cells += [
+        right(label, line, "", ESSENTIAL if label in kept else priority, stays=True)
+        for priority, (label, line) in enumerate(lines.items(), 1)
+    ]
+    dim = [left_bytes is not None and left_bytes < 0 for left_bytes in lefts]
+    return fitted_table(cells, dim=dim, title=row.quant, width=width)
 
 
 def _left_text(left_bytes: int | None) -> str:
@@ -143,7 +165,7 @@ def _facts(
     return [
         ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("projector", projector_text(budget.mmproj_bytes, budget.mmproj_compute_bytes)),
+        ("projector", _projector_text(budget.projector)),
         ("draft", _draft_text(budget, rows)),
         ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
@@ -154,15 +176,26 @@ def _facts(
     ]
 
 
+def _projector_text(projector: Projector | None) -> str:
+    """Return the memory of a projector; empty without one."""
+    if projector is None:
+        return ""
+    n_bytes = f"{format_bytes(projector.weight_bytes)} (--mmproj"
+    if not projector.compute_bytes:
+        return f"{n_bytes}, without its compute buffer)"
+    buffer = format_bytes(projector.compute_bytes)
+    return f"{n_bytes}) and at most {buffer} to compute llama.cpp's warm-up image; larger ones take more"
+
+
 def _draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return what drafts, and its size; empty if nothing does. Speeds are those without it."""
+    """Return what drafts, and its size; empty if nothing does."""
     sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
     if not sizes:
         return ""
     what = "the model's MTP layers in a context of their own (--mtp)"
     if budget.draft is not None:
         what = f"{sanitize(budget.draft.model)} {sanitize(budget.draft.quant)} with its own context (--draft)"
-    return f"{format_bytes(max(sizes))}: {what}; speeds are without it"
+    return f"{format_bytes(max(sizes))}: {what}; speeds do not include drafting"
 
 
 def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
@@ -327,6 +360,7 @@ COSTS: Mapping[ChangeKind, str] = {
     "n_ubatch": "slower prompts",
     "flash attention": "nothing",
     "KV q8_0": "a little quality",
+    "draft": "the speed that drafting gains",
     "n_cpu_moe": "speed: experts are read from main memory",
     "quant": "quality",
     "n_ctx": "context",
@@ -338,7 +372,7 @@ COSTS: Mapping[ChangeKind, str] = {
 def change_options(change: Change) -> str:
     """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
     setup = change.setup
-    if setup is None:
+    if setup is None or change.kind == "draft":
         return ""
     if change.kind in ("KV q8_0", "KV q4_0"):
         return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
@@ -359,6 +393,8 @@ def change_text(change: Change) -> str:
     """Return a change in a few words: its options, `q4_0 as planned`, or the programs to close."""
     if change.programs:
         return f"close {in_words(list(map(_program_text, change.programs)))}"
+    if change.kind == "draft":
+        return "without a draft"
     return change_options(change) or f"{sanitize(change.quant)} as planned"
 
 
@@ -459,7 +495,20 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
-_BESIDE = "mmproj_bytes mmproj_compute_bytes cache_ram_bytes n_checkpoints"
+_PROJECTOR = (
+    *field(
+        "mmproj_bytes",
+        int,
+        "A projector in this memory, without its compute buffer.",
+        lambda budget: budget.projector.weight_bytes if budget.projector else 0,
+    ),
+    *field(
+        "mmproj_compute_bytes",
+        int,
+        "Upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known.",
+        lambda budget: budget.projector.compute_bytes if budget.projector else 0,
+    ),
+)
 _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
@@ -491,7 +540,7 @@ DEVICE = Shape(
 )
 _STACK = Shape(
     "MemoryStack",
-    "What takes one memory, each byte in one part.",
+    "Contents of one memory, each byte in one part.",
     of(MemoryStack),
     field("parts", many(Shape("MemoryPart", "A part of it.", of(MemoryPart)))),
 )
@@ -501,7 +550,7 @@ PLAN_ROW = Shape(
     of(PlanRow),
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
-    field("stacks", many(_STACK), "What takes the memory, by device; main memory is the last."),
+    field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
     sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )
@@ -515,10 +564,9 @@ PLAN = Document(
         Shape(
             "Machine",
             MEMORY.about,
-            of(
-                Budget,
-                f"{_DEVICE} {_BESIDE} budget_bytes=usable_bytes",
-            ),
+            of(Budget, _DEVICE),
+            _PROJECTOR,
+            of(Budget, "cache_ram_bytes n_checkpoints budget_bytes=usable_bytes"),
             _BANDWIDTH,
         ),
     ),

@@ -15,7 +15,7 @@ from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
+from ggbench.units import format_count, format_interval, format_ms, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
@@ -104,16 +104,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
-
-
-def projector_text(mmproj_bytes: int, compute_bytes: int = 0) -> str:
-    """Return the memory of a projector; empty without one. `compute_bytes` bounds its buffer; 0 if unknown."""
-    if not mmproj_bytes:
-        return ""
-    if not compute_bytes:
-        return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)"
-    buffer = f"and at most {format_bytes(compute_bytes)} to compute llama.cpp's warm-up image; larger ones take more"
-    return f"{format_bytes(mmproj_bytes)} (--mmproj) {buffer}"
 
 
 def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:

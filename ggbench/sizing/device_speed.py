@@ -103,7 +103,13 @@ def device_kind(device: DeviceMemory) -> DeviceKind:
     backend = "Metal" if backend == _METAL else backend
     if known is None:
         return DeviceKind(device.name, "", "", backend)
-    return DeviceKind(known.name, known.family, known.vendor, backend)
+    return known_kind(known, backend)
+
+
+def known_kind(device: KnownDevice, backend: str) -> DeviceKind:
+    """Return what the speed of a known device depends on, with one of llama.cpp's backends."""
+    memory = "unified" if device.is_unified else "HBM" if device.is_stacked else "GDDR"
+    return DeviceKind(device.name, device.family, device.vendor, backend, device.generation, memory)
 
 
 def model_kind(file: ModelFile) -> ModelKind:

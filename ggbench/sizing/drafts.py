@@ -1,4 +1,4 @@
-"""Size what drafts beside a model: a second, smaller model, or the model's own MTP layers.
+"""Size speculative decoding: a draft model, or the model's own MTP layers.
 
 llama-server gives the second context the n_ctx, slots and batches of the first, but an f16 cache, all layers on the
 GPU and one output for each slot. MTP layers lie in the model's file, so only a context is added. Source:
@@ -33,21 +33,16 @@ _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 
 
 class Draft:
-    """A draft model with a dry worker of its own. A context manager that stops the worker."""
+    """A draft model with a dry worker of its own, which `close` stops."""
 
     def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, budget: Budget) -> None:
-        """`setup` is the target's as loaded. Raises Unsupported for a draft head that cannot be sized alone."""
-        if file.architecture in _HEADS:
-            raise Unsupported(
-                f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
-                "give a model that drafts by itself",
-            )
+        """`setup` is the target's as loaded."""
         self.file = file
         self._stack = contextlib.ExitStack()
         self._allocator = self._stack.enter_context(DryAllocator(engine, _of_draft(setup), budget.devices))
         self._is_loaded = False
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
@@ -61,14 +56,16 @@ class Draft:
     def check(self, target: ModelFile) -> None:
         """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
 
-        The tokens themselves are not compared, as llama-server does too.
+        llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
         """
         name, of = sanitize(self.file.name), sanitize(target.name)
         kinds = [file.metadata.get("tokenizer.ggml.model") for file in (self.file, target)]
         sizes = [file.n_vocab or 0 for file in (self.file, target)]
         hint = "use a smaller model of the same family"
         if all(kinds) and kinds[0] != kinds[1]:
-            raise UsageError(f"the draft {name} has a vocabulary of another kind than {of}", hint)
+            raise UsageError(
+                f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
+            )
         if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
             counts = " and ".join(map(format_count, sizes))
             raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
@@ -86,12 +83,14 @@ class DraftingAllocator(DryAllocator):
         self._budget, self._draft = budget, draft
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        if self._draft is not None:
-            self._draft.__exit__()
+        try:
+            super().__exit__()
+        finally:
+            if self._draft is not None:
+                self._draft.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load like a dry allocator. Raises also UsageError for a draft of another family, BadFile without layers."""
+        """Load like a dry allocator. Raises also UsageError for an unsuitable draft, and BadFile without MTP layers."""
         if self._draft is not None:
             self._draft.check(file)
         elif not any(".nextn." in tensor.name for tensor in file.tensors):
@@ -99,8 +98,10 @@ class DraftingAllocator(DryAllocator):
         return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return the size of a context with its draft. Raises EngineEnded."""
+        """Return the size of a context with its draft, unless `setup` turns MTP layers off. Raises EngineEnded."""
         setup = setup or self._setup
+        if self._draft is None and not setup.mtp:
+            return super().context(n_ctx, setup)
         n_outputs = min(setup.n_batch, setup.n_seq_max * (1 + DRAFT_TOKENS))
         context = super().context(n_ctx, replace(setup, n_outputs_max=n_outputs))
         if self._draft is not None:
@@ -123,6 +124,15 @@ class DraftingAllocator(DryAllocator):
         return DraftMemory(by_place, placement.process_bytes(context))
 
 
+def check_stands_alone(file: ModelFile) -> None:
+    """Raise Unsupported for a draft head."""
+    if file.architecture in _HEADS:
+        raise Unsupported(
+            f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
+            "use a stand-alone draft model",
+        )
+
+
 def _of_draft(setup: LlamaConfig) -> LlamaConfig:
     """Return a draft's setup for its target's; `-ngl 0` keeps it in main memory too, as --n-gpu-layers-draft 0 does."""
     n_gpu_layers = 0 if setup.n_gpu_layers == 0 else -1
@@ -131,5 +141,5 @@ def _of_draft(setup: LlamaConfig) -> LlamaConfig:
 
 
 def _without_weights(file: ModelFile) -> ModelFile:
-    """Return the file of a second context, whose cache the theory does not know."""
-    return replace(file, tensors=(), no_kv_reason="runs only the MTP layers")
+    """Return the file of a second context: without weights and vocabulary, its cache unknown to the theory."""
+    return replace(file, tensors=(), metadata={}, no_kv_reason="runs only the MTP layers")

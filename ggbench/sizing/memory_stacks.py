@@ -1,4 +1,4 @@
-"""What takes each memory of a plan, part by part, each byte once: for the bar, the table and --json."""
+"""Break each memory of a plan down by part, counting each byte once."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Sized = tuple[MemoryPartName, int]
 
 
 def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> tuple[MemoryStack, ...]:
-    """Return a stack for each device, main memory last; only for main memory if the plan has no GPU."""
+    """Return a stack for each device, main memory last; one for a plan without a GPU, or where both share a memory."""
     if not placement.on_gpu:
         unreserved = placement.unreserved_bytes(context)
         parts: list[Sized] = [
             ("weights", placement.weight_bytes or 0),
-            ("projector", budget.mmproj_bytes + budget.mmproj_compute_bytes),
+            ("projector", budget.projector_bytes),
             ("draft", placement.draft_bytes(context) or 0),
             *placement.cache_kinds(HOST, context).items(),
             ("compute", placement.compute_bytes(context)),
-            ("outputs", context.output_bytes),
-            ("prompt cache", budget.cache_ram_bytes or 0),
+            ("output", context.output_bytes),
+            ("prompt_cache", budget.cache_ram_bytes or 0),
             ("process", budget.process_bytes + unreserved),
             ("reserve", budget.kept_bytes),
         ]
@@ -39,16 +39,19 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
     host = budget.host or DeviceMemory(HOST_DEVICE, "", 0)
     places = (*range(len(budget.devices)), HOST)
     memories = zip(placement.planned(context), (*budget.devices, host), places, strict=False)
-    return tuple(
-        _stack(planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
+    sized = [
+        (planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
         for planned, memory, place in memories
-    )
+    ]
+    if placement.is_in_one_memory:
+        sized[0][-1].extend(sized.pop()[-1])
+    return tuple(_stack(*each) for each in sized)
 
 
 def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: int = 0) -> MemoryStack:
     """Return the stack of an engine without a dry allocator, over all of a budget's memory."""
     device = ", ".join(device.device for device in budget.devices) or HOST_DEVICE
-    sizes: list[Sized] = [("weights", weight_bytes), ("KV", kv_bytes), ("compute", compute_bytes)]
+    sizes: list[Sized] = [("weights", weight_bytes), ("kv", kv_bytes), ("compute", compute_bytes)]
     kept: list[Sized] = [("process", budget.process_bytes), ("reserve", budget.kept_bytes)]
     return _stack(device, budget.memory_bytes, [*sizes, *kept])
 
@@ -63,15 +66,18 @@ def _parts(
         ("draft", planned.draft_bytes),
         *placement.cache_kinds(place, context).items(),
         ("compute", planned.compute_bytes - output_bytes),
-        ("outputs", output_bytes),
-        ("prompt cache", memory.prompt_cache_bytes),
+        ("output", output_bytes),
+        ("prompt_cache", memory.prompt_cache_bytes),
         ("reserve", memory.reserve_bytes),
     ]
 
 
 def _stack(device: str, memory_bytes: int | None, parts: Iterable[Sized]) -> MemoryStack:
     """Return the stack with what is left; a known memory that is too small has a part that is missing."""
-    taken = [MemoryPart(part, n_bytes) for part, n_bytes in parts if n_bytes]
+    sizes: dict[MemoryPartName, int] = {}
+    for name, n_bytes in parts:
+        sizes[name] = sizes.get(name, 0) + n_bytes
+    taken = [MemoryPart(part, n_bytes) for part, n_bytes in sizes.items() if n_bytes]
     if memory_bytes is not None:
         left_bytes = memory_bytes - sum(part.n_bytes for part in taken)
         taken += [MemoryPart("free" if left_bytes > 0 else "missing", abs(left_bytes))] if left_bytes else []

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import DRAFT_TOKENS
+from ggbench.engines.llama.defaults import DRAFT_TOKENS, LOADS_MTP_IF_ASKED, ROLLS_BACK
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
@@ -30,17 +30,6 @@ from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
 _AGREE_BYTES = MIB // 16
 _AGREE_SHARE = 0.001
-_LOADS_MTP_IF_ASKED = frozenset({
-    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
-    "mimo2", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
-})  # fmt: skip
-"""Architectures whose MTP layers llama.cpp leaves in the file without `load_mtp`; it always loads those of others."""
-_ROLLS_BACK = frozenset({
-    "bailingmoe3", "deepseek4", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35",
-    "qwen35moe", "qwen4exp",
-})  # fmt: skip
-"""Architectures with copies of each recurrent state, to go back to; `llm_arch_supports_rs_rollback` in llama-arch.cpp.
-"""
 
 
 class Placement:
@@ -89,13 +78,13 @@ class Placement:
         first = file.n_layer - file.n_layer_nextn if setup.ctx_type == "mtp" else 0
         self.cache_places = self.layers[first:-1] if setup.kv_offload else (HOST,) * (file.n_layer - first)
         self.is_cache_on_devices = HOST not in self.cache_places
-        self._caches: dict[int, KvCache] = {}
+        self.caches: dict[int, KvCache] = {}
         """The cache in each memory, by formula."""
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
             for place in set(self.cache_places):
                 layers = {layer for layer, each in enumerate(self.cache_places) if each == place}
-                self._caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
+                self.caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
         except Unsupported as error:
             self.no_theory_reason = error.message
 
@@ -170,7 +159,15 @@ class Placement:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         *devices, last = self.planned(context)
         is_short = last.device != HOST_DEVICE or (last.left_bytes or 0) < 0
-        return min(each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None)
+        left = [each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None]
+        if self.is_in_one_memory:
+            left[0] -= last.needed_bytes
+        return min(left)
+
+    @property
+    def is_in_one_memory(self) -> bool:
+        """Whether the first device may take all of main memory, so that what lies there is taken of the device's."""
+        return bool(self.devices) and self.devices[0].is_shared and self.host is None
 
     def _compute_at(self, place: int, context: DryContext) -> int:
         found = dict(context.device_compute)
@@ -185,7 +182,7 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self.cache_places.count(place)) for place in set(self.cache_places)}
         if self.theory is not None:
-            counts = {place: sum(self._cached_bytes(each, context).values()) for place, each in self._caches.items()}
+            counts = {place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()}
         total = sum(counts.values())
         return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
 
@@ -208,7 +205,7 @@ class Placement:
         return buffers + (self.draft_bytes(context) or 0)
 
     def draft_bytes(self, context: DryContext) -> int | None:
-        """Return what drafts beside the context takes there; None if nothing does."""
+        """Return the memory of the draft in the planned memory; None without one."""
         if context.draft is None:
             return None
         return sum(n for place, n in context.draft.by_place.items() if not self.on_gpu or place != HOST)
@@ -246,9 +243,9 @@ class Placement:
     def cache_kinds(self, place: int, context: DryContext) -> dict[MemoryPartName, int]:
         """Return a memory's cache by kind, in the proportions of the theory; without a theory all of it is KV."""
         n_bytes = self._cache_by_place(context).get(place, 0)
-        if self.theory is None or place not in self._caches:
-            return {"KV": n_bytes}
-        kinds = self._cached_bytes(self._caches[place], context)
+        if self.theory is None or place not in self.caches:
+            return {"kv": n_bytes}
+        kinds = self._cached_bytes(self.caches[place], context)
         total = sum(kinds.values()) or 1.0
         found = {kind: round(n_bytes * share / total) for kind, share in kinds.items()}
         largest = max(found, key=lambda kind: found[kind])
@@ -260,12 +257,12 @@ class Placement:
         setup, n_streams = self._setup, self._setup.n_streams
         n = context.n_ctx / n_streams
         n_states = setup.n_seq_max
-        if setup.mtp and self._file.architecture in _ROLLS_BACK:
+        if setup.mtp and self._file.architecture in ROLLS_BACK:
             n_states *= 1 + DRAFT_TOKENS
         return {
-            "KV": n_streams * cache.full.n_bytes * n,
-            "KV of windows": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
-            "states": n_states * cache.state_bytes,
+            "kv": n_streams * cache.full.n_bytes * n,
+            "kv_swa": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
+            "rs": n_states * cache.state_bytes,
         }
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
@@ -311,14 +308,14 @@ class Placement:
         if self.theory is None:
             raise Unsupported(self.no_theory_reason, "")
         read = {place: weights.read_bytes() for place, weights in self.weights_read.items()}
-        for place, cache in self._caches.items():
+        for place, cache in self.caches.items():
             read[place] = read.get(place, 0.0) + cache.read_bytes(n)
         return {place: n_bytes for place, n_bytes in read.items() if n_bytes}
 
 
 def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
     """Return the model without the layers that llama.cpp does not load, as it does not draft with them."""
-    if setup.mtp or not file.n_layer_nextn or file.architecture not in _LOADS_MTP_IF_ASKED:
+    if setup.mtp or not file.n_layer_nextn or file.architecture not in LOADS_MTP_IF_ASKED:
         return file
     first = file.n_layer - file.n_layer_nextn
     return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
@@ -365,7 +362,7 @@ def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
 
 def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, n_bytes: float) -> DecodeLimit:
     growth = 0.0
-    for place, cache in placement._caches.items():
+    for place, cache in placement.caches.items():
         of_token = cache.full.read_bytes + (0 if cache.window else cache.windowed.read_bytes)
         growth += of_token / bandwidths[place].bytes_per_s if of_token else 0.0
     used = [bandwidths[place] for place in sorted(placement.read_bytes(1), reverse=True)]

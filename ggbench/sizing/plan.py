@@ -18,7 +18,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -87,8 +86,8 @@ def plan_variant(
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
     check_overrides(variant.file, request.setup)
-    if request.budget.mmproj:
-        read_projector(Path(request.budget.mmproj)).check(variant.file)
+    if request.budget.projector is not None:
+        request.budget.projector.check(variant.file)
     if request.budget.n_checkpoints:
         n_checkpoints = request.budget.n_checkpoints * request.setup.n_seq_max
         each_bytes = _checkpoint_bytes(variant.file, request.setup) or 0

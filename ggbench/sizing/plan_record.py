@@ -15,6 +15,7 @@ from ggbench.machine.profile import MachineProfile
 from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
+from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_estimate import SpeedBasis
 
@@ -83,9 +84,10 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MemoryPartName = Literal[
-    "weights", "projector", "draft", "KV", "KV of windows", "states", "compute", "outputs", "prompt cache", "process",
-    "reserve", "free", "missing",
+    "weights", "projector", "draft", "kv", "kv_swa", "rs", "compute", "output", "prompt_cache", "process", "reserve",
+    "free", "missing",
 ]  # fmt: skip
+"""`kv_swa` is the cache of sliding-window layers, `rs` recurrent states, `output` logits."""
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
@@ -96,7 +98,7 @@ class MemoryPart(msgspec.Struct, frozen=True):
 
 
 class MemoryStack(msgspec.Struct, frozen=True):
-    """What one memory is taken by; `free` or `missing` is the rest."""
+    """Contents of one memory; `free` or `missing` is the remainder."""
 
     device: str
     """llama.cpp's name of its buffers; `CPU` for main memory."""
@@ -121,12 +123,8 @@ class Budget(msgspec.Struct, frozen=True):
     """None if unknown; there are then no speed limits."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
-    mmproj: str = ""
-    """Path of a projector; empty for none."""
-    mmproj_bytes: int = 0
-    """A projector in this memory, without its compute buffer."""
-    mmproj_compute_bytes: int = 0
-    """An upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known."""
+    projector: Projector | None = None
+    """A projector in this memory; None for none."""
     draft: FileToRun | None = None
     """A draft model, whose size depends on the context; None for none."""
     cache_ram_bytes: int | None = None
@@ -153,8 +151,11 @@ class Budget(msgspec.Struct, frozen=True):
         cache_bytes = self.cache_ram_bytes or 0
         if self.on_gpu:
             cache_bytes = sum(device.prompt_cache_bytes for device in self.devices)
-        taken_bytes = self.reserve_bytes + self.mmproj_bytes + self.mmproj_compute_bytes + cache_bytes
-        return max(0, self.memory_bytes - taken_bytes)
+        return max(0, self.memory_bytes - self.reserve_bytes - self.projector_bytes - cache_bytes)
+
+    @property
+    def projector_bytes(self) -> int:
+        return 0 if self.projector is None else self.projector.needed_bytes
 
     def beside_prompt_cache(self, n_bytes: int) -> Budget:
         """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.
@@ -172,12 +173,12 @@ class Budget(msgspec.Struct, frozen=True):
             devices = (beside(devices[0]), *devices[1:])
         return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host, devices=devices)
 
-    def beside_projector(self, path: str, n_bytes: int, compute_bytes: int) -> Budget:
+    def beside_projector(self, projector: Projector) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""
         devices = self.devices
         if devices:
-            devices = (replace(devices[0], projector_bytes=n_bytes + compute_bytes), *devices[1:])
-        return replace(self, mmproj=path, mmproj_bytes=n_bytes, mmproj_compute_bytes=compute_bytes, devices=devices)
+            devices = (replace(devices[0], projector_bytes=projector.needed_bytes), *devices[1:])
+        return replace(self, projector=projector, devices=devices)
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
@@ -292,9 +293,11 @@ class PlanRow(msgspec.Struct, frozen=True):
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()
-    """What takes the planned memory at `n_ctx`, by device, main memory last."""
+    """Contents of each memory at `n_ctx`, main memory last."""
     expected: PlannedForecast | None = None
     """Speed at `n_ctx`; None if only the bound is known."""
+    expected_first: PlannedForecast | None = None
+    """Speed of the first token, before there is a cache to read; None if only the bound is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
@@ -330,11 +333,12 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 ChangeKind = Literal[
-    "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
-]
-"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; experts read from main memory;
-quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of the context is
-the most expensive."""
+    "close programs", "n_ubatch", "flash attention", "KV q8_0", "draft", "n_cpu_moe", "quant", "n_ctx", "KV q4_0",
+    "n_gpu_layers",
+]  # fmt: skip
+"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; what drafting gains; experts read
+from main memory; quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of
+the context is the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, devices_budget, main_memory_here
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.projectors import Projector
 from ggbench.units import format_bytes
 
 
@@ -158,19 +159,19 @@ def budget_by_theory(setup: EngineConfig, reserve_bytes: int | None) -> SearchBu
     return replace(budget, worker_limit_bytes=held_bytes, worker_reserve_bytes=0)
 
 
-def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
+def beside_projector(budget: SearchBudget, projector: Projector) -> SearchBudget:
     """Return the budget minus a projector, which no worker loads; each GPU gives an equal share.
 
     Raises DoesNotFit if nothing is left.
     """
-    planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
+    planned, held = replace(budget.planned, projector=projector), budget.held_bytes - projector.needed_bytes
     if held <= 0:
-        needed, free = format_bytes(mmproj_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        needed, free = format_bytes(projector.needed_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"
         raise DoesNotFit(f"the projector needs {needed}, but only {free} are available", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
-    share = -(-mmproj_bytes // max(1, len(budget.gpus)))
+    share = -(-projector.needed_bytes // max(1, len(budget.gpus)))
     return replace(budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share)
 
 

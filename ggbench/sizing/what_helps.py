@@ -46,10 +46,13 @@ def what_helps(
     Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
-    changes = [*_of_context(sizes, row), *_of_placement(sizes)]
+    alone = replace(sizes, setup=replace(sizes.setup, mtp=False), is_alone=True)
+    undrafted = None if row.draft_bytes is None else alone.change("draft", alone.setup)
+    changes = [*_of_context(sizes, row), *_of_placement(sizes), *filter(None, [undrafted])]
     changes = [change for change in changes if change.needed_bytes < (row.needed_bytes or 0)]
     is_enough = any(change.fits for change in changes)
-    return _in_order((sizes.with_longest(each) if each.fits or not is_enough else each for each in changes), row)
+    sized = ((alone if each.kind == "draft" else sizes, each) for each in changes)
+    return _in_order((of.with_longest(each) if each.fits or not is_enough else each for of, each in sized), row)
 
 
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
@@ -104,6 +107,8 @@ class _Sizes(msgspec.Struct, frozen=True):
     """The planned setup, with its n_ctx."""
     budget: Budget
     allocator: DryAllocator
+    is_alone: bool = False
+    """Whether to leave out what drafts."""
 
     def placement(self, setup: LlamaConfig) -> Placement:
         budget = self.budget
@@ -113,11 +118,15 @@ class _Sizes(msgspec.Struct, frozen=True):
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
         assert setup.n_ctx is not None
         try:
-            return self.allocator.context(setup.n_ctx, setup)
+            return self._context(setup.n_ctx, setup)
         except EngineEnded as end:
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return None
+
+    def _context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
+        context = self.allocator.context(n_ctx, setup)
+        return replace(context, draft=None) if self.is_alone else context
 
     def left_bytes(self, placement: Placement, context: DryContext) -> int:
         assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
@@ -151,7 +160,7 @@ class _Sizes(msgspec.Struct, frozen=True):
         placement, context = self.placement(setup), self.context(setup)
         assert context is not None
         usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
-        longest = longest_n_ctx(placement, usable, lambda n: self.allocator.context(n, setup), context, ceiling)
+        longest = longest_n_ctx(placement, usable, lambda n: self._context(n, setup), context, ceiling)
         return replace(change, planned_n_ctx=longest or None)
 
 

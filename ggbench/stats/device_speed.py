@@ -105,6 +105,10 @@ class DeviceKind(msgspec.Struct, frozen=True):
     vendor: str
     backend: str
     """llama.cpp's: `CUDA`, `Metal`."""
+    generation: str = ""
+    """Its architecture: `Ampere`, `RDNA 3`."""
+    memory: str = ""
+    """`HBM`, `unified` with main memory, or `GDDR`."""
 
     @property
     def term(self) -> str:
@@ -163,9 +167,12 @@ def decode_costs(
             ("layer", read.n_layers * _LAYER_MS),
         )
         for part, ms in parts:
-            slower = ("kv:without flash attention",) if part == "kv" and not has_flash_attn else ()
-            if ms:
-                costs.append(Cost(ms, (*_terms(part, read.device, model), *slower, *extra)))
+            if not ms:
+                continue
+            terms = _terms(part, read.device, model)
+            if part == "kv" and not has_flash_attn:
+                terms += ("kv:without flash attention",)
+            costs.append(Cost(ms, (*terms, *extra)))
     if len(reads) > 1:
         link = ("link", f"link:backend={reads[0].device.backend}", *extra)
         costs.append(Cost((len(reads) - 1) * _LINK_MS, link))
@@ -186,8 +193,12 @@ def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
     found = [part, f"{part}:architecture={model.architecture}"]
     for kind, is_one in (("moe", model.is_moe), ("recurrent", model.is_recurrent)):
         found += [f"{part}:{kind}", f"{part}:{kind} backend={device.backend}"] if is_one else []
+    found.append(f"{part}:vendor={device.vendor or '?'}/{device.backend}")
+    found.append(f"{part}:generation={device.generation or '?'}/{device.backend}")
     found.append(f"{part}:family={device.family or '?'}/{device.backend}")
+    if part == "read":
+        found.append(f"read:memory={device.memory or '?'}")
     if part in ("read", "compute"):
         found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]
-        found.append(f"{part}:vendor quant={device.vendor}/{model.quant}")
+        found.append(f"{part}:vendor quant={device.vendor}/{device.backend}/{model.quant}")
     return tuple(found)

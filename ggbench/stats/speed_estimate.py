@@ -75,7 +75,7 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
 
 
 _PROMPT = 512
-"""Length of a prompt that is read at the speed of computing."""
+"""Prompt length at which prefill is compute-bound."""
 
 
 def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
@@ -84,14 +84,27 @@ def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
     A step is at best one reading of the weights and one of every cache, t(1) + n_seqs (t(n) - t(1)), and at worst the
     steps of the sequences one after the other. In between, reading the weights takes as long as computing `n_seqs`
     tokens of a prompt if that is longer; without a known prompt, the geometric mean of both ends.
+
+    t(1) is that of the most reliable estimate that begins there; without any, the caches count as the whole step.
     """
-    first = known.step_ms[0][1]
+    every = (known, *known.others)
+    first = next((each.step_ms[0][1] for each in every if each.step_ms[0][0] == 1), None)
+    best, *others = (_with_sequences(each, n_seqs, first) for each in every)
+    return msgspec.structs.replace(best, others=tuple(others))
+
+
+def _with_sequences(known: SpeedEstimate, n_seqs: int, first: Expected | None) -> SpeedEstimate:
+    position, own = known.step_ms[0]
+    begins_at_1 = position == 1
+    first = own if begins_at_1 else first or Expected(0.0, 0.0, 0.0)
     prompt = prefill_ms_at(known, _PROMPT)
 
     def of_all(step: Expected) -> Expected:
         low, at_best = (
             one + n_seqs * max(0.0, end - one) for one, end in ((first.low, step.low), (first.value, step.value))
         )
+        if not begins_at_1:
+            low = step.low  # another estimate's t(1) is no bound of this one's
         high, at_worst = n_seqs * step.high, n_seqs * step.value
         if known.basis == "bound":
             return Expected(at_best, low, high)
@@ -109,7 +122,6 @@ def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
         known.first,
         known.reach,
         known.has_line,
-        tuple(with_sequences(each, n_seqs) for each in known.others),
     )
 
 

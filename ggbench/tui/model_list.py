@@ -6,8 +6,8 @@ Quants of a model in one folder are one model, whichever program stored them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,9 @@ from ggbench.models.disk import LocalModel, path_argument, twins_by_model
 from ggbench.text import sanitize
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
+
+_LONG_SECTION = 20
+"""Number of models from which a section of the catalog is grouped by family."""
 
 
 class Section(enum.StrEnum):
@@ -49,6 +52,8 @@ class ModelEntry(msgspec.Struct, frozen=True):
     """Files on this disk, including shards; empty for a Hub repo and for twins."""
     place: Path | None = None
     """The added folder or file that contains it."""
+    family: str = ""
+    """The group in a long section of the catalog; empty for other models."""
 
     @property
     def server(self) -> str | None:
@@ -81,9 +86,22 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
     for model in catalog:
         n_here = len(twins.get(model.id, ()))
         about = f"{n_here} made" if n_here else ""
-        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about))
-    entries += [ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants) for model in catalog if model.repo]
+        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about, family=model.family))
+    published = (model for model in catalog if model.repo)
+    entries += [
+        ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, family=model.family) for model in published
+    ]
     return tuple(entries)
+
+
+def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[tuple[str, ...], list[ModelEntry]]]:
+    """Yield the models of each group with the headings above it: its section, in a long section also its family."""
+    for heading, section in groupby(entries, key=lambda entry: entry.heading):
+        members, headings = list(section), [heading]
+        is_long = len(members) > _LONG_SECTION
+        for family, group in groupby(members, key=lambda entry: entry.family if is_long else ""):
+            yield (*headings, f" {family}") if family else tuple(headings), list(group)
+            headings = []
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.llama_server.config import LlamaServerConfig
+from ggbench.machine.address_space import CAN_LIMIT
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.cli.conftest import Run
@@ -71,7 +72,11 @@ def test_a_server_that_runs_already_takes_no_engine(tmp_path: Path, ggbench: Run
         (["quality"], "quality needs ggbench's own llama.cpp: a server does not give the probability"),
         (["forecast"], "forecast needs ggbench's own llama.cpp: a server has no request for a batch"),
         (["tune", "--for", "both"], "llama-server has no request for a prompt at a depth"),
-        (["maxctx", "--memory-limit", "1GiB"], "llama-server uses a GPU, whose memory ggbench cannot limit"),
+        pytest.param(
+            ["maxctx", "--memory-limit", "1GiB"],
+            "llama-server uses a GPU, whose memory ggbench cannot limit",
+            marks=pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's prlimit"),
+        ),
     ],
 )
 def test_what_a_server_cannot_be_asked_is_refused_before_any_load(
@@ -93,12 +98,25 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
     assert (512, "alloc", "out_of_memory") in tried and tried[-1] == (256, "decode", "completed")
 
 
+def test_a_projector_of_another_model_is_refused_before_the_server_starts(
+    tiny_twin: Path, tmp_path: Path, projector: Path, ggbench: Run
+) -> None:
+    ran = ggbench("maxctx", tiny_twin, "--mmproj", projector, "--engine", f"llama-server={install(tmp_path)}")
+    assert ran.code == 5 and "is not a projector of tiny" in ran.err, ran.err
+
+
 @pytest.mark.slow
 def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
-    engine = f"llama-server={install(tmp_path)}"
-    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "0.1s", "-t", "1", "--engine", engine, "--json")
+    program, log = tmp_path / "logged", tmp_path / "log"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{log}'\nexec '{install(tmp_path)}' \"$@\"\n")
+    program.chmod(0o755)
+    engine = f"llama-server={program} --step-ns 100000"
+    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "6s", "-t", "1", "--engine", engine, "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["candidates"][0]["state"] == "baseline"
+    baseline, raced, *_ = ran.json["candidates"]
+    assert (baseline["state"], raced["settings"]) == ("baseline", {"flash_attn": "off"})
+    starts = [line for line in log.read_text().splitlines() if line.startswith("-m ")]
+    assert "-fa" not in starts[0] and any("-fa off" in start for start in starts[1:])
 
 
 def test_bench_measures_several_engines_in_turns_and_names_the_faster(

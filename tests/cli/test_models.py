@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench import paths
+from ggbench import __version__, paths
 from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
 from tests.cli.conftest import Run
@@ -112,7 +112,7 @@ def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) ->
     assert ggbench("models", "gemma", "--dir", lm_studio).code == 2
 
 
-def test_a_blank_line_separates_makers(ggbench: Run) -> None:
+def test_a_blank_line_separates_families(ggbench: Run) -> None:
     ids = [line.split()[0] if line.strip() else "" for line in ggbench("models", "0.5b").out.splitlines()[3:]]
     assert ids == ["qwen1.5-0.5b", "", "qwen2-0.5b", "", "qwen2.5-0.5b"]
 
@@ -149,6 +149,9 @@ def test_an_update_lies_between_the_shipped_catalog_and_the_users_own(ggbench: R
     assert "next-1b+" in ran.out
     assert f"from {file}, " in ran.err
     assert f"rm {landed}" in ran.err
+    assert "another version" not in ran.err
+    landed.write_text(landed.read_text().replace(f", by ggbench {__version__}\n", ", by ggbench 0.0.1\n"))
+    assert "by another version of ggbench" in ggbench("models").err
     landed.unlink()
     assert load_catalog().model("qwen1.5-7b").repo == "Qwen/Qwen1.5-7B-Chat-GGUF"
 
@@ -163,6 +166,7 @@ def test_a_malformed_update_changes_nothing(ggbench: Run, tmp_path: Path) -> Non
         (UPDATE + 'architecture = "hal"\n', "line 16: "),
         (UPDATE.replace('"llama"', '"hal"'), "line 8: model 'next-1b': architecture 'hal' is unknown"),
         ("", "has no [[model]]"),
+        (" " * (5 << 20), "is 5.00 MiB; a catalog has at most 4.00 MiB"),
     ):
         file.write_text(text)
         ran = ggbench("models", "--update", file)
@@ -176,7 +180,7 @@ def test_an_update_from_the_hub_is_verified(ggbench: Run, hub: TestHub) -> None:
     commit = hub.add_repo("org/catalog", {"models.toml": UPDATE.encode(), "big/new.toml": b" " * (5 << 20)})
     assert ggbench("models", "--update", "org/catalog", "--offline").code == 4
     assert ggbench("models", "--update", "org/catalog/other.toml").code == 4
-    assert "too much" in ggbench("models", "--update", "org/catalog/big/new.toml").err
+    assert "is 5.00 MiB; a catalog has at most 4" in ggbench("models", "--update", "org/catalog/big/new.toml").err
     hub.fail("/org/catalog/resolve/*", Corrupt(200), times=None)
     assert ggbench("models", "--update", "org/catalog").code == 5
     assert not paths.updated_models_file().exists()

@@ -24,6 +24,10 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     pick = document["pick"]
     assert (pick["quant"], pick["type_k"], pick["type_v"], pick["n_ctx"]) == ("q5_k_m", "q8_0", "q8_0", 16384)
     assert pick["speed_basis"] == "relatives"
+    for each in (*pick["decode"], pick["at_n_ctx"]):
+        low, high = each["tok_s_estimate_ci95"]
+        assert each["tok_s_basis"] == "relatives"
+        assert low < each["tok_s_estimate"] < min(high, each["tok_s"])
     assert pick["quality"]["kld"] == pytest.approx(0.0108 + 0.00098, rel=0.01)
     assert pick["quality"]["weights"]["basis"] == pick["quality"]["cache"]["basis"] == "published typical"
     assert pick["placement"] == {"n_gpu_layers": 33, "n_cpu_moe": 0, "tensor_split": [], "host_bytes": None}
@@ -93,8 +97,7 @@ def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> No
     assert "-c 1024" in four["commands"]["llama_cli"]
     assert "OLLAMA_NUM_PARALLEL=4" in four["commands"]["ollama"][0]
     assert "num_ctx 1024" in four["commands"]["modelfile"]
-    told = ggbench(*options, "-np", "4")
-    text = " ".join(told.out.split())
+    text = " ".join(ggbench(*options, "-np", "4").out.split())
     assert "4 users of 64+64@256: 64 tokens in and 64 out after 256, in a context of 1,024 each" in text
     assert "n_ctx 4,096 (1,024 for each of 4 slots)" in text
     assert "it answers each of 4 users at" in text

@@ -20,6 +20,19 @@ def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
         assert "--vram 4GiB" in row["command"]
 
 
+def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
+    """Each has a plan of its own, with the cards' backends and memories, by one worker."""
+    options = ("--gpu", "rtx-3060", "--or", "4GiB@100GB/s", "--or", "rtx-3090x2")
+    compared = ggbench("plan", tiny_twin, *options, "--json").json
+    assert [each["machine"]["device"] for each in compared["machines"]][2] == "2 x NVIDIA GeForce RTX 3090"
+    rows = [row for each in compared["machines"] for row in each["rows"]]
+    assert len({row["budget_bytes"] for row in rows}) == 3 and all(row["fits"] for row in rows)
+    assert [row["command"].partition("--gpu ")[2].split()[0] for row in rows] == list(options[1::2])
+    [choice] = compared["choices"]
+    assert len(choice["fitting"]) == 3 and choice["fastest"] in choice["fitting"]
+    assert ggbench("plan", tiny_twin, *options, "--against", "published").code == 2
+
+
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
     assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0

@@ -32,8 +32,11 @@ def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
     assert row["planned_n_ctx"] < plain["planned_n_ctx"]
     assert f"--draft {SMALL}" in row["command"]
     gpu, host = ({part["part"]: part["n_bytes"] for part in stack["parts"]} for stack in row["stacks"])
-    assert (gpu["draft"], host["outputs"]) == (row["draft_bytes"], row["output_bytes"])
+    assert (gpu["draft"], host["output"]) == (row["draft_bytes"], row["output_bytes"])
     assert host["draft"] > alone["output_bytes"], "its input embedding lies in main memory"
+    short = ggbench("plan", *LARGE, "--vram", "3GiB", *ASKED, "--draft", SMALL).json["rows"][0]
+    [change] = [each for each in short["changes"] if each["change"] == "draft"]
+    assert 0 <= short["needed_bytes"] - change["needed_bytes"] - short["draft_bytes"] < 8 << 20
     picked = ggbench("pick", *words[:6], "--draft", SMALL, "--json").json
     assert picked["commands"]["llama_server"].endswith(":q4_k_m --spec-type draft-simple")
 
@@ -48,9 +51,11 @@ def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> 
             if stack["memory_bytes"] is not None:
                 assert sum(parts.values()) - 2 * parts.get("missing", 0) == stack["memory_bytes"]
         assert sum(parts.get("projector", 0) for parts in stacks) == 4 << 20
-        assert sum(parts.get("prompt cache", 0) for parts in stacks) == 1 << 30, where
+        assert sum(parts.get("prompt_cache", 0) for parts in stacks) == 1 << 30, where
         left = stacks[0].get("free", 0) - stacks[0].get("missing", 0)
         assert row["left_bytes"] == left
+        is_shared = "gb10" in where
+        assert ("output" in stacks[0]) is (is_shared or not document["machine"]["on_gpu"])
 
 
 def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, tmp_path: Path) -> None:
@@ -60,7 +65,7 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
     assert drafting["weight_bytes"] == plain["weight_bytes"]
     assert drafting["device_weight_bytes"] > plain["device_weight_bytes"], "llama.cpp loads them only to draft"
     assert drafting["draft_bytes"] > 4096 * 2 * 2 * 64 * 2, "K and V of one layer in f16"
-    states = [[part["n_bytes"] for part in each["stacks"][0]["parts"] if part["part"] == "states"]
+    states = [[part["n_bytes"] for part in each["stacks"][0]["parts"] if part["part"] == "rs"]
               for each in (plain, drafting)]  # fmt: skip
     assert states[1][0] == pytest.approx(4 * states[0][0], rel=0.01), "three copies to go back to"
     assert not any("the theory counts" in note for each in (plain, drafting) for note in each["notes"])
@@ -73,7 +78,7 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
         (("--mtp",), 5, "has no MTP layers"),
         (("--mtp", "--draft", SMALL), 2, "--draft and --mtp exclude each other"),
         (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
-        (("--draft", "gemma-3-1b:q2_k"), 2, "vocabular"),
+        (("--draft", "gemma-3-1b:q2_k"), 2, "vocabularies"),
         (("--draft", "qwen1.5-0.5b"), 2, "has 8 quants; select one"),
         (("--mmproj", "auto"), 2, "--mmproj auto needs a model on this disk"),
     ],
@@ -82,3 +87,13 @@ def test_what_cannot_draft_or_see(ggbench: Run, words: tuple[str, ...], code: in
     refused = ggbench("plan", *LARGE, "--gpu", "8GiB", *words)
     assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 2)
     assert said in refused.err
+
+
+def test_a_draft_head_is_refused_before_an_engine_starts(
+    ggbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = cached_twin("head", replace(TINY, architecture="gemma3", sliding_window=64), "q8_0", tmp_path)
+    head.write_bytes(head.read_bytes().replace(b"gemma3", b"eagle3"))
+    monkeypatch.setattr("ggbench.engines.contract.launch_engine", None)
+    refused = ggbench("pick", *LARGE, "--gpu", "8GiB", "--draft", head)
+    assert refused.code and "is a draft head (eagle3)" in refused.err

@@ -17,11 +17,11 @@ MEASURED = {
     "decode": ("-n", "100", "--repeat", "2"),
     "decode --plot": ("-n", "200", "--plot"),
     "prefill": ("--lengths", "64,512"),
-    "speed": ("--inputs", "1", "-n", "8", "--batch", "1", "--within", "5s"),
+    "speed": ("--inputs", "1", "-n", "8", "--batch", "1", "--within", "1s"),
     "maxctx": ("--memory-limit", "200MiB", "--no-prove"),
     "bench": ("-n", "50", "--plot"),
     "forecast": (),
-    "tune": ("--within", "2s"),
+    "tune": ("--within", "1s", "-t", "1"),
 }
 """Options by command, with what tells it from another use of it."""
 

@@ -4,6 +4,7 @@ GGBENCH_UPDATE_GOLDEN=1 writes the pictures anew, to be read.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
+from textual.worker import WorkerCancelled
 
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
@@ -58,7 +60,8 @@ async def settle(app: App[Any], pilot: Pilot[None]) -> None:
     """Until no worker is at work and what they posted is drawn; a message may start another."""
     await pilot.pause()
     while any(not worker.is_finished for worker in app.workers):
-        await app.workers.wait_for_complete()
+        with contextlib.suppress(WorkerCancelled):  # another took its place
+            await app.workers.wait_for_complete()
         await pilot.pause()
 
 

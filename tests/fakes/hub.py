@@ -9,6 +9,7 @@ import argparse
 import fnmatch
 import hashlib
 import os
+import ssl
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -45,7 +46,11 @@ _LFS_BYTES = 10 << 20
 
 @contextmanager
 def served() -> Iterator[TestHub]:
-    """Serve a Hub that HF_ENDPOINT names; huggingface_hub's own client talks to it."""
+    """Serve a Hub that HF_ENDPOINT names; huggingface_hub's own client talks to it, without encryption.
+
+    So the client needs none of the system's certificates, which take longer to read than most tests.
+    """
+    import httpcore2
     from huggingface_hub import close_session
     from huggingface_hub.utils import _detect_agent
 
@@ -54,6 +59,7 @@ def served() -> Iterator[TestHub]:
     close_session()
     with (
         mock.patch.object(_detect_agent, "_registry", agents),
+        mock.patch.object(httpcore2, "default_ssl_context", lambda **_: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
         TestHub() as hub,
         mock.patch.dict(os.environ, HF_ENDPOINT=hub.url),
     ):

@@ -51,9 +51,9 @@ def install(folder: Path, way: str = "") -> Path:
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in _TEXTS.items())
-    told = "" if way == "no library" else f"case $* in\n{texts}esac\n"
+    known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
-        f"#!/bin/sh\n{told}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
+        f"#!/bin/sh\n{known}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
     )
     path.chmod(0o755)
     return path

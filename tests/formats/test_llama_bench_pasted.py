@@ -130,4 +130,5 @@ def test_escape_sequences_do_not_get_through() -> None:
 
 
 def test_text_without_a_table_has_no_rows() -> None:
-    assert rows("| what | tg128 |\n|---|---|\n| me | 12.3 |\n") == []
+    [error] = read_pasted("| what | tg128 |\n|---|---|\n| me | 12.3 |\n", "paste")
+    assert isinstance(error, BadFile)

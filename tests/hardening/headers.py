@@ -9,10 +9,10 @@ from pathlib import Path
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.listing import list_repo
+from ggbench.sizing.projectors import read_projector
 from ggbench.sizing.theory.weights import count_parameters, file_weights
 from tests.fakes.projector import a_projector
 from tests.hardening.damage import MUTATIONS, damaged

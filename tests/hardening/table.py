@@ -32,15 +32,13 @@ class Trial:
 
 
 ROWS: dict[str, Callable[[Trial], Trials]] = {
-    "headers": lambda t: headers.damaged_headers(300 if t.is_quick else 10_000, t.draw, t.folder, t.real),
+    "headers": lambda t: headers.damaged_headers(160 if t.is_quick else 10_000, t.draw, t.folder, t.real),
     "plans": lambda t: headers.damaged_plans(1 if t.is_quick else 40, t.draw, t.folder),
     "stores": lambda t: stores.damaged_stores(60 if t.is_quick else 1000, t.draw, t.folder),
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
-    "terminals": lambda t: terminals.narrow_terminals(
-        t.model, (20,) if t.is_quick else (1, 20, 80), measures=not t.is_quick
-    ),
+    "terminals": lambda t: terminals.narrow_terminals(t.model, is_quick=t.is_quick),
     "kills": lambda t: kills.kills_of_measurements(
         2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
     ),

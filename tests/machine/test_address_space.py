@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-from ggbench.machine.address_space import limit_data
+import pytest
+
+from ggbench.machine.address_space import CAN_LIMIT, limit_data
 
 _CHILD = """
 import mmap, sys
@@ -21,6 +23,7 @@ print("shared")
 """
 
 
+@pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's prlimit")
 def test_a_child_can_allocate_what_it_has_left_and_share_more() -> None:
     """Shared memory, such as a driver maps, is not counted."""
     child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

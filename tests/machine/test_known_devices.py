@@ -61,6 +61,12 @@ def test_names_with_a_size_find_the_device_of_that_size() -> None:
         assert find_device(f"{same[0].name} {device.memory_gib:g} GB") is device, device.id
 
 
+def test_stacked_memory_is_that_of_wide_buses() -> None:
+    stacked = {device.id for device in known_devices() if device.is_stacked}
+    assert {"a100-sxm-80gb", "v100-pcie-16gb", "mi50", "h200", "b200", "mi300x"} <= stacked
+    assert not stacked & {"rtx-5090", "rx-7900-xtx", "m3-ultra-512gb", "dgx-spark", "p40"}
+
+
 def test_figures_are_plausible_and_have_sources() -> None:
     def is_plausible(device: KnownDevice) -> bool:
         rates = (device.fp16_matrix_tflops, device.fp16_tflops)
@@ -73,6 +79,7 @@ def test_figures_are_plausible_and_have_sources() -> None:
             and bool(device.fp16_matrix_source) == (device.fp16_matrix_tflops is not None)
             and bool(device.fp16_source) == (device.fp16_tflops is not None)
             and (device.vendor, device.backend) in BACKENDS
+            and bool(device.generation)
         )
 
     assert [device.id for device in known_devices() if not is_plausible(device)] == []

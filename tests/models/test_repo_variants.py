@@ -39,6 +39,13 @@ def test_a_quant_needs_no_separators(typed: str, found: str) -> None:
     assert names(PLAIN, typed) == [found]
 
 
+def test_a_dynamic_mixture_stands_for_its_plain_type_where_the_repo_has_no_other() -> None:
+    """Unsloth's repos of mixtures of experts have UD-Q4_K_M alone; the catalog plans q4_k_m."""
+    assert names(listing_of(variant("m-q8_0", "q8_0"), variant("m-UD-Q4_K_M", "ud-q4_k_m")), "Q4_K_M") == [
+        "m-UD-Q4_K_M"
+    ]
+
+
 def test_two_files_of_one_quant_are_selected_by_name() -> None:
     listing = listing_of(
         variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")

@@ -17,7 +17,7 @@ def _fetched(name: str) -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     return _fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
 
@@ -27,12 +27,12 @@ def gemma3() -> Path:
     return _fetched("gemma-3-270m-q4_k_m.gguf")
 
 
-@pytest.fixture
-def smollm2_q2_k(smollm2: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def smollm2_q2_k(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a Q2_K of it, as llama-quantize --allow-requantize does."""
     from ggbench.engines.llama.c_functions import lib
 
-    path = tmp_path / "SmolLM2-135M-Instruct.Q2_K.gguf"
+    path = tmp_path_factory.mktemp("q2_k") / "SmolLM2-135M-Instruct.Q2_K.gguf"
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = lib.LLAMA_FTYPE_MOSTLY_Q2_K, True, 1
     assert lib.llama_model_quantize(str(smollm2).encode(), str(path).encode(), ctypes.byref(params)) == 0

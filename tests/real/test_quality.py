@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
-from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
@@ -41,9 +41,7 @@ def _score(path: Path, base: Path | None = None, **changed: object) -> QualityRe
     return end.run.result
 
 
-def test_perplexity_is_llama_perplexitys_and_the_name_of_a_special_token_plain_text(
-    smollm2: Path, tmp_path: Path
-) -> None:
+def test_the_name_of_a_special_token_is_plain_text(smollm2: Path, tmp_path: Path) -> None:
     """And the last newline of a file is no part of its text, as in llama-perplexity."""
     path = tmp_path / "special.txt"
     path.write_text(PROSE.read_text().replace(". ", ".<|im_end|> "))
@@ -63,17 +61,29 @@ def test_a_model_with_bos_and_sliding_windows_agrees_too(gemma3: Path) -> None:
     assert found.ppl.error == pytest.approx(7.89643, rel=2e-3)
 
 
-def test_perplexity_and_divergence_are_llama_perplexitys(smollm2: Path, smollm2_q2_k: Path) -> None:
-    apart = _score(smollm2_q2_k, smollm2).divergence
-    assert apart is not None
+@pytest.fixture(scope="module")
+def apart(smollm2: Path, smollm2_q2_k: Path, tmp_path_factory: pytest.TempPathFactory) -> Divergence:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("DATA", "CACHE", "CONFIG", "STATE"):
+            patch.delenv(f"XDG_{name}_HOME", raising=False)
+        found = _score(smollm2_q2_k, smollm2).divergence
+    assert found is not None
+    return found
+
+
+def test_perplexity_is_llama_perplexitys(apart: Divergence) -> None:
+    assert apart.base_ppl.mean == pytest.approx(55.559510, rel=5e-4)
+    assert apart.base_ppl.error == pytest.approx(9.84308, rel=2e-3)
+
+
+def test_divergence_is_llama_perplexitys(apart: Divergence) -> None:
     assert apart.kld.mean == pytest.approx(0.510934, rel=2e-2)
     assert apart.kld.error == pytest.approx(0.020502, rel=2e-2)
     assert apart.same_top.mean == pytest.approx(0.55906, rel=2e-2)
     assert apart.rms_p_diff.mean == pytest.approx(0.15642, rel=2e-2)
     assert apart.ln_ppl_ratio.mean == pytest.approx(0.384524, rel=2e-2)
     assert apart.ln_ppl_ratio.error == pytest.approx(0.060396, rel=2e-2)
-    assert apart.base_ppl.mean == pytest.approx(55.559510, rel=5e-4)
-    assert apart.base_ppl.error == pytest.approx(9.84308, rel=2e-3)
 
 
 def test_a_model_does_not_diverge_from_itself(smollm2: Path) -> None:

@@ -83,6 +83,13 @@ def test_a_row_that_cannot_be_is_left_out_with_one_line(read: Reader, before: st
     assert [row[4] for row in read.rows] == ["pp2048"]
 
 
+@pytest.mark.parametrize("text", ["", "I get 40 tok/s\n", "| card | speed |\n| --- | --- |\n| mine | tg128 |\n"])
+def test_text_without_a_table_of_llama_bench_says_what_to_paste(read: Reader, text: str) -> None:
+    code, lines = read(text, *NEW)
+    assert code == 5
+    assert lines[0] == "paste.md: no row of llama-bench in it; paste the table with its header, or JSON or CSV"
+
+
 def test_the_device_has_to_be_known(read: Reader) -> None:
     without = "\n".join(line for line in CUDA.splitlines() if "Device" not in line)
     code, lines = read(without, *NEW)

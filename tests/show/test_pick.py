@@ -103,6 +103,14 @@ def test_the_reason_names_what_decided() -> None:
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 
 
+def test_a_rival_of_the_other_kind_is_named_with_what_decided() -> None:
+    mixture = replace(candidate(model="35b-a3b", tok_s=60, n_params=35 * 10**9), is_mixture=True)
+    dense = candidate(model="27b", tok_s=20, n_params=27 * 10**9)
+    text = " ".join(reason(recommend([dense, mixture], Needs())))
+    assert "It is faster than 27b q4_k_m, a dense model of about the same size." in text
+    assert "of about the same size" not in " ".join(reason(recommend([mixture], Needs())))
+
+
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
     bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
     assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (

@@ -11,7 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import Program
 from ggbench.show.plan import PLAN, cluster_report, plan_report
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
-from ggbench.sizing.plan_record import Budget, Change, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, MemoryPart, MemoryStack, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]
@@ -101,6 +101,25 @@ def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., 
     assert "4.00 GiB" in text
     assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
     assert "KV on CPU" not in render(plan_report(BUDGET, LlamaConfig(), SOURCES, [FITS], width=160), 160)
+
+
+def test_each_of_many_memories_is_a_row_and_keeps_its_total(render: Callable[..., str]) -> None:
+    """Few are columns; a card that is too small is marked in either."""
+    parts = (MemoryPart("weights", 10 * GIB), MemoryPart("kv_swa", 3 * GIB), MemoryPart("missing", GIB))
+    for n_cards, first in ((1, "memory                   RTX 3060\n"), (8, "CUDA0   RTX 3060       3  10.0 GiB")):
+        names = [f"CUDA{index}" for index in range(n_cards)]
+        devices = tuple(
+            PlannedDevice(
+                device=name, name="NVIDIA GeForce RTX 3060", n_layers=3, memory_bytes=12 * GIB, weight_bytes=0,
+                kv_bytes=0, compute_bytes=0, usable_bytes=0,
+            )
+            for name in names
+        )  # fmt: skip
+        stacks = tuple(MemoryStack(name, 12 * GIB, parts) for name in names)
+        row = replace(FITS_NOT, changes=(), devices=devices, stacks=stacks)
+        text = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=80), width=80)
+        assert first in text
+        assert text.count("✗ 1.00 GiB missing") == text.count("12.0 GiB") - 1 == n_cards
 
 
 def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:

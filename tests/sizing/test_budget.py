@@ -1,5 +1,7 @@
 """The memory to plan for, with its reserve and where each comes from."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -8,6 +10,7 @@ from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, described_budget, machine_budget
+from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import beside_projector, gpu_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
@@ -92,15 +95,15 @@ def test_a_limit_is_what_the_worker_is_held_to() -> None:
 
 def test_a_projector_takes_of_what_is_held() -> None:
     before = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None)
-    after = beside_projector(before, GIB)
+    after = beside_projector(before, Projector(Path(), GIB))
     assert after.held_bytes == after.worker_limit_bytes == 2 * GIB
     assert after.planned.usable_bytes == before.planned.usable_bytes - GIB
     two = gpu_budget([CARD, CARD], (), limit_bytes=None, reserve_bytes=GIB)
-    after = beside_projector(two, GIB + 1)
+    after = beside_projector(two, Projector(Path(), GIB + 1))
     assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
     assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
     with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory are available"):
-        beside_projector(before, 3 * GIB)
+        beside_projector(before, Projector(Path(), 3 * GIB))
 
 
 @pytest.mark.parametrize("n_gpu_layers", [-1, 0])

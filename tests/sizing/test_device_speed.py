@@ -35,7 +35,7 @@ def _speed(model: str, gpu: str, ram: str | None = None, setup: LlamaConfig | No
     [
         ("qwen2.5-7b:q8_0", "qwen2 7B", "q8_0", "dgx-spark"),
         ("qwen3-30b-a3b:q8_0", "qwen3moe 30B.A3B", "q8_0", "m2-ultra-192gb"),
-        ("llama-3.1-8b:q4_k_m", "llama 8B", "q4_k_m", "rtx-4090"),
+        ("gpt-oss-20b:mxfp4_moe", "gpt-oss 20B", "mxfp4", "v100-pcie-16gb"),
     ],
 )
 def test_a_device_with_rows_is_as_fast_as_its_rows_at_every_depth(

@@ -57,6 +57,19 @@ def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
 
 
+def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> None:
+    """Such a run has no first token; that of the next estimate shows how much of the step is the cache."""
+    deep = replace(LINE, step_ms=((4097, Expected(300.0, 280.0, 320.0)), (4225, Expected(300.0, 280.0, 320.0))))
+    deep = replace(deep, basis="measured", prefill_ms=(), others=(LINE,))
+    four = with_sequences(deep, 4)
+    step = step_ms_at(four, 4097)
+    assert (step.low, step.high) == (280, 4 * 320)
+    assert step.value == pytest.approx(math.sqrt((100 + 4 * 200) * 4 * 300))
+    assert four.others == (with_sequences(LINE, 4),)
+    alone = step_ms_at(with_sequences(replace(deep, others=()), 4), 4097)
+    assert (alone.low, alone.value) == pytest.approx((280, 4 * 300))
+
+
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     known = SpeedEstimate("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))

@@ -32,7 +32,7 @@ def test_memory_that_spilled_is_named() -> None:
 
 def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_do() -> None:
     """What it read before the timed span is its file, loaded; a fault may read much ahead, and many may read little."""
-    spans = [(9 * S, 15 * S), (18 * S, 21 * S)]
+    spans = [(9 * S, 21 * S)]
 
     def readings(n_faults: int, mib: int, swapped_mib: int = 0) -> list[MachineReading]:
         refaulted = replace(reading(), refaulted_bytes=GIB * 5)
@@ -44,11 +44,22 @@ def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_d
     assert line.startswith(
         "the engine waited 9 times for 900.0 MiB from the disk while timed: its mapped file was evicted"
     )
-    (line,) = machine_changes(readings(400, 1, swapped_mib=8), spans)
+    _, line = machine_changes(readings(400, 1, swapped_mib=80), spans)
     assert line.startswith("the engine waited 400 times for 1.00 MiB from the disk while timed: memory was swapped out")
     assert machine_changes(readings(100, 50), spans) == ()
     (line,) = machine_changes(readings(9, 900))
     assert line.startswith("4.00 GiB of files were evicted")
+
+
+def test_a_load_and_a_new_worker_between_timed_spans_do_not_count() -> None:
+    """The file is read again, by a process whose counters begin at zero; a few pages of others are swapped."""
+    counted = [(0, 9, 900), (1, 9, 900), (4, 500, 9000), (5, 500, 9000), (9, 7, 700), (10, 7, 700)]
+    readings = [replace(reading(), at_ns=s * S, worker_faults=n, worker_read_bytes=mib << 20) for s, n, mib in counted]
+    spans = [(0, S), (4 * S, 5 * S), (9 * S, 10 * S)]
+    assert machine_changes(readings, spans) == ()
+    readings[-1] = replace(readings[-1], worker_read_bytes=800 << 20, swapped_bytes=1 << 20)
+    (line,) = machine_changes(readings, spans)
+    assert line.startswith("the engine waited 0 times for 100.0 MiB from the disk while timed: its mapped file was")
 
 
 def _on_gpu(used_gib: float, shared_gib: float | None = None, total_gib: float = 8) -> MachineReading:

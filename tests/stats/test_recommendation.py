@@ -303,7 +303,7 @@ def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_param
     small = candidate(model="4b", tok_s=200, n_params=4 * 10**9)
     found = recommend([dense, mixture, small], Needs())
     assert found.recommended is not None
-    assert (found.recommended.candidate.model_key, found.best_in) == ("35b-a3b", "speed among roles")
+    assert (found.recommended.candidate.model_key, found.best_in) == ("35b-a3b", "faster of dense and mixture")
     assert (found.alternatives[0].label, found.alternatives[0].checked.candidate.model_key) == ("dense", "27b")
     assert _picked([replace(dense, speed=turn_of(90)), mixture, small], Needs()) == "27b"
     assert _picked([dense, mixture, small], Needs(given_prefer="quality")) == "27b"

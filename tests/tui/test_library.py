@@ -16,12 +16,14 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
+from ggbench.models.catalog import load_catalog
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
+from ggbench.tui.model_list import grouped, list_models
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -533,3 +535,12 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
             assert "19.3 GiB left" in words_of(app)
 
     asyncio.run(in_app())
+
+
+def test_a_long_catalog_is_grouped_by_family_until_a_filter_shortens_it() -> None:
+    listed = list_models(load_catalog(), ())
+    groups = list(grouped(listed))
+    assert [headings for headings, _ in groups[:2]] == [("twins: no download", " qwen1.5"), (" qwen2",)]
+    assert [entry for _, group in groups for entry in group] == list(listed)
+    few = [entry for entry in listed if entry.matches("gemma 4")]
+    assert [headings for headings, _ in grouped(few)] == [("twins: no download",), ("catalog, on the Hub",)]

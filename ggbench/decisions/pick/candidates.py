@@ -19,6 +19,7 @@ from ggbench.decisions.known import (
     measured_losses,
     typical_cache_loss,
     typical_loss,
+    with_estimates,
 )
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
@@ -135,6 +136,9 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
     if row.outcome is not Outcome.COMPLETED or not row.planned_n_ctx:
         return found
+    decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
+    names = ("at_n_ctx", "expected", "expected_first")
+    row = replace(row, decode=decode, **{name: getattr(own.row, name) for name in names})  # with their estimates
     exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.planned_n_ctx)
     return found.with_recommended(check(exact, request.needs))
 
@@ -193,7 +197,7 @@ class _Finder:
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
         return Candidate(
-            row=row,
+            row=with_estimates(row, known),
             model_key=key,
             selector=variant.selector,
             n_ctx=n_ctx,
@@ -309,7 +313,7 @@ def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
-        raise UnknownName("family", name, sorted({model.maker for model in catalog}))
+        raise UnknownName("family", name, sorted({model.family for model in catalog}))
     return tuple(
         PickedModel(
             model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)

@@ -50,7 +50,7 @@ def _smaller(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSp
     own = models.get(candidate.row.model.removeprefix("twin:"))
     if own is None:
         return None
-    family = [model for model in models.values() if model.maker == own.maker]
+    family = [model for model in models.values() if model.family == own.family]
     setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots)
     for model, file, quant in _files(family):
         if (file.n_params or 0) >= (candidate.row.n_params or 0) or not _fits(file, setup, budget):

@@ -22,7 +22,7 @@ probable tokens stay the same, of f16 against itself 97.7 %. Close to the base, 
 task scores (arXiv 2606.19558), and the answers that flip grow with it (arXiv 2407.09141).
 """
 NOTICED_LOSS = 0.05
-"""Loss in nats above which people notice: between q4_k_m, 0.031, and q3_k_m, 0.10, of the same table.
+"""Loss in nats from which people notice: between q4_k_m, 0.031, and q3_k_m, 0.10, of the same table.
 
 q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.net, April 2026) 0.01 to 0.05 is usual at
 4 bits, and answers obviously differ above 0.1.
@@ -41,17 +41,16 @@ RULES = (
     " clearly better in one (intervals do not overlap).",
     "Candidates that certainly meet the requirements rank before those that may. A speed measured or forecast to be"
     " within 20 % of --min-speed ranks before one that may be enough.",
-    f"Nobody can tell losses up to {UNNOTICED_LOSS} nats apart; people notice more than --max-loss (default"
-    f" {NOTICED_LOSS} nats), and the unknown loss of a cache with less than 8 bits.",
+    f"Nobody can tell losses up to {UNNOTICED_LOSS} nats apart; people notice more than --max-loss (default:"
+    f" {NOTICED_LOSS} nats or more), and the unknown loss of a cache with less than 8 bits.",
     "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
     " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
-    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast (1.1 with a"
-    " part in main memory); if nothing is comfortable, the fastest. An unknown speed ranks after a known one that is"
-    " comfortable.",
+    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
+    " comfortable, the fastest. An unknown speed ranks after a known one that is comfortable.",
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
     " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
     "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
-    " With -np N these are what each of N users gets who all ask at once.",
+    " With -np N these apply to each user while N users are served at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
     " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
@@ -147,6 +146,10 @@ class Needs(msgspec.Struct, frozen=True):
     def little_loss(self) -> float:
         """Largest loss in nats that counts as little."""
         return NOTICED_LOSS if self.max_loss is None else self.max_loss
+
+    def notices(self, nats: float) -> bool:
+        """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
+        return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
 
     @property
     def prefer(self) -> Preference:

@@ -33,9 +33,8 @@ _FASTER = 1.05
 """Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
-_WORTH, _WORTH_SPLIT = 1.2, 1.1
-"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m. With a part in main memory
-less, since more of it there slows prompts most."""
+_WORTH = 1.2
+"""How many times slower less loss may be: a q5_k_m reads 1.18 times the bytes of a q4_k_m."""
 _NEARLY = 0.8
 """Share of the wanted speed from which a measured one is nearly enough."""
 _SAME_SIZE = 1.5
@@ -63,7 +62,7 @@ class Concessions(NamedTuple):
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
     known = candidate.least_loss
     return Concessions(
-        (known is not None and known.value > needs.little_loss) or _is_coarse(candidate),
+        (known is not None and needs.notices(known.value)) or _is_coarse(candidate),
         is_comfortable(candidate, needs) is False,
         candidate.is_split,
         candidate.is_cache_quantized,
@@ -145,7 +144,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         return min(pool, key=_last_order), "fastest though slow"
     pool = [each for each in pool if is_comfortable(each, needs)] or pool
     most = max(map(_pace, pool))
-    worth = [each for each in pool if _pace(each) * (_WORTH_SPLIT if least.split else _WORTH) >= most]
+    worth = [each for each in pool if _pace(each) * _WORTH >= most]
     alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
     if alike:
         return min(alike, key=_last_order), "balance"
@@ -258,7 +257,7 @@ def _largest(candidates: Sequence[Candidate], prefer: Preference) -> tuple[Candi
         return first, "parameters"
     if prefer == "quality":
         return (rival if first.is_mixture else first), "dense"
-    return min(first, rival, key=_last_order), "speed among roles"
+    return min(first, rival, key=_last_order), "faster of dense and mixture"
 
 
 def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
@@ -294,7 +293,7 @@ def cache_bits(candidate: Candidate) -> float:
 def _loss_class(candidate: Candidate, needs: Needs) -> int:
     """0 for little, 1 for unknown, 2 for more than little."""
     known = candidate.least_loss
-    if known is not None and known.value > needs.little_loss:
+    if known is not None and needs.notices(known.value):
         return 2
     return 1 if candidate.loss is None else 0
 

@@ -43,6 +43,8 @@ class Loss(msgspec.Struct, frozen=True):
     """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
     published: tuple[PublishedLoss, ...] = ()
     """The published losses behind a typical loss."""
+    of: tuple[str, ...] = ()
+    """The models whose median a typical loss is."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
@@ -194,9 +196,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "loss among the fastest", "context", "parameters", "dense", "speed among roles",
+    "loss among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
 ]  # fmt: skip
-"""`bits` per weight, if no loss is known; `dense`, `speed among roles`: of a dense model and a mixture of its size."""
+"""`bits` per weight, if no loss is known; `dense` or `faster` of a dense model and a mixture of its size."""
 
 Against = Literal[
     "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"

@@ -150,9 +150,8 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     lines = ["loss: mean KL divergence of the weights plus that of the KV cache"]
     if n_slots > 1:
         lines.append(f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all")
-    typical = [each.weights_loss for each in candidates if each.weights_loss and each.weights_loss.published]
-    if "~" in losses and typical:
-        models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)
+    models = dict.fromkeys(name for each in candidates if each.weights_loss for name in each.weights_loss.of)
+    if "~" in losses and models:
         lines.append(f"~: typical of the types, published for {in_words(list(models))}, not this model")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")

@@ -36,9 +36,10 @@ def run_commands(
     mmproj: Path | None = None,
     draft: FileToRun | None = None,
 ) -> RunCommands:
-    """Return the commands that load a file as `setup` does; llama-cli, for one user, takes the context of one slot.
+    """Return the commands that load a file as `setup` does.
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Only llama-server's drafts.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Only the llama-server command uses the draft;
+    the llama-cli command gets the context of one slot.
     """
     model = _model_words(file, mmproj)
     drafting = [] if draft is None else _draft_words(draft)

@@ -25,8 +25,8 @@ _BEST_IN: Mapping[BestIn, str] = {
     "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
     "context": "has the longest context of those with little loss",
     "parameters": "has the most parameters",
-    "dense": "uses all of its parameters for each token, the mixture of about its size only a part",
-    "speed among roles": "is the faster of a dense model and a mixture of about the same size",
+    "dense": "is dense: it uses all its parameters for each token, unlike the mixture of about the same size",
+    "faster of dense and mixture": "is the faster of a dense model and a mixture of about the same size",
 }
 
 
@@ -84,10 +84,20 @@ def reason(pick: Pick) -> tuple[str, ...]:
     sentences += _beyond_training(own)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
+    sentences += _than_its_rival(pick)
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
     sentences += _by_its_publisher(pick)
     return (*sentences, *_instead(pick))
+
+
+def _than_its_rival(pick: Pick) -> Iterator[str]:
+    """Yield why it is the pick and not a model of the other kind, which no sentence about the pick alone says."""
+    is_decisive = pick.best_in == "faster of dense and mixture" and pick.comfortable is not False
+    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
+    if pick.needs.prefer == "balanced" and is_decisive and rival is not None:
+        kind = "a dense model" if rival.label == "dense" else "a mixture of experts"
+        yield f"It is faster than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
 
 
 def _by_its_publisher(pick: Pick) -> Iterator[str]:
@@ -101,9 +111,11 @@ def _by_its_publisher(pick: Pick) -> Iterator[str]:
         shared = [name for name in scored[0].scores if all(name in model.scores for model in scored)]
         said = [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)}" for name in shared]
         if said:
-            yield f"Their publishers' model cards state, unchecked here: {'; '.join(said)}."
-    if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes:
-        yield f"Images need its projector as well, {format_bytes(models[0].mmproj_bytes)}: --mmproj FILE reserves it."
+            yield f"Model cards (publishers' own scores, not verified): {'; '.join(said)}."
+    stacks = () if pick.recommended is None else pick.recommended.candidate.row.stacks
+    has_projector = any(part.part == "projector" for stack in stacks for part in stack.parts)
+    if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes and not has_projector:
+        yield f"For images, add the projector ({format_bytes(models[0].mmproj_bytes)}): --mmproj FILE."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:
@@ -115,7 +127,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     elif own.loss is not None and loss.value <= UNNOTICED_LOSS:
         lost = "Nobody could tell it from the original"
     else:
-        lost = f"People notice what it loses{nats}" if loss.value > pick.needs.little_loss else f"It loses little{nats}"
+        lost = f"People notice what it loses{nats}" if pick.needs.notices(loss.value) else f"It loses little{nats}"
     if speed is None:
         return f"{lost}; how fast it answers is not known."
     reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -39,7 +38,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
-        mmproj=Path(budget.mmproj) if budget.mmproj else None,
+        mmproj=None if budget.projector is None else budget.projector.path,
         draft=budget.draft,
     )
 
@@ -83,6 +82,7 @@ _CANDIDATE = Shape(
     field("placement", _PLACEMENT, get=lambda candidate: candidate),
     field("flash_attn", str, "`auto`, `on` or `off`.", lambda candidate: candidate.setup.flash_attn),
     of(Candidate, "download_bytes"),
+    _row("decode at_n_ctx"),
     expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
     expected(
         "turn_s",

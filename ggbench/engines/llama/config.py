@@ -212,7 +212,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     mtp: Annotated[bool, Option(heading="model")] = False
     """Draft with the model's own MTP layers, as llama-server does with --spec-type draft-mtp.
 
-    Off, llama.cpp does not load them.
+    If off, llama.cpp does not load them.
     """
     ctx_type: Literal["default", "mtp"] = "default"
     """`mtp` for the second context, which runs only the MTP layers."""
@@ -257,12 +257,18 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
         """Return the parts that affect the speed of a model of `n_layer` layers, with `threads` unless they name some:
-        not the context length, the source of its memory or, without a GPU, the GPU options.
+        not the context length, MTP layers that draft, the source of its memory or, without a GPU, the GPU options.
         """
         threads = self.threads or threads
         batch = self.threads_batch or threads
         decisive = replace(
-            self.as_asked(), mmap=True, mlock=False, memory_limit_bytes=None, threads=threads, threads_batch=batch
+            self.as_asked(),
+            mmap=True,
+            mlock=False,
+            mtp=False,
+            memory_limit_bytes=None,
+            threads=threads,
+            threads_batch=batch,
         )
         if not has_gpu and not self.rpc_servers:
             return decisive.without_placement()

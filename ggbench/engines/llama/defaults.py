@@ -54,6 +54,22 @@ CACHE_RAM_BYTES, CTX_CHECKPOINTS = 8192 << 20, 32
 DRAFT_TOKENS = 3
 """Tokens that llama-server drafts at a time: `common_params_speculative_draft::n_max` in common.h. Its target context
 has an output for each, and with MTP layers as many copies of each recurrent state, to go back to."""
+LOADS_MTP_IF_ASKED = frozenset({
+    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
+    "mimo2", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
+})  # fmt: skip
+"""Architectures whose MTP layers llama.cpp leaves in the file without `load_mtp`; it always loads those of others.
+
+Source: src/models of the llama.cpp in llama-cpp-python 0.3.36.
+"""
+ROLLS_BACK = frozenset({
+    "bailingmoe3", "deepseek4", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35",
+    "qwen35moe", "qwen4exp",
+})  # fmt: skip
+"""Architectures with copies of each recurrent state, to go back to.
+
+Source: `llm_arch_supports_rs_rollback` in llama-arch.cpp, in the same version.
+"""
 
 
 def set_defaults(params: Any, defaults: Mapping[str, Value]) -> None:  # noqa: ANN401 - a structure of llama_cpp's

@@ -84,7 +84,8 @@ def interface_problem(ggml: ctypes.CDLL) -> str:
     if version == API_VERSION:
         return ""
     found = "has no CPU backend" if version is None else f"has version {version} of ggml's backend interface"
-    return f"this llama.cpp {found}; devices can be described only to version {API_VERSION}"
+    hint = "install the llama-cpp-python that ggbench pins (scripts/ggbench), or plan without --gpu"
+    return f"this llama.cpp {found}; devices can be described only to version {API_VERSION}; {hint}"
 
 
 class DescribedDevices:

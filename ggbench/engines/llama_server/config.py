@@ -38,6 +38,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     sizes_dry: ClassVar[bool] = False
     is_served: ClassVar[bool] = True
+    times_each_sequence: ClassVar[bool] = True
     in_words: ClassVar[frozenset[str]] = frozenset({"command"})
 
     command: str = ""
@@ -81,7 +82,8 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if listed is None:
             return None
         if chosen:
-            return {name: n_bytes for name, n_bytes in listed.items() if name in chosen.split(",")}
+            wanted = {name.strip().lower() for name in chosen.split(",")}  # llama.cpp ignores case here
+            return {name: n_bytes for name, n_bytes in listed.items() if name.lower() in wanted}
         return listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:

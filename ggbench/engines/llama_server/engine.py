@@ -48,7 +48,7 @@ from ggbench.engines.llama_server.process import Build, ServerProcess, describe_
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import GgbenchError
+from ggbench.errors import EngineFailed, GgbenchError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import with_vocabulary
@@ -74,6 +74,15 @@ class _OwnAddress(Address, frozen=True):
 
     def api_key(self) -> str:
         return self.key
+
+
+def _unlimited(refusal: str) -> Failed:
+    """Return why the memory of a server that has loaded is not limited; `refusal` is the kernel's reason, if any."""
+    what, hint = f"this {NAME} does not log when it loads, so that its memory cannot be limited", "use a newer build"
+    if refusal:
+        what, hint = f"the memory of {NAME} cannot be limited: {refusal}", ""
+    error = EngineFailed(what, " or ".join(filter(None, ("omit --memory-limit", hint))))
+    return Failed("load", error.message, error)
 
 
 class LlamaServerEngine(EndpointEngine):
@@ -114,7 +123,7 @@ class LlamaServerEngine(EndpointEngine):
             ending = self._wait_for_health(process, address)
         process.stop_keeping()
         if ending is None and not process.is_limited:
-            ending = Failed("load", f"this {NAME} does not log when it loads, so that its memory cannot be limited")
+            ending = _unlimited(process.limit_error)
         yield Ready(process.pid, process.versions(build))
         if ending is None:
             ending = yield from self._opened(process, address, time.perf_counter() - began)

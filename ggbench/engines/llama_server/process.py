@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import re
 import resource
@@ -56,6 +55,7 @@ _LOADS = "llama_model_loader: "
 """Start of llama.cpp's first lines about a file, before it allocates anything for it."""
 _STACK_BYTES = 8 << 20
 """Stack of a thread without a limit of its own: Linux's default."""
+_SIGILL_HINT = "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
 _FAULT = re.compile(
     r"error loading model: .+|error while loading shared libraries: .+|error: .+|cannot run .+"
     r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
@@ -107,7 +107,6 @@ def describe_build(program: str) -> Build:
     )
 
 
-@functools.cache
 def list_devices(program: str) -> Mapping[str, int] | None:
     """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none."""
     said = _output(program, "--list-devices")
@@ -149,6 +148,8 @@ class ServerProcess:
         self._limit_bytes, self._n_threads = limit_bytes, n_threads
         self.is_limited = limit_bytes is None
         """Whether the limit is set, or none is wanted."""
+        self.limit_error = ""
+        """Why the kernel refused the limit; empty if it did not."""
         self._n_oom_kills = count_oom_kills()
         self._keeper = subprocess.Popen(
             [sys.executable, "-P", "-m", "ggbench.engines.llama_server.keeper", *command],
@@ -215,7 +216,7 @@ class ServerProcess:
         if blame:
             return OutOfMemory(stage, shorten(blame, 200), alive=False)
         if status == -signal.SIGILL:
-            return Crashed(status, (), hint="this build needs instructions that this CPU lacks", program=NAME)
+            return Crashed(status, (), hint=_SIGILL_HINT, program=NAME)
         faults = [match[0] for line in log if (match := _FAULT.search(line))]
         cause = next(iter(faults or list(self._errors) or list(self._tail)[-1:]), "")
         return Crashed(status, (shorten(cause, 200),), program=NAME)
@@ -261,9 +262,13 @@ class ServerProcess:
         assert self.pid is not None and self._limit_bytes is not None
         stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
         stacks = self._n_threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
-        with contextlib.suppress(OSError):  # it may have ended
+        try:
             limit_data(self.pid, self._limit_bytes + stacks)
             self.is_limited = True
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended
+        except OSError as error:
+            self.limit_error = error.strerror or str(error)
 
     def _places(self) -> dict[str, MemoryKind]:
         """Return the kind of memory of each device that the log lists."""

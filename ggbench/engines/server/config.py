@@ -33,6 +33,7 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     program: ClassVar[str] = "the server"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     loads_file: ClassVar[bool] = False
+    times_each_sequence: ClassVar[bool] = True
     in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
 
     base_url: str = ""

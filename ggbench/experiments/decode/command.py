@@ -35,8 +35,8 @@ def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureR
 
     W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
     llama_synchronize per token, after a 25-token prompt and an unreported warm-up; the greedy sampler is timed
-    separately. With -np N, N users decode at once: shown are the speed of each and of all together, and a server gets N
-    requests. After Ctrl-C or a kill, the measurements so far are kept.
+    separately. With -np N, N users decode at once: the table shows the speed of each user and of all together. A server
+    gets N concurrent requests. After Ctrl-C or a kill, the measurements so far are kept.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -51,32 +51,12 @@ class DecodeExperiment(Experiment):
         ending = yield from session.open(_with_slots(session.setup, settings))
         if not isinstance(ending, Completed):
             return ending
-        n_prompt, n_seqs, name = settings.n_prompt, settings.n_seqs, f"p{settings.n_prompt}/b{settings.n_seqs}"
-        steps: list[tuple[Workload, str]] = [
-            (Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), ""),
-            (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
-            *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
-        ]
-        if n_seqs > 1:
-            if (limit := session.limit(n_seqs)) is not None:
-                session.recorder.observe(limit)
-            steps = [
-                (BatchedDecode(n_prompt, settings.n_warmup, n_seqs), f"warmup/{name}/r0"),
-                *(
-                    (BatchedDecode(n_prompt, settings.n_gen, n_seqs), f"decode/{name}/r{index}")
-                    for index in range(settings.repeat)
-                ),
-            ]
-        if settings.depths:  # in turns, so that drift of the machine affects all depths alike
-            rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
-            steps = [
-                (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
-                # one token is decoded there before the timed ones, so the cache is never empty
-                *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
-            ]
-        is_timed_singly = session.setup.is_served or not session.setup.loads_file  # a server's requests
-        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1) * (n_seqs if is_timed_singly else 1)
-        for workload, series in steps:
+        n_seqs = settings.n_seqs
+        if n_seqs > 1 and (limit := session.limit(n_seqs)) is not None:
+            session.recorder.observe(limit)
+        n_timed = n_seqs if session.setup.times_each_sequence else 1
+        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1) * n_timed
+        for workload, series in _steps(settings):
             ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):
                 return ending
@@ -126,6 +106,25 @@ class DecodeExperiment(Experiment):
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
+
+
+def _steps(settings: DecodeSettings) -> list[tuple[Workload, str]]:
+    """Return the workloads in order, each with its series."""
+    if settings.depths:  # in turns, so that drift of the machine affects all depths alike
+        rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
+        return [
+            (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
+            # one token is decoded there before the timed ones, so the cache is never empty
+            *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
+        ]
+    n_prompt, n_seqs, name = settings.n_prompt, settings.n_seqs, f"p{settings.n_prompt}/b{settings.n_seqs}"
+
+    def decode(n_gen: int) -> Workload:
+        return Decode(n_prompt, n_gen) if n_seqs == 1 else BatchedDecode(n_prompt, n_gen, n_seqs)
+
+    prompts: list[tuple[Workload, str]] = [(Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), "")] if n_seqs == 1 else []
+    timed = [(decode(settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)]
+    return [*prompts, (decode(settings.n_warmup), f"warmup/{name}/r0"), *timed]
 
 
 def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig | None:

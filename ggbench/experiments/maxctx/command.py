@@ -56,14 +56,15 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
-    from ggbench.gguf_file.projector import read_projector
+    from ggbench.sizing.projectors import find_projector, read_projector
 
     if every and asked.model.quants:
         raise UsageError(f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them")
     is_sweep = every or len(asked.model.quants) > 1
     if mmproj is not None:
-        projector = read_projector(mmproj)
-        settings = replace(settings, mmproj=str(mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
+        mmproj = find_projector(mmproj, asked.model)
+        read_projector(mmproj)
+        settings = replace(settings, mmproj=str(mmproj))
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
     warn_of_memory_use(asked)
     measured = measure(jobs, asked, is_sweep=is_sweep)

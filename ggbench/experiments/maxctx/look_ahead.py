@@ -15,7 +15,6 @@ from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.projector import read_projector
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
@@ -23,6 +22,7 @@ from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
@@ -72,14 +72,19 @@ class LookAhead(msgspec.Struct, frozen=True):
         return n_ctx + int((left_bytes - n_bytes) / self.bytes_per_token)
 
 
-def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, settings: MaxctxSettings) -> LookAhead:
+def look_ahead(
+    engine: Engine,
+    file: ModelFile,
+    path: Path,
+    setup: LlamaConfig,
+    settings: MaxctxSettings,
+    projector: Projector | None = None,
+) -> LookAhead:
     """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds; stops the engine.
 
-    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
-    the cache is in main memory, and BadFile for a projector of another model.
+    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError for a GPU search
+    if the cache is in main memory.
     """
-    if settings.mmproj:
-        read_projector(Path(settings.mmproj)).check(file)
     probes: list[Probe] = []
     step = KV_CELLS * setup.n_streams
     near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
@@ -94,8 +99,8 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
         except EngineEnded as ended:
             _raise_if_cancelled(ended)
         budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
-        if settings.mmproj_bytes:
-            budget = beside_projector(budget, settings.mmproj_bytes)
+        if projector is not None:
+            budget = beside_projector(budget, projector)
         if budget.on_gpu and not setup.kv_offload:
             raise UsageError(
                 "with the KV cache in main memory a GPU does not limit the context",
@@ -158,11 +163,13 @@ def look_ahead(engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, 
     )
 
 
-def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> LookAhead:
+def look_ahead_by_theory(
+    file: ModelFile, setup: EngineConfig, settings: MaxctxSettings, projector: Projector | None = None
+) -> LookAhead:
     """Predict by theory alone, for an engine that cannot size a context without creating it. Raises DoesNotFit."""
     budget = budget_by_theory(setup, settings.reserve_bytes)
-    if settings.mmproj_bytes:
-        budget = beside_projector(budget, settings.mmproj_bytes)
+    if projector is not None:
+        budget = beside_projector(budget, projector)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
     room_bytes = max(0, budget.held_bytes - weight_bytes)
@@ -193,7 +200,7 @@ def _plan(budget: SearchBudget, warnings: tuple[str, ...], **found: Any) -> Sear
         memory_source=planned.memory_source,
         reserve_bytes=planned.reserve_bytes,
         reserve_source=planned.reserve_source,
-        mmproj_bytes=planned.mmproj_bytes,
+        mmproj_bytes=planned.projector_bytes,
         free_bytes=budget.free_bytes,
         gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
         warnings=(budget.warning, *warnings) if budget.warning else warnings,

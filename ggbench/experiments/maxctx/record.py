@@ -34,8 +34,6 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Decode at the end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
-    mmproj_bytes: int = 0
-    """Bytes of its tensors, to leave free."""
 
 
 class Probe(msgspec.Struct, frozen=True):

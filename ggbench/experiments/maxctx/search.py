@@ -41,6 +41,7 @@ from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
+from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.sizing.search_budget import taken_bytes
 from ggbench.sizing.what_helps import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration
@@ -59,13 +60,15 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
     """Size contexts, before the file is made or downloaded if a sparse file with its header is enough for the engine.
 
-    Raises Unsupported if the engine cannot decode at the end of a context.
+    Raises Unsupported if the engine cannot decode at the end of a context, and BadFile for a projector of another
+    model.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
         if reason := session.engine.unsupported(ProveContext):
             raise Unsupported(reason, "use a GGUF file instead")
-        return look_ahead_by_theory((yield from session.prepare_file()), setup, settings)
+        file = yield from session.prepare_file()
+        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings))
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -74,8 +77,18 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         else:
             file = yield from session.prepare_file()
             path = file.paths[0]
-        engine = session.context.launch(setup, session.cancel)
-        return look_ahead(engine, file, path, LlamaConfig.of(setup), settings)
+        config = LlamaConfig.of(setup)
+        projector = _projector(file, config, settings)
+        return look_ahead(session.context.launch(setup, session.cancel), file, path, config, settings, projector)
+
+
+def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
+    """Return the projector to leave free for; None without one. Raises BadFile for that of another model."""
+    if not settings.mmproj:
+        return None
+    projector = read_projector(Path(settings.mmproj), LlamaConfig.of(setup).flash_attn)
+    projector.check(file)
+    return projector
 
 
 class _Search:
@@ -290,8 +303,8 @@ class _Search:
             advice.append("-ngl N puts only N layers on the GPU")
         if self._settings.reserve_bytes:
             advice.append("a smaller --reserve leaves more memory")
-        if self._settings.mmproj_bytes:
-            advice.append(f"without --mmproj {format_bytes(self._settings.mmproj_bytes)} more are left")
+        if seen.plan.mmproj_bytes:
+            advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
         return DoesNotFit(what, "; ".join(advice))
 
     @property

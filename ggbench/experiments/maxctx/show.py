@@ -41,7 +41,7 @@ from ggbench.show.run_documents import (
     subject,
 )
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
-from ggbench.show.text import projector_text, slots_text, swa_text
+from ggbench.show.text import slots_text, swa_text
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
@@ -218,7 +218,7 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
         ("planned", _planned(plan, n_dry)),
         ("memory", limit),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
-        ("projector", projector_text(plan.mmproj_bytes)),
+        ("projector", f"{format_bytes(plan.mmproj_bytes)} left free (--mmproj)" if plan.mmproj_bytes else ""),
         ("budget", budget),
         ("buffers", _buffers(run)),
         ("peak", peak),

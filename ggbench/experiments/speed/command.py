@@ -49,8 +49,8 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
     are shown, plus separate prefill and decode rates as in llama-batched-bench.
 
     Cheap cases run first. A case that would take too long is skipped, and one that does not fit in memory fails; its
-    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. Of a batch,
-    decode is the speed of all sequences together, each that of one; for a server, batch N means N concurrent requests.
+    row shows the estimate or the reason, and the rest continue. Without QUANTS, all quants share the time. `decode` is
+    the total over all sequences of a batch, `each` the speed of one; for a server, batch N means N concurrent requests.
 
     In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. Dense speed
     does not depend on the tokens, so a twin suffices; in a mixture of experts a twin may route to other experts.

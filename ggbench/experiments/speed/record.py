@@ -74,7 +74,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-np --batch --parallel",
-            "Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most 256.",
+            f"Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most {MOST_SLOTS}.",
             BATCH_SIZES,
             name="batch",
         ),

@@ -1,9 +1,7 @@
-"""The results in twelve published documents as rows, for comparison with your own measurements.
+"""The results in published documents as rows, for comparison with your own measurements.
 
-1438 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes
-133, llama.cpp-perplexity 65, llama.cpp-quantize 24, qwen3.5-27b-q4-sweep 11, qwen3.6-35b-a3b-apex 7, qwen3.6-27b-quesma
-20, qwen3.8-27b-fidelity 3, llama-4-scout-bartowski 9. `data/` has them as printed, and `sources.toml` has the
-versions, remarks and omissions. A word in a cell is never parsed as a number.
+`data/` has them as printed, one row per measured configuration, and `sources.toml` has the versions, remarks and
+omissions. A word in a cell is never parsed as a number.
 """
 
 from __future__ import annotations

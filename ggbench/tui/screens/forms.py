@@ -148,7 +148,17 @@ def _engine(text: str) -> str:
     return text
 
 
-ENGINE = FormField(
+class _EngineField(FormField, frozen=True):
+    """The line of `Form.starts_engine`; its value is the app's, not the record's."""
+
+    def text_of(self, record: object, default: object) -> str:
+        return ""
+
+    def value_of(self, text: str, default: object) -> object:
+        return self.parse(text.strip()) if text.strip() else ""
+
+
+ENGINE = _EngineField(
     "engine",
     "engine",
     "ggbench's; or llama-server",
@@ -156,7 +166,6 @@ ENGINE = FormField(
     about="Program that runs the model: empty for ggbench's llama.cpp, or your own llama-server, found on PATH or as "
     "llama-server=PATH; flags may follow the path.",
 )
-"""The line of `Form.starts_engine`."""
 
 _LAYERS = _whole("a number of layers", 0, (1 << 31) - 1)
 
@@ -333,7 +342,7 @@ class SettingsDialog(Dialog[Record | None]):
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
             sheet.border_subtitle = form.hint
-            for field in (*form.fields, *([ENGINE] if form.starts_engine else [])):
+            for field in self._fields:
                 with Horizontal(id=f"line_{field.name}"):
                     yield Label(f"{'  ' if form.marks_changes else ''}{field.label}", classes="label", markup=False)
                     yield self._make_editor(field)
@@ -353,26 +362,21 @@ class SettingsDialog(Dialog[Record | None]):
     def action_reset(self) -> None:
         for field in self._asked:
             self._editor(field).value = field.text_of(self.form.default, self.form.default)
-        if self.form.starts_engine:
-            self._editor(ENGINE).value = ""
 
     @on(Input.Submitted)
     def action_apply(self) -> None:
         """Return the fields' values, or show the first invalid one."""
         values: dict[str, Any] = {}
-        what, engine = "", ""
+        what = ""
         try:
             for field in self._asked:
                 what = f"{field.label}: "
                 values[field.name] = field.value_of(self._editor(field).value, self.form.default)
-            if self.form.starts_engine:
-                field, what = ENGINE, f"{ENGINE.label}: "
-                if engine := self._editor(ENGINE).value.strip():
-                    ENGINE.parse(engine)
             what = ""
+            engine = values.pop(ENGINE.name, None)
             record = replace(self._record, **values)
             self.form.check(record)
-            if self.form.starts_engine:
+            if engine is not None:
                 host_of(self).engine = engine
             self.dismiss(record)
         except UsageError as error:
@@ -382,16 +386,18 @@ class SettingsDialog(Dialog[Record | None]):
 
     @on(DescendantFocus)
     def _explain(self) -> None:
-        about = (
-            each.about for each in (*self._asked, ENGINE) if self.focused is not None and each.name == self.focused.id
-        )
+        about = (each.about for each in self._asked if self.focused is not None and each.name == self.focused.id)
         self._say(next(about, "") or self._estimate())
 
     def _estimate(self) -> str:
         if self.form.estimate is None:
             return self.form.about
         with contextlib.suppress(UsageError):  # while the user types
-            values = {field.name: field.value_of(self._editor(field).value, self.form.default) for field in self._asked}
+            values = {
+                field.name: field.value_of(self._editor(field).value, self.form.default)
+                for field in self._asked
+                if field is not ENGINE
+            }
             return f"{self.form.estimate(replace(self._record, **values))}\n{self.form.about}"
         return self.form.about
 
@@ -414,8 +420,12 @@ class SettingsDialog(Dialog[Record | None]):
         about.update(text)
 
     @property
+    def _fields(self) -> Sequence[FormField]:
+        return (*self.form.fields, ENGINE) if self.form.starts_engine else self.form.fields
+
+    @property
     def _asked(self) -> Sequence[FormField]:
-        return [field for field in self.form.fields if field.name]
+        return [field for field in self._fields if field.name]
 
     def _make_editor(self, field: FormField) -> Input | ChoiceField | Static:
         if not field.name:

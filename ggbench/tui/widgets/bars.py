@@ -19,7 +19,7 @@ from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
-from ggbench.show.plan import fit_text
+from ggbench.show.plan import PART_LABELS, fit_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
@@ -278,16 +278,16 @@ def _legend(parts: list[BarPart], width: int) -> Text:
     return legend
 
 
-_PARTS: Mapping[MemoryPartName, tuple[MemoryPartName, str, str]] = {
+_PARTS: Mapping[MemoryPartName, tuple[str, str, str]] = {
     "weights": ("weights", "█", "blue"),
     "projector": ("projector", "▞", "magenta"),
     "draft": ("draft", "▚", "cyan"),
-    "KV": ("KV", "▓", "green"),
-    "KV of windows": ("KV of windows", "▤", "green"),
-    "states": ("states", "▥", "green"),
+    "kv": (PART_LABELS["kv"], "▓", "green"),
+    "kv_swa": (PART_LABELS["kv_swa"], "▤", "green"),
+    "rs": (PART_LABELS["rs"], "▥", "green"),
     "compute": ("compute", "▒", "yellow"),
-    "outputs": ("compute", "▒", "yellow"),
-    "prompt cache": ("prompt cache", "▧", "magenta"),
+    "output": ("compute", "▒", "yellow"),
+    "prompt_cache": (PART_LABELS["prompt_cache"], "▧", "magenta"),
     "process": ("reserve", "·", "dim"),
     "reserve": ("reserve", "·", "dim"),
 }
@@ -300,7 +300,7 @@ def memory_parts(row: PlanRow) -> list[BarPart]:
     If the plan does not fit, `missing` replaces `free` and the reserve.
     """
     of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
-    sizes: dict[tuple[MemoryPartName, str, str], int] = {}
+    sizes: dict[tuple[str, str, str], int] = {}
     for part in (part for stack in of_gpus for part in stack.parts if part.part in _PARTS):
         sizes[_PARTS[part.part]] = sizes.get(_PARTS[part.part], 0) + part.n_bytes
     kept_bytes = sizes.pop(_PARTS["reserve"], 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from textual.widgets.option_list import Option
 
 from ggbench.models.added_places import is_local, typed_path, typed_server
 from ggbench.text import sanitize, shorten_alike
-from ggbench.tui.model_list import ModelEntry, Section, named_repo
+from ggbench.tui.model_list import ModelEntry, Section, grouped, named_repo
 from ggbench.tui.widgets.bars import FilterInput
 
 _SEARCH, _ADD = "search", "add"
@@ -60,10 +59,11 @@ class ModelList(OptionList):
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
         names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room)
-        lines = zip(shown, names, strict=True)
-        for heading, group in groupby(lines, key=lambda line: line[0].heading):
-            self._add_heading(heading, room)
-            for entry, name in group:
+        lines = iter(names)
+        for headings, group in grouped(shown):
+            for heading in headings:
+                self._add_heading(heading, room)
+            for entry, name in zip(group, lines, strict=False):
                 has_room = cell_len(name) + 2 + cell_len(entry.about) <= room
                 self.add_option(Option(_line(f" {name}", entry.about if has_room else ""), id=entry.key))
         is_path, server = typed_path(text) is not None, typed_server(text)

@@ -1,5 +1,6 @@
 """The user's own llama-server as an engine: what it is told, what is read from it, and every way in which it fails."""
 
+import errno
 import json
 import os
 import select
@@ -32,10 +33,12 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.engines.llama_server.process import Build
-from ggbench.errors import UsageError
+from ggbench.errors import EngineFailed, UsageError
 from ggbench.gguf_file.header import read_model_file
+from ggbench.machine.address_space import CAN_LIMIT
 from tests.fakes.llama_server import install
 
+on_linux = pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's limits and /proc")
 LLAMA = LlamaConfig(n_ctx=1280, threads=1, type_k="q8_0")
 
 
@@ -142,6 +145,7 @@ def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
     assert (proven.n_batch_tokens, proven.token_ns, proven.fill, proven.full) == (2 * 638, 10_000_000, "decoded", True)
 
 
+@on_linux
 def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +158,18 @@ def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
     limits = Path(f"/proc/{_of(events, Ready)[0].pid}/limits").read_text()
     (data,) = (line.split()[3] for line in limits.splitlines() if line.startswith("Max data size"))
     assert limit_bytes < int(data) < 2 * limit_bytes
+
+
+@on_linux
+def test_a_limit_that_the_kernel_refuses_is_named(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit_data(*_: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("ggbench.engines.llama_server.process.limit_data", limit_data)
+    ending = started.open(setup=replace(LLAMA, memory_limit_bytes=1 << 30))[-1]
+    assert isinstance(ending, Failed) and isinstance(ending.error, EngineFailed)
+    assert ending.reason == "the memory of llama-server cannot be limited: Operation not permitted"
+    assert ending.error.hint == "omit --memory-limit"
 
 
 def test_an_older_build_gets_the_flags_that_it_has() -> None:
@@ -175,7 +191,7 @@ def test_probabilities_are_refused_with_the_reason(started: Started) -> None:
         ("no memory", OutOfMemory, "failed to allocate CPU buffer of size 47185920000"),
         ("unknown flag", Crashed, "llama-server ended with exit status 1: error: invalid argument: -lm"),
         ("aborts", Crashed, "llama-server was killed by SIGABRT: free(): invalid pointer"),
-        ("another cpu", Crashed, "llama-server was killed by SIGILL (this build needs instructions that this CPU"),
+        ("another cpu", Crashed, "llama-server was killed by SIGILL (this build uses instructions that this CPU"),
         ("no library", Failed, "libllama.so.0: cannot open shared object file"),
     ],
 )  # fmt: skip
@@ -265,11 +281,12 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     assert run_by(setup.engine_option, LLAMA) == setup
 
 
+@on_linux
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
         ("", {"Vulkan0": 2 << 30}),
-        ("-dev Vulkan0", {"Vulkan0": 2 << 30}),
+        ("-dev vulkan0,cuda7", {"Vulkan0": 2 << 30}),
         ("-dev CUDA1", {}),
         ("-dev none", None),
         ("-ngl 9 -ngl 0", None),
@@ -303,6 +320,7 @@ time.sleep(60)
 """
 
 
+@on_linux
 @pytest.mark.parametrize("victim", ["ggbench", "the keeper"])
 def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path, tiny_twin: Path) -> None:
     """The kernel ends it, whether the parent or the process in between is killed."""

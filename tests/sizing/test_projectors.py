@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.layout import build_model
-from ggbench.gguf_file.projector import projector_beside, read_projector
+from ggbench.sizing.projectors import projector_beside, read_projector
 from tests.conftest import TINY
 from tests.fakes.projector import N_EMBD, a_projector
 
@@ -29,7 +29,8 @@ def test_its_tensors_are_counted_and_its_buffer_bounded_where_the_header_allows(
     path.write_bytes(a_projector(vision=VIT))
     image = read_projector(path)
     assert 257 * 4 * (768 + 3072) < image.compute_bytes < 64 << 20
-    assert image.score_bytes == 2 * 12 * 257**2 * 4
+    assert read_projector(path, "on") == image
+    assert read_projector(path, "off").compute_bytes - image.compute_bytes == 2 * 12 * 257**2 * 4
 
 
 def test_a_model_of_another_width_is_refused(path: Path) -> None:
@@ -41,10 +42,14 @@ def test_a_model_of_another_width_is_refused(path: Path) -> None:
 
 def test_the_one_beside_a_model(tmp_path: Path) -> None:
     model = tmp_path / "model-q4_0.gguf"
-    with pytest.raises(BadFile, match="no single projector"):
+    with pytest.raises(BadFile, match=r"no projector \(mmproj\*.gguf\) in "):
         projector_beside(model)
-    for name in ("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"):
+    for name in ("mmproj-BF16.gguf", "mmproj-F32.gguf"):
         (tmp_path / name).touch()
+    with pytest.raises(BadFile, match="2 projectors in ") as refused:
+        projector_beside(model)
+    assert refused.value.hint == "choose one with --mmproj: mmproj-BF16.gguf, mmproj-F32.gguf"
+    (tmp_path / "mmproj-F16.gguf").touch()
     assert projector_beside(model) == projector_beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
 
 

@@ -1,4 +1,4 @@
-"""Read a vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`."""
+"""Size a vision or audio projector: the GGUF published with a model that llama.cpp loads with `--mmproj`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench.errors import BadFile
+from ggbench.engines.llama.config import FlashAttn
+from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.reference import ModelRef
 from ggbench.text import sanitize
 
+_AUTO = Path("auto")
 _PUBLISHED = "use the file published with the model as mmproj"
 _WARM_UP_TOKENS = {
     "deepseek4v": 16, "dots3note_v": 46, "dots_ocr": 46, "exaone4_5": 46, "gemma4uv": 16, "gemma4v": 16, "glm4v": 46,
@@ -26,7 +29,7 @@ _FLOAT_BYTES = 4
 
 
 class Projector(msgspec.Struct, frozen=True):
-    """A projector as described by its header.
+    """A projector as described by its header, beside a context with or without flash attention.
 
     llama.cpp puts all its tensors on the first GPU, whatever the number of offloaded layers, or in main memory without
     a GPU. Source: tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
@@ -36,14 +39,17 @@ class Projector(msgspec.Struct, frozen=True):
     weight_bytes: int
     """Without a compute buffer."""
     compute_bytes: int = 0
-    """An upper bound of the compute buffer at the warm-up image, with flash attention; 0 if the header gives none.
+    """Upper bound of the compute buffer at the warm-up image; 0 if the header gives none.
 
     llama-server's --fit counts that image too; larger ones take more.
     """
-    score_bytes: int = 0
-    """What the buffer grows by at most without flash attention."""
     widths: frozenset[int] = frozenset()
-    """Widths of embeddings that its tensors may give out."""
+    """Candidate output widths, from its tensors' shapes."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory to leave free for it."""
+        return self.weight_bytes + self.compute_bytes
 
     def check(self, model: ModelFile) -> None:
         """Raise BadFile if no tensor gives out embeddings as wide as the model's, so that llama-server refuses both."""
@@ -55,8 +61,12 @@ class Projector(msgspec.Struct, frozen=True):
             )
 
 
-def read_projector(path: Path) -> Projector:
-    """Return the projector in a file, from its header. Raises BadFile for another kind of file."""
+def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
+    """Return the projector in a file, from its header. Raises BadFile for another kind of file.
+
+    `auto` counts as on: clip.cpp falls back, and asks to report it, only on a backend that lacks the operation. Scores
+    of all patches would take gigabytes: 9.2 GB for Qwen2.5-VL.
+    """
     file = read_model_file(path)
     if file.architecture != "clip":
         raise BadFile(
@@ -71,7 +81,21 @@ def read_projector(path: Path) -> Projector:
     last = [tensor for tensor in file.tensors if not tensor.name.startswith(("v.blk.", "a.blk."))]
     widths = {size for tensor in last for size in tensor.shape}
     widths |= {_count(file, f"clip.{kind}.projection_dim") for kind in ("vision", "audio")}
-    return Projector(path, file.weight_bytes, *_compute_bytes(file), frozenset(widths - {0}))
+    buffer_bytes, score_bytes = _compute_bytes(file)
+    compute_bytes = buffer_bytes + (score_bytes if flash_attn == "off" else 0)
+    return Projector(path, file.weight_bytes, compute_bytes, frozenset(widths - {0}))
+
+
+def find_projector(given: Path, model: ModelRef | None) -> Path:
+    """Return the absolute path of a projector given as a file, or as `auto` for the one in the model's folder.
+
+    Raises UsageError for `auto` without a model on this disk, and like `projector_beside`.
+    """
+    if given != _AUTO:
+        return given.absolute()
+    if model is None or model.kind != "path":
+        raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
+    return projector_beside(model.path.absolute())
 
 
 def projector_beside(model: Path) -> Path:
@@ -80,16 +104,20 @@ def projector_beside(model: Path) -> Path:
     Raises BadFile if there is none, or several of which none is f16.
     """
     folder = model if model.is_dir() else model.parent
-    found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())
-    if len(found) > 1:
-        found = [each for each in found if "f16" in each.name.lower() and "bf16" not in each.name.lower()]
+    named = found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())
+    if len(named) > 1:
+        found = [each for each in named if "f16" in each.name.lower() and "bf16" not in each.name.lower()]
+    shown = sanitize(folder.name) or "this folder"
+    if not named:
+        raise BadFile(f"no projector (mmproj*.gguf) in {shown}", "download it, or give --mmproj FILE")
     if len(found) != 1:
-        raise BadFile(f"no single projector lies beside {sanitize(model.name)}", "give its file: --mmproj FILE")
+        names = sanitize(", ".join(each.name for each in found or named))
+        raise BadFile(f"{len(found or named)} projectors in {shown}", f"choose one with --mmproj: {names}")
     return found[0]
 
 
 def _compute_bytes(file: ModelFile) -> tuple[int, int]:
-    """Return an upper bound of the compute buffer with flash attention, and its scores without; 0 if unknown.
+    """Return upper bounds of the compute buffer with flash attention and of its scores without; 0 if unknown.
 
     It counts the raw image, and the most that one step of clip.cpp's `build_vit` keeps alive in f32, without reuse: in
     attention the residual, Q, K and V with their rotations and f16 copies, and two outputs; in the feed-forward part

@@ -1,0 +1,167 @@
+"""Plans of a model for several machines, side by side, and which of them to choose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.engines.endings import Outcome
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.document import Document, Shape, field, many
+from ggbench.show.names import models_title
+from ggbench.show.plan import MEMORY, PLAN_ROW, change_options, fit_text, longest_text
+from ggbench.show.tables import fitted_table, left, names, notes, right
+from ggbench.show.text import planned_speed_text
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bytes, format_count, format_length, format_number
+
+
+class MachineChoice(msgspec.Struct, frozen=True):
+    """Which of several machines runs a quant best, by name."""
+
+    quant: str
+    fitting: tuple[str, ...]
+    """Those that it fits on, in the order given."""
+    fastest: str | None = None
+    """The fastest of them at n_ctx; None unless the speed of each is known."""
+    second: str | None = None
+    lead: float | None = None
+    """Speed of the fastest over the second."""
+    is_clear: bool | None = None
+    """Whether the intervals of both do not overlap."""
+    longest: str | None = None
+    """The one with the longest context; None if several have it."""
+
+
+def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineChoice:
+    """Return the choice among the rows of one quant, one for each machine."""
+    fitting = [(name, row) for name, row in zip(places, rows, strict=True) if row.fits]
+    choice = MachineChoice(rows[0].quant, tuple(name for name, _ in fitting))
+    if not fitting:
+        return choice
+    longest = max(row.planned_n_ctx or 0 for _, row in fitting)
+    with_longest = [name for name, row in fitting if row.planned_n_ctx == longest]
+    choice = replace(choice, longest=with_longest[0] if len(with_longest) == 1 else None)
+    speeds = [(name, row.expected) for name, row in fitting if row.expected is not None]
+    if len(speeds) < len(fitting):
+        return choice
+    speeds.sort(key=lambda each: -each[1].tok_s)
+    choice = replace(choice, fastest=speeds[0][0])
+    if len(speeds) < 2:
+        return choice
+    (_, first), (second, next_best) = speeds[:2]
+    is_clear = first.tok_s_ci95[0] > next_best.tok_s_ci95[1]
+    return replace(choice, second=second, lead=first.tok_s / next_best.tok_s, is_clear=is_clear)
+
+
+PLAN_MACHINES = Document(
+    "plan.machines",
+    "plan MODEL [QUANT...] --or GPU",
+    "The needs of each quant on several machines, and which of them to choose.",
+    field("model", str),
+    field(
+        "machines",
+        many(
+            Shape(
+                "PlannedMachine",
+                "The plan for one machine.",
+                field("machine", MEMORY, get=lambda plan: plan.budget),
+                field("rows", many(PLAN_ROW)),
+            )
+        ),
+    ),
+    field("choices", list[MachineChoice], "By quant."),
+)
+
+
+_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel|Apple|Graphics)\b ?")
+
+
+def machine_names(budgets: Sequence[Budget]) -> list[str]:
+    """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
+    short = (_MAKERS.sub("", sanitize(budget.device)).strip() for budget in budgets)
+    return [f"{name} {format_bytes(budget.memory_bytes)}" for name, budget in zip(short, budgets, strict=True)]
+
+
+def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:
+    """Return a line for each quant and machine, and a sentence for each quant."""
+    places = machine_names([plan.budget for plan in plans])
+    lines = [(place, row) for quant in zip(*(plan.rows for plan in plans), strict=True)
+             for place, row in zip(places, quant, strict=True)]  # fmt: skip
+    rows = [row for _, row in lines]
+    n_ctx = {row.n_ctx_slot for row in rows if row.n_ctx_slot is not None}
+    there = f"at {format_length(*n_ctx)}" if len(n_ctx) == 1 else "at n_ctx"
+    cells = [
+        *([names("quant", (row.quant for row in rows))] if len(choices) > 1 else []),
+        names("machine", (place for place, _ in lines)),
+        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 3, stays=True),
+        left("fits", map(fit_text, rows), there, stays=True),
+        right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
+        right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", 1, stays=True),
+        right("tok/s", (_speed_text(row.expected, row) for row in rows), there, stays=True),
+        left("basis", (row.expected.speed_basis if row.expected else UNKNOWN for row in rows), "", 2),
+        notes(map(_note, rows)),
+    ]
+    table = fitted_table(
+        cells,
+        labels=[place if len(choices) == 1 else f"{row.quant} on {place}" for place, row in lines],
+        dim=[row.fits is not True for row in rows],
+        title=f"{models_title([row.subject for row in rows])}, by machine",
+        width=width,
+    )
+    by_name = {(row.quant, place): row for place, row in lines}
+    said = [Text(choice_text(choice, [by_name[choice.quant, place] for place in places], places)) for choice in choices]
+    sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
+    below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
+    if any(row.exceeds_training for row in rows):
+        below.append(Text("*: beyond the context that it was trained for", style="dim"))
+    return Group(table, *below, Padding(Group(*said), (1, 0, 0, 0)))
+
+
+def choice_text(choice: MachineChoice, rows: Sequence[PlanRow], places: Sequence[str]) -> str:
+    """Return which machine is the fastest, and which holds the longest context."""
+    row_of = dict(zip(places, rows, strict=True))
+    n_ctx = next((format_count(row.n_ctx) for row in rows if row.n_ctx is not None), UNKNOWN)
+    if not choice.fitting:
+        return f"{choice.quant} fits on none of them at n_ctx {n_ctx}"
+    left_out = [place for place in places if place not in choice.fitting]
+    if len(choice.fitting) == 1:
+        said = f"only {choice.fitting[0]} holds {choice.quant} at n_ctx {n_ctx}"
+        expected = row_of[choice.fitting[0]].expected
+        return f"{said}, {planned_speed_text(expected)} tok/s" if expected is not None else said
+    parts = []
+    if choice.fastest is not None and choice.lead is not None:
+        speed = planned_speed_text(row_of[choice.fastest].expected)
+        lead = f"{format_number(choice.lead, 3)} times as fast as {choice.second}"
+        overlap = "" if choice.is_clear else ", though the intervals overlap"
+        parts.append(
+            f"{choice.quant} at n_ctx {n_ctx}: {choice.fastest} is the fastest, {speed} tok/s, {lead}{overlap}"
+        )
+    else:
+        parts.append(f"{choice.quant} at n_ctx {n_ctx}: not every speed is known")
+    if choice.longest is not None:
+        who = "it also" if choice.longest == choice.fastest else choice.longest
+        tokens = longest_text(row_of[choice.longest]).removesuffix("*")
+        parts.append(f"{who} holds the longest context, {tokens} tokens")
+    if left_out:
+        parts.append(f"it does not fit on {in_words(left_out)}")
+    return "; ".join(parts)
+
+
+def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:
+    return planned_speed_text(expected) + (f" {FITS_NOT}" if expected is not None and row.fits is False else "")
+
+
+def _note(row: PlanRow) -> str:
+    """Return why a quant has no plan, or the cheapest change with which it fits."""
+    if row.outcome is not Outcome.COMPLETED:
+        return sanitize(row.reason)
+    change = next((each for each in row.changes if each.fits and change_options(each)), None)
+    return f"fits with {change_options(change)}" if change is not None else ""

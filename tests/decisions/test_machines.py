@@ -1,0 +1,68 @@
+"""Which of several machines to choose for a model, from their plans."""
+
+import pytest
+from rich.console import Console
+
+from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.sizing.plan_record import Budget, Change, EnginePlan, PlannedForecast, PlanRow
+from tests.cli.validation import check_document
+
+GIB = 1 << 30
+
+
+def machine(name: str, gib: int) -> Budget:
+    return Budget(name, True, gib * GIB, "product page", GIB, "driver")
+
+
+def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Change, ...] = ()) -> PlanRow:
+    """Return a plan with a speed within 20 %, and 1.25 times as fast for the first token."""
+    expected, first = (
+        None if tok_s is None else PlannedForecast(value, (value / 1.2, value * 1.2), "others' rows", "published")
+        for value in (tok_s or 0.0, 1.25 * (tok_s or 0.0))
+    )
+    left_bytes = GIB if fits else -GIB
+    return PlanRow(
+        "qwen3-14b", "q4_k_m", "catalog", n_ctx=16384, n_ctx_slot=16384, needed_bytes=11 * GIB, left_bytes=left_bytes,
+        fits=fits, planned_n_ctx=n_ctx, expected=expected, expected_first=first, changes=changes,
+    )  # fmt: skip
+
+
+def text_of(budgets: list[Budget], rows: list[PlanRow]) -> str:
+    choice = choose_machine(machine_names(budgets), rows)
+    plans = [EnginePlan(budget, (each,), {}, None) for budget, each in zip(budgets, rows, strict=True)]
+    console = Console(width=160, color_system=None)
+    with console.capture() as captured:
+        console.print(machines_report(plans, [choice], width=160))
+    check_document(PLAN_MACHINES.text(model="qwen3-14b", machines=plans, choices=[choice]))
+    return " ".join(captured.get().split())
+
+
+CARDS = [machine("NVIDIA GeForce RTX 3060", 12), machine("NVIDIA GeForce RTX 4060 Ti", 16)]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (20.0, "is the fastest, ~ 25.0 (20.8–30.0) tok/s, 1.25 times as fast as RTX 4060 Ti 16.0 GiB, though the"),
+        (10.0, "is the fastest, ~ 25.0 (20.8–30.0) tok/s, 2.50 times as fast as RTX 4060 Ti 16.0 GiB; RTX 4060 Ti"),
+        (None, "not every speed is known; RTX 4060 Ti 16.0 GiB holds the longest context, 60,160 tokens"),
+    ],
+)
+def test_the_fastest_and_the_one_with_the_longest_context_are_named(other: float | None, said: str) -> None:
+    assert said in text_of(CARDS, [row(25.0, 17_920), row(other, 60_160)])
+
+
+def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
+    cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
+    text = text_of(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
+    assert "only RTX 4060 Ti 16.0 GiB holds q4_k_m at n_ctx 16,384, ~ 20.0 (16.7–24.0) tok/s" in text
+    assert "~ 25.0 (20.8–30.0) ✗" in text
+    assert "fits with -ctk q8_0 -ctv q8_0" in text
+    assert "fits on none of them" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
+
+
+def test_of_several_machines_one_may_be_left_out() -> None:
+    three = [*CARDS, machine("NVIDIA GeForce RTX 5090", 32)]
+    text = text_of(three, [row(25.0, 0, fits=False), row(20.0, 60_160), row(80.0, 131_072)])
+    assert "it also holds the longest context, 131,072 tokens; it does not fit on RTX 3060 12.0 GiB" in text
