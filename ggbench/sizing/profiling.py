@@ -38,6 +38,7 @@ from ggbench.sizing.budget import devices_here
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.work import works_by_place
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.profile_speed import Attention, Rates, Timed, Work, batch_ms, cache_key
 from ggbench.units import GIB, MIB
 
@@ -136,7 +137,7 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
         cache_bytes=cpu.last_level_cache_bytes,
         drift=drift,
         devices=tuple(gpus),
-        host=_host(cpu, ram.total_bytes, bandwidth.bytes_per_s, bandwidth.source, rates),
+        host=_host(cpu, ram.total_bytes, bandwidth, rates),
     )
     return msgspec.convert(_rounded(msgspec.to_builtins(profile, str_keys=True)), MachineProfile, str_keys=True)
 
@@ -154,9 +155,16 @@ def _features(build: LlamaBuild) -> str:
     return ", ".join(f"{backend}: {' '.join(names)}" for backend, names in build.features.items())
 
 
-def _host(cpu: Cpu, memory_bytes: int, rate: float, source: str, rates: dict[int, Rates]) -> ProfiledDevice:
+def _host(cpu: Cpu, memory_bytes: int, probed: Bandwidth, rates: dict[int, Rates]) -> ProfiledDevice:
+    """Return main memory with its bandwidth: as probed, or as its weights were read if that was faster."""
+    read = Bandwidth(GIB / min(each.ms for each in rates[1].gib_ms.values()) * 1e3, "the fastest of its weights")
+    bandwidth = max(probed, read, key=lambda each: each.bytes_per_s)
     return ProfiledDevice(
-        name=cpu.name, memory_bytes=memory_bytes, bandwidth_bytes_per_s=rate, bandwidth_source=source, rates=rates
+        name=cpu.name,
+        memory_bytes=memory_bytes,
+        bandwidth_bytes_per_s=bandwidth.bytes_per_s,
+        bandwidth_source=bandwidth.source,
+        rates=rates,
     )
 
 
