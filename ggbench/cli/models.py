@@ -133,7 +133,8 @@ def _list_all(words: Sequence[str], output: Output) -> None:
     if (update := updated_from()) is not None:
         source, is_of_this_version = update
         undo = f"rm {_quoted(str(paths.updated_models_file()))}"
-        output.notice(f"+ {source}; undo with: {undo}")
+        if any(model.origin == "updated" for model in catalog):
+            output.notice(f"+ {source}; undo with: {undo}")
         if not is_of_this_version:
             output.notice(
                 "This update was installed by another version of ggbench and overrides the catalog of this one:"

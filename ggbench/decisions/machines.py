@@ -120,6 +120,10 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     said = [Text(choice_text(choice, [by_name[choice.quant, place] for place in places], places)) for choice in choices]
     sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
     below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
+    sizes = [format_bytes(plan.budget.reserve_bytes) for plan in plans]
+    reserves = [f"{size} on {place}" for size, place in zip(sizes, places, strict=True)]
+    reserve = in_words(reserves) if len(set(sizes)) > 1 else f"{sizes[0]} on each"
+    below.append(Text(f"left: beside a reserve of {reserve} (--reserve)", style="dim"))
     if any(row.exceeds_training for row in rows):
         below.append(Text("*: beyond the context that it was trained for", style="dim"))
     return Group(table, *below, Padding(Group(*said), (1, 0, 0, 0)))

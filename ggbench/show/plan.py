@@ -166,7 +166,7 @@ def _facts(
         ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("projector", _projector_text(budget.projector)),
-        ("draft", _draft_text(budget, rows)),
+        ("draft", draft_text(budget, rows)),
         ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
@@ -187,7 +187,7 @@ def _projector_text(projector: Projector | None) -> str:
     return f"{n_bytes}) and at most {buffer} to compute llama.cpp's warm-up image; larger ones take more"
 
 
-def _draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
+def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what drafts, and its size; empty if nothing does."""
     sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
     if not sizes:

@@ -9,7 +9,7 @@ from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.machine.profile import MachineProfile, ProfiledDevice
 from ggbench.show.document import Document, of
 from ggbench.show.tables import fitted_table, names, right
-from ggbench.stats.profile_speed import AttentionWork
+from ggbench.stats.profile_speed import AttentionWork, attention_ns
 from ggbench.text import sanitize
 from ggbench.units import GIB, format_bandwidth, format_bytes, format_number
 
@@ -54,8 +54,7 @@ def _device(device: ProfiledDevice, width: int) -> tuple[RenderableType, Rendera
     caches = []
     for cache, timed in one.attention.items():
         work = AttentionWork(128, 32, 2 * 8 * row_bytes(cache.partition("/")[0], 128))
-        us = next((each.of(work) for each in timed if each.head_dim == 128), None)
-        caches.append(f"{sanitize(cache)} {format_number(us)} µs")
+        caches.append(f"{sanitize(cache)} {format_number(attention_ns(timed, work)[0])} µs")
     layer = f"a layer {format_number(1e3 * one.layer_ms)} µs, and for each 1,000 positions of 32 heads on 8 of KV: "
     return Group(Text(title, style="bold"), fitted_table(cells, width=width)), Text(
         layer + ", ".join(caches), style="dim"

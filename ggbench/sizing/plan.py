@@ -78,8 +78,8 @@ def plan_variant(
 
     Of several caches the longest context is found by a line, to some hundred tokens, as a search takes many dry ones.
     A cache of at least 8 bits that does not fit has a second row, with the least of the model in main memory, if that
-    is enough. A variant that llama.cpp does not load yields one row with the reason. Raises GgbenchError if it cannot
-    be planned.
+    is enough for the GPUs; main memory may be too small for it. A variant that llama.cpp does not load yields one row
+    with the reason. Raises GgbenchError if it cannot be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
@@ -119,13 +119,16 @@ def plan_variant(
 def _split(
     variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
 ) -> Iterator[PlanRow]:
-    """Yield the row of the smallest part in main memory that lets the context fit, if there is one."""
+    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
     assert variant.file is not None and request.setup.n_ctx is not None
     whole = allocator.context(request.setup.n_ctx, request.setup)
     setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
     if setup is not None:
         asked = replace(request, setup=setup)
-        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers)
+        row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers)
+        if row.fits is False:  # for want of main memory
+            row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, longest_by_line)
+        yield row
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Mapping)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (FlashAttn, LlamaConfig)
+from ggbench.hub.repo_records import (RepoListing)
+from ggbench.machine.profile import (MachineProfile)
+from ggbench.machine.readings import (Program)
+from ggbench.models.subject import (Subject)
+from ggbench.models.targets import (FileToRun)
+from ggbench.sizing.projectors import (Projector)
+from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
+from ggbench.stats.speed_estimate import (SpeedBasis)
+from msgspec.structs import (replace)
+from typing import (Literal)
 
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
-from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.profile import MachineProfile
-from ggbench.machine.readings import Program
-from ggbench.models.subject import Subject
-from ggbench.models.targets import FileToRun
-from ggbench.sizing.projectors import Projector
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.speed_estimate import SpeedBasis
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -316,6 +315,12 @@ class PlanRow(msgspec.Struct, frozen=True):
     command: str = ""
     setup: LlamaConfig | None = None
     """The setup that was planned; None if it is another engine's."""
+
+    @property
+    def lacks_main_memory(self) -> bool:
+        """Whether it does not fit for want of main memory beside the GPUs."""
+        host = next((each for each in self.devices if each.device == HOST_DEVICE), None)
+        return self.fits is False and host is not None and host.left_bytes == self.left_bytes
 
     @property
     def subject(self) -> Subject:

@@ -1,7 +1,8 @@
 """Take a device profile: time small twins in each memory of this machine, and work out what each part of a step costs.
 
-Shallow twins give a step and a layer, thin ones with wide attention the KV cache, and one of each tensor type its
-weights, larger than the CPU's cache. What the others cost is subtracted from each.
+Shallow twins give a step and a layer, thin ones with wide attention the KV cache, one of each tensor type its weights,
+larger than the CPU's cache, and a narrow one what each matrix costs besides. What the others cost is subtracted from
+each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from ggbench.sizing.budget import devices_here
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.work import works_by_place
-from ggbench.stats.profile_speed import Attention, AttentionWork, Rates, Timed, Work, batch_ms, cache_key, fit_attention
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.profile_speed import Attention, Rates, Timed, Work, batch_ms, cache_key
 from ggbench.units import GIB, MIB
 
 TYPES = (
@@ -47,7 +49,9 @@ TYPES = (
 CACHES = (("f16", True), ("q8_0", True), ("q4_0", True), ("f16", False))
 """Types of K and V that are timed, and whether with flash attention."""
 SMALL_BATCHES = (2, 4, 8)
-_ROUNDS, _N_GEN = 3, 4
+_ROUNDS, _MOST_ROUNDS, _N_GEN = 3, 8, 4
+_AGREE = 0.05
+"""Rounds go on until the two fastest are as close as this share."""
 _BATCH_ROUNDS = 2
 """Rounds in which the large batch is timed too."""
 _N_DEPTH = 4097
@@ -55,9 +59,11 @@ _CPU_BATCH, _GPU_BATCH = 128, 512
 _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
-_EXPERT_TYPE = "q4_k"
-_HEADS = ((64, 16, 2, 16), (128, 16, 4, 16), (256, 8, 1, 4))
-"""Width of a head, query heads, and two numbers of KV heads of the shapes whose attention is timed."""
+_COMMON_TYPE = "q4_k"
+"""The type of the twins of experts and of narrow matrices."""
+_HEADS = ((64, 16, 2), (64, 16, 16), (128, 16, 2), (128, 16, 4), (128, 16, 16), (256, 8, 1), (256, 8, 4))
+"""Width of a head, query heads and KV heads of the shapes whose attention is timed."""
+_NARROW = {"n_embd": 1024, "n_head": 8, "n_head_kv": 8, "n_ff": 3072}
 _BASE = Hyperparameters(
     architecture="llama", n_layer=4, n_embd=64, n_head=2, n_head_kv=2, n_ff=64, n_vocab=256, n_ctx_train=32768
 )  # fmt: skip
@@ -131,7 +137,7 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
         cache_bytes=cpu.last_level_cache_bytes,
         drift=drift,
         devices=tuple(gpus),
-        host=_host(cpu, ram.total_bytes, bandwidth.bytes_per_s, bandwidth.source, rates),
+        host=_host(cpu, ram.total_bytes, bandwidth, rates),
     )
     return msgspec.convert(_rounded(msgspec.to_builtins(profile, str_keys=True)), MachineProfile, str_keys=True)
 
@@ -149,9 +155,16 @@ def _features(build: LlamaBuild) -> str:
     return ", ".join(f"{backend}: {' '.join(names)}" for backend, names in build.features.items())
 
 
-def _host(cpu: Cpu, memory_bytes: int, rate: float, source: str, rates: dict[int, Rates]) -> ProfiledDevice:
+def _host(cpu: Cpu, memory_bytes: int, probed: Bandwidth, rates: dict[int, Rates]) -> ProfiledDevice:
+    """Return main memory with its bandwidth: as probed, or as its weights were read if that was faster."""
+    read = Bandwidth(GIB / min(each.ms for each in rates[1].gib_ms.values()) * 1e3, "the fastest of its weights")
+    bandwidth = max(probed, read, key=lambda each: each.bytes_per_s)
     return ProfiledDevice(
-        name=cpu.name, memory_bytes=memory_bytes, bandwidth_bytes_per_s=rate, bandwidth_source=source, rates=rates
+        name=cpu.name,
+        memory_bytes=memory_bytes,
+        bandwidth_bytes_per_s=bandwidth.bytes_per_s,
+        bandwidth_source=bandwidth.source,
+        rates=rates,
     )
 
 
@@ -182,7 +195,7 @@ class _Timer:
         """Return what a batch of each size costs at this place."""
         batches = (1, *SMALL_BATCHES, place.n_batch)
         large = (1, place.n_batch)
-        rates = dict.fromkeys(batches, Rates(0.0, 0.0, 0.0, 1.0, {}, {}))
+        rates = dict.fromkeys(batches, Rates(0.0, 0.0, 0.0, 0.0, 1.0, {}, {}))
 
         def timed(what: str, file: ModelFile, setup: LlamaConfig = place.setup) -> dict[int, Timed]:
             self._on_step(f"{name}: {what}")
@@ -205,19 +218,29 @@ class _Timer:
             )
             layer_ms = max(0.0, many_ms - few_ms) / 28
             rates[n] = replace(rates[n], layer_ms=layer_ms, step_ms=max(0.0, few_ms - 4 * layer_ms))
+        found: dict[str, tuple[ModelFile, dict[int, Timed]]] = {}
         for number, type_name in enumerate(TYPES):
-            wide = _of_bytes(place.wide, type_name, place.least_bytes)
+            file = _pure(_of_bytes(place.wide, type_name, place.least_bytes), type_name)
             try:
-                found = timed(f"{type_name}, {number + 1} of {len(TYPES)} types", _pure(wide, type_name))
+                found[type_name] = file, timed(f"{type_name}, {number + 1} of {len(TYPES)} types", file)
             except EngineFailed:
-                if type_name == _EXPERT_TYPE:
+                if type_name == _COMMON_TYPE:
                     raise
-                continue
-            work = _work(_pure(wide, type_name))
-            gib, bare = work.dense_bytes[type_name] / GIB, _without_weights(_pure(wide, type_name))
+        narrow = _pure(_of_bytes(replace(place.wide, **_NARROW), _COMMON_TYPE, place.least_bytes), _COMMON_TYPE)
+        narrow_timed = timed("narrow matrices", narrow)
+        for n in batches:
+            matrix_ms = _matrix_ms(
+                *(
+                    (_work(file), each[n].ms - _ms(rates[n], _without_weights(file), n))
+                    for file, each in (found[_COMMON_TYPE], (narrow, narrow_timed))
+                )
+            )
+            rates[n] = replace(rates[n], matrix_ms=matrix_ms)
+        for type_name, (file, each) in found.items():
+            gib = _work(file).dense_bytes[type_name] / GIB
             for n in batches:
-                own = found[n].ms - _ms(rates[n], bare, n)
-                timing = Timed(max(own, 0.05 * found[n].ms) / gib, found[n].spread)
+                own = each[n].ms - _ms(rates[n], _without_weights(file), n)
+                timing = Timed(max(own, 0.05 * each[n].ms) / gib, each[n].spread)
                 rates[n] = replace(rates[n], gib_ms=rates[n].gib_ms | {type_name: timing})
         for n, (layer_ms, share) in self._experts(place, name, rates, timed).items():
             rates[n] = replace(rates[n], expert_layer_ms=layer_ms, expert_share=share)
@@ -226,23 +249,18 @@ class _Timer:
     def _attention(
         self, place: _Place, cache: str, batches: Sequence[int], *, flash: bool
     ) -> dict[int, tuple[Attention, ...]]:
-        """Return the attention of each batch, for each width of a head."""
+        """Return the timed shapes of attention for each batch."""
         setup = replace(place.setup, type_k=cache, type_v=cache, flash_attn="on" if flash else "off")
         found: dict[int, tuple[Attention, ...]] = dict.fromkeys(batches, ())
-        for head_dim, n_head, *n_heads_kv in _HEADS:
-            timed: dict[int, list[tuple[AttentionWork, float]]] = {n: [] for n in batches}
-            spreads = dict.fromkeys(batches, 0.0)
-            for n_head_kv in n_heads_kv:
-                shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
-                file = _pure(shape, "q8_0")
-                (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
-                for n in batches:
-                    ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1)
-                    timed[n].append((_work(file, setup).attention[0], max(ns, 1e-6)))
-                    spreads[n] = max(spreads[n], far.timed(n).spread)
+        for head_dim, n_head, n_head_kv in _HEADS:
+            shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
+            file = _pure(shape, "q8_0")
+            (work,) = _work(file, setup).attention
+            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
             for n in batches:
-                few, many = timed[n]
-                found[n] = (*found[n], fit_attention(few, many, spreads[n]))
+                ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1) / work.n_head
+                one = Attention(head_dim, work.n_bytes / work.n_head, max(ns, 1e-6), far.timed(n).spread)
+                found[n] = (*found[n], one)
         return found
 
     def _experts(
@@ -255,12 +273,12 @@ class _Timer:
         """Return what a layer with experts costs in addition, and the share by which a byte of theirs costs more."""
         small = replace(_BASE, architecture="qwen3moe", n_layer=16, n_expert=32, n_expert_used=4, n_ff_expert=64)
         wide = replace(place.wide, architecture="qwen3moe", n_expert=8, n_expert_used=4, n_ff_expert=1024, n_layer=1)
-        wide = _of_bytes(wide, _EXPERT_TYPE, 2 * place.least_bytes)
-        routed, thin = timed("experts", _pure(wide, _EXPERT_TYPE)), timed("experts", _pure(small, "q8_0"))
+        wide = _of_bytes(wide, _COMMON_TYPE, 2 * place.least_bytes)
+        routed, thin = timed("experts", _pure(wide, _COMMON_TYPE)), timed("experts", _pure(small, "q8_0"))
         found = {}
         for n, rate in rates.items():
             thin_ms = max(0.0, thin[n].ms - _ms(rate, _work(_pure(small, "q8_0")), n)) / small.n_layer
-            work = _work(_pure(wide, _EXPERT_TYPE))
+            work = _work(_pure(wide, _COMMON_TYPE))
             bare = _ms(rate, replace(work, expert_bytes={}), n) + thin_ms * wide.n_layer
             whole = _ms(rate, work, n) + thin_ms * wide.n_layer
             share = (routed[n].ms - bare) / (whole - bare)
@@ -289,13 +307,16 @@ class _Timer:
             for depth in depths:
                 rounds: dict[int, list[float]] = {n: [] for n in batches}
                 self._steps(depth, 2, min(batches[-1], 8))  # memory costs more at its first use
-                for number in range(_ROUNDS):
-                    timed = batches[1:] if number < _BATCH_ROUNDS else batches[1:-1]
+                for number in range(_MOST_ROUNDS):
+                    timed = batches[1:] if number < _BATCH_ROUNDS else batches[1:-1] if number < _ROUNDS else ()
                     for n in timed or (0,):
                         step_ms, batch_ms_ = self._steps(depth, _N_GEN, n)
                         rounds[1].append(step_ms)
                         if n:
                             rounds[n].append(batch_ms_)
+                    fastest = sorted(rounds[1])
+                    if number + 1 >= _ROUNDS and fastest[1] <= (1 + _AGREE) * fastest[0]:
+                        break
                 found.append((depth, _Sample(rounds)))
         finally:
             with contextlib.suppress(OSError):
@@ -318,6 +339,13 @@ def _ms(rates: Rates, work: Work, n_batch: int) -> float:
     found = batch_ms([(rates, work if cache in rates.attention else replace(work, attention=()))], n_batch / 2, cache)
     assert found is not None
     return found.value
+
+
+def _matrix_ms(wide: tuple[Work, float], narrow: tuple[Work, float]) -> float:
+    """Return what a matrix costs besides its bytes, by the times [ms] of the weights of two twins."""
+    (few, few_ms), (many, many_ms) = wide, narrow
+    share = many.dense_bytes[_COMMON_TYPE] / few.dense_bytes[_COMMON_TYPE]
+    return max(0.0, (many_ms - share * few_ms) / (many.n_matrix - share * few.n_matrix))
 
 
 def _without_weights(file: ModelFile) -> Work:

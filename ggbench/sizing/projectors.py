@@ -64,8 +64,7 @@ class Projector(msgspec.Struct, frozen=True):
 def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
     """Return the projector in a file, from its header. Raises BadFile for another kind of file.
 
-    `auto` counts as on: clip.cpp falls back, and asks to report it, only on a backend that lacks the operation. Scores
-    of all patches would take gigabytes: 9.2 GB for Qwen2.5-VL.
+    `auto` counts as on: clip.cpp falls back, and asks to report it, only on a backend that lacks the operation.
     """
     file = read_model_file(path)
     if file.architecture != "clip":

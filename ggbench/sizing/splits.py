@@ -7,7 +7,7 @@ sizes of the tensors and the cache give the number; llama.cpp's allocator confir
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import Budget, PlannedDevice
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.weights import is_tied
 
@@ -37,13 +37,16 @@ class _Layer(NamedTuple):
 def smallest_split(
     file: ModelFile, setup: LlamaConfig, budget: Budget, allocator: DryAllocator, whole: DryContext
 ) -> LlamaConfig | None:
-    """Return the setup that keeps least in main memory so that its context fits; None if no number is enough.
+    """Return the setup that keeps least in main memory so that the GPUs have enough; None if no number is enough.
 
-    Experts come first. `whole` is the context with everything on the GPUs, which does not fit. The allocator has the
-    file loaded, and `setup` an n_ctx. Raises EngineEnded if the worker ends, but not if llama.cpp refuses a context.
+    Experts come first. Main memory may still be too small for its part. `whole` is the context with everything on the
+    GPUs, which does not fit. The allocator has the file loaded, and `setup` an n_ctx. Raises EngineEnded if the worker
+    ends, but not if llama.cpp refuses a context.
     """
     if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor or setup.n_gpu_layers >= 0 or not setup.kv_offload:
         return None  # the user has placed it
+    if budget.host is None and any(device.is_shared for device in budget.devices):
+        return None  # main memory is the GPU's
     layers = _layers(file, setup, whole)
     kinds = ("n_cpu_moe", "n_gpu_layers") if any(layer.experts for layer in layers) else ("n_gpu_layers",)
     for kind in kinds:
@@ -66,65 +69,58 @@ class _Search:
         self._file, self._setup, self._budget, self._allocator = file, setup, budget, allocator
         self._layers, self._kind = layers, kind
 
-    def least(self, context: DryContext) -> LlamaConfig | None:
-        """Return the setup of the smallest number that fits; None if none does."""
-        n_layer, tried = self._file.n_layer, dict[int, bool]()
+    def least(self, whole: DryContext) -> LlamaConfig | None:
+        """Return the setup of the smallest number with which every GPU has enough; None if none does."""
+        low, most = 1, self._file.n_layer + (self._kind != "n_cpu_moe")
+        beside = {each.device: each.compute_bytes + each.draft_bytes for each in self._planned(self._setup, whole)}
         fits: LlamaConfig | None = None
-        low, spare = 1, dict[str, int]()
         for _ in range(_MOST_TRIES):
-            ends = [number for number, passed in tried.items() if passed]
-            most = min(ends, default=n_layer + 2) - 1
-            number = next((n for n in range(low, min(most, n_layer + (self._kind != "n_cpu_moe")) + 1)
-                           if self._counts(n, context, spare)), None)  # fmt: skip
-            if number is None:
+            sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
+            number, counts = next(((number, counts) for number, counts in sized if counts), (0, ()))
+            if not counts:
                 break
-            setup = self._with(number, context, spare)
+            setup = self._with(number, counts)
             found = self._context(setup)
             if found is None:
                 return fits
-            placement = Placement(self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host)
-            lacking = {
-                each.device: -(each.left_bytes or 0)
-                for each in placement.planned(found)
-                if each.left_bytes is not None and each.left_bytes < 0
-            }
-            if set(lacking) - {device.device for device in self._budget.devices}:
-                return None  # main memory is too small
-            tried[number] = not lacking
-            context = found
-            if lacking:
+            planned, left = self._planned(setup, found), list(self._kept(number))
+            for device, count in zip(planned, counts, strict=False):
+                beside[device.device] = device.needed_bytes - sum(left[:count])
+                del left[:count]
+            if any((device.left_bytes or 0) < 0 for device in planned):
                 low = number + 1
-                spare = {device: spare.get(device, 0) + n_bytes for device, n_bytes in lacking.items()}
             else:
-                fits = setup
+                fits, most = setup, number - 1
         return fits
 
-    def _counts(self, number: int, context: DryContext, spare: dict[str, int]) -> tuple[int, ...] | None:
-        """Return how many layers lie on each GPU, the output's included, if as many as needed fit; else None."""
-        is_moe = self._kind == "n_cpu_moe"
-        kept = [
-            (layer.rest + (0 if is_moe and index < number else layer.experts))
-            for index, layer in enumerate(self._layers)
-        ]
-        kept = kept if is_moe else kept[number:]
-        compute, counts = dict(context.device_compute), []
-        left = list(kept)
-        whole_compute = context.device_compute_bytes or context.host_compute_bytes
-        alone = len(self._budget.devices) == 1
+    def _planned(self, setup: LlamaConfig, context: DryContext) -> tuple[PlannedDevice, ...]:
+        """Return the contents of the GPUs."""
+        placement = Placement(self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host)
+        return placement.planned(context)[: len(self._budget.devices)]
+
+    def _kept(self, number: int) -> list[int]:
+        """Return the bytes on GPUs of each layer with a part there, the output's as the last."""
+        if self._kind != "n_cpu_moe":
+            return [layer.rest + layer.experts for layer in self._layers[number:]]
+        return [layer.rest + (0 if index < number else layer.experts) for index, layer in enumerate(self._layers)]
+
+    def _counts(self, number: int, beside: Mapping[str, int]) -> tuple[int, ...]:
+        """Return how many layers lie on each GPU, the output's included; empty if they do not all fit.
+
+        `beside` has the other bytes on each.
+        """
+        counts, left = [], self._kept(number)
         for device in self._budget.devices:
-            taken = whole_compute if alone else compute.get(device.device, 0)
-            room = device.usable_bytes - taken - spare.get(device.device, 0)
-            count = 0
+            room, count = device.usable_bytes - beside.get(device.device, 0), 0
             while left and left[0] <= room:
                 room -= left.pop(0)
                 count += 1
             counts.append(count)
-        return None if left else tuple(counts)
+        return () if left else tuple(counts)
 
-    def _with(self, number: int, context: DryContext, spare: dict[str, int]) -> LlamaConfig:
+    def _with(self, number: int, counts: tuple[int, ...]) -> LlamaConfig:
         value = number if self._kind == "n_cpu_moe" else self._file.n_layer + 1 - number
         setup = replace(self._setup, **{self._kind: value})
-        counts = self._counts(number, context, spare) or ()
         return replace(setup, tensor_split=tuple(map(float, counts))) if len(counts) > 1 else setup
 
     def _context(self, setup: LlamaConfig) -> DryContext | None:

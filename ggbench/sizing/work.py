@@ -14,7 +14,7 @@ from ggbench.stats.profile_speed import AttentionWork, Rates, Work, batch_ms, ca
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate
 
 _PROMPTS = (512, 2048, 8192)
-_NOTHING = Work(0, 0, {}, {}, {}, ())
+_NOTHING = Work(0, 0, 0, {}, {}, {}, ())
 
 
 def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) -> dict[int, Work]:
@@ -27,14 +27,16 @@ def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) ->
     routed: dict[int, dict[str, float]] = {}
     output: dict[int, dict[str, float]] = {}
     expert_layers: dict[int, set[int]] = {}
+    n_matrices: dict[int, int] = {}
     for tensor, place in zip(file.tensors, placement.read_places, strict=True):
         layer = layer_of(tensor.name)
         kinds = dense if layer is not None else output
         if "_exps." in tensor.name and layer in layers:
             kinds = routed
             expert_layers.setdefault(place, set()).add(layer)  # type: ignore[arg-type]
-        found, name = kinds.setdefault(place, {}), tensor.type_name.lower()
-        found[name] = found.get(name, 0.0) + active_bytes(tensor, file)
+        found, name, n_bytes = kinds.setdefault(place, {}), tensor.type_name.lower(), active_bytes(tensor, file)
+        found[name] = found.get(name, 0.0) + n_bytes
+        n_matrices[place] = n_matrices.get(place, 0) + (len(tensor.shape) > 1 and n_bytes > 0)
     attention: dict[int, dict[tuple[float, int | None], AttentionWork]] = {}
     for layer in layers:
         place, state = placement.cache_places[layer], file.states[layer]
@@ -51,6 +53,7 @@ def works_by_place(file: ModelFile, placement: Placement, setup: LlamaConfig) ->
         place: Work(
             n_layer=placement.layers[:-1].count(place),
             n_expert_layer=len(expert_layers.get(place, ())),
+            n_matrix=n_matrices.get(place, 0),
             dense_bytes={name: n_bytes for name, n_bytes in dense.get(place, {}).items() if n_bytes},
             expert_bytes=routed.get(place, {}),
             output_bytes={name: n_bytes for name, n_bytes in output.get(place, {}).items() if n_bytes},

@@ -1,7 +1,8 @@
 """Speed from a machine's profile: what a batch of tokens does in one memory, times what each part of it costs there.
 
-t = step + layers + weights by type + attention. Weights cost by their bytes, those of chosen experts more or less than
-others. Attention to one position costs for each query head, for each element of its vectors, and for each byte of KV.
+t = step + layers + matrices + weights by type + attention. Weights cost by their bytes, those of chosen experts more or
+less than others; each matrix costs something whatever its size, so narrow models are slower than their bytes say.
+Attention to one position costs for each query head, by the width of its vectors and by how many heads share KV.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ggbench.stats.intervals import Expected
 from ggbench.units import GIB
 
 MODEL_ERROR = 0.15
-"""Share by which a profile's speeds are taken to be off besides the spread of its timings, at a probability of 95 %: an
-assumption, which scripts/profile_residuals puts to the test."""
+"""Share by which a profile's speeds are off besides the spread of its timings, at a probability of 95 %: of 14 steps
+that scripts/profile_residuals measured, 12 were in intervals made with it."""
 _PROMPT_ERROR = 0.4
 """The same for prompts, in addition: narrow matrices and attention within a batch cost more than wide twins show."""
 _OTHER_TYPE_ERROR = 0.5
@@ -35,17 +36,13 @@ class Timed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Attention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Time [ns] that a batch's attention adds for each position of the context, with heads of one width."""
+    """Time that a batch's attention adds for each position of the context and each query head, of one shape."""
 
     head_dim: Annotated[int, msgspec.Meta(gt=0, le=1 << 16)]
-    head: _Cost
-    """For each query head."""
-    byte: _Cost
-    """For each byte of K and V."""
+    kv_bytes: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+    """Bytes of K and V for each query head: the fewer, the more heads share them."""
+    ns: _Cost
     spread: _Cost
-
-    def of(self, work: AttentionWork) -> float:
-        return self.head * work.n_head * work.head_dim / self.head_dim + self.byte * work.n_bytes
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +52,8 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whatever the model."""
     layer_ms: _Cost
     """For each layer, without its matrices."""
+    matrix_ms: _Cost
+    """For each matrix of weights, in addition to its bytes."""
     expert_layer_ms: _Cost
     """For each layer with experts, in addition."""
     expert_share: _Cost
@@ -62,7 +61,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gib_ms: Annotated[dict[_Name, Timed], msgspec.Meta(min_length=1)]
     """For each GiB of weights that one token reads, by tensor type."""
     attention: dict[_Name, Annotated[tuple[Attention, ...], msgspec.Meta(min_length=1)]]
-    """Costs by `cache_key`, for some widths of a head."""
+    """Timed shapes by `cache_key`."""
 
 
 class AttentionWork(msgspec.Struct, frozen=True):
@@ -83,6 +82,8 @@ class Work(msgspec.Struct, frozen=True):
 
     n_layer: int
     n_expert_layer: int
+    n_matrix: int
+    """Matrices of weights; those of a layer's experts count as one."""
     dense_bytes: Mapping[str, float]
     """Weights that one token reads, by tensor type."""
     expert_bytes: Mapping[str, float]
@@ -105,6 +106,7 @@ def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str, *, has_o
         if work.attention and cache not in rates.attention:
             return None
         total += rates.layer_ms * work.n_layer + rates.expert_layer_ms * work.n_expert_layer
+        total += rates.matrix_ms * work.n_matrix
         output_bytes = work.output_bytes if has_outputs else {}
         for share, weights in (
             (1.0, work.dense_bytes), (1.0, output_bytes), (rates.expert_share, work.expert_bytes)
@@ -114,10 +116,10 @@ def batch_ms(parts: Sequence[tuple[Rates, Work]], n: float, cache: str, *, has_o
                 total += share * rate * n_bytes / GIB
                 spread += error * share * rate * n_bytes / GIB
         for each in work.attention:
-            attention = _nearest(rates.attention[cache], each.head_dim)
-            ms = attention.of(each) * min(n, each.window or n) / 1e6
+            ns, error = attention_ns(rates.attention[cache], each)
+            ms = ns * min(n, each.window or n) / 1e6
             total += ms
-            spread += attention.spread * ms
+            spread += error * ms
     total += max(rates.step_ms for rates, _ in parts)
     half = math.hypot(spread, MODEL_ERROR * total)
     return Expected(total, max(0.0, total - half), total + half)
@@ -150,18 +152,21 @@ def _rate(gib_ms: Mapping[str, Timed], type_name: str) -> tuple[float, float]:
     return ordered[len(ordered) // 2], _OTHER_TYPE_ERROR
 
 
-def _nearest(timed: Sequence[Attention], head_dim: float) -> Attention:
-    return min(timed, key=lambda each: abs(math.log(each.head_dim / head_dim)))
+def attention_ns(timed: Sequence[Attention], work: AttentionWork) -> tuple[float, float]:
+    """Return the time [ns] of attention to one position, and its error as a share, by the shapes of the nearest width.
 
-
-def fit_attention(few: tuple[AttentionWork, float], many: tuple[AttentionWork, float], spread: float) -> Attention:
-    """Return the costs that explain the times [ns] of a position with few and with many KV heads, none negative.
-
-    A CPU's caches keep some of the KV that query heads share, so width and KV heads both matter.
+    Between two of them it is linear in the bytes for each query head; beyond, as in the nearest. A CPU's caches keep
+    some of the KV that query heads share, so it is not linear over all.
     """
-    (less, less_ns), (more, more_ns) = few, many
-    per_head, per_head_more = less_ns / less.n_head, more_ns / more.n_head
-    byte = max(0.0, (per_head_more - per_head) / (more.n_bytes / more.n_head - less.n_bytes / less.n_head))
-    byte = min(byte, less_ns / less.n_bytes)
-    head = (less_ns - byte * less.n_bytes) / less.n_head
-    return Attention(round(less.head_dim), head, byte, spread)
+    nearest = min(timed, key=lambda each: abs(math.log(each.head_dim / work.head_dim))).head_dim
+    shapes = sorted((each for each in timed if each.head_dim == nearest), key=lambda each: each.kv_bytes)
+    scale = work.head_dim / nearest
+    kv_bytes = work.n_bytes / work.n_head / scale
+    low = max((each for each in shapes if each.kv_bytes <= kv_bytes), default=shapes[0], key=lambda each: each.kv_bytes)
+    high = min((each for each in shapes if each.kv_bytes > kv_bytes), default=low, key=lambda each: each.kv_bytes)
+    if kv_bytes <= low.kv_bytes or high is low:
+        ns = low.ns
+    else:
+        share = (kv_bytes - low.kv_bytes) / (high.kv_bytes - low.kv_bytes)
+        ns = low.ns + share * (high.ns - low.ns)
+    return ns * work.n_head * scale, max(low.spread, high.spread)

@@ -149,6 +149,7 @@ def test_an_update_lies_between_the_shipped_catalog_and_the_users_own(ggbench: R
     assert "next-1b+" in ran.out
     assert f"from {file}, " in ran.err
     assert f"rm {landed}" in ran.err
+    assert f"rm {landed}" not in ggbench("models", "gemma").err, "none of them is from the update"
     assert "another version" not in ran.err
     landed.write_text(landed.read_text().replace(f", by ggbench {__version__}\n", ", by ggbench 0.0.1\n"))
     assert "by another version of ggbench" in ggbench("models").err

@@ -135,6 +135,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         ("--family", "qwen9"),
         ("qwen1.5-7b", "-ctk", "q8_0", "-ctv", "q8_0", "--flash-attn", "off"),
         ("qwen1.5-7b", "-ctk", "q9_0"),
+        ("qwen1.5-7b", "q4_0", "q4_k_m", "--draft", "gemma-3-1b:q2_k"),
         ("qwen1.5-7b", "-np", "0"),
         ("qwen1.5-7b", "-np", "256", "--need-ctx", "16000000"),
     ):

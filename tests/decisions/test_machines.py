@@ -59,6 +59,7 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     assert "only RTX 4060 Ti 16.0 GiB holds q4_k_m at n_ctx 16,384, ~ 20.0 (16.7–24.0) tok/s" in text
     assert "~ 25.0 (20.8–30.0) ✗" in text
     assert "fits with -ctk q8_0 -ctv q8_0" in text
+    assert "left: beside a reserve of 1.00 GiB on each (--reserve)" in text
     assert "fits on none of them" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
 
 

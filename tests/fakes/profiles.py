@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ggbench.engines import protocol
 from ggbench.engines.contract import DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Failed
@@ -26,12 +28,15 @@ def rates_of(n_batch: int, types: tuple[str, ...] = TYPES) -> Rates:
     return Rates(
         step_ms=0.05 * slower,
         layer_ms=0.02 * slower,
+        matrix_ms=0.01 * slower,
         expert_layer_ms=0.03 * slower,
         expert_share=1.5,
         gib_ms={name: Timed((60.0 + 5 * number) * slower, 0.01) for number, name in enumerate(types)},
         attention={
             cache_key(cache, cache, flash_attn=flash): tuple(
-                Attention(head_dim, 0.1 * head_dim * slower, 0.02 * slower, 0.0) for head_dim in (64, 128, 256)
+                Attention(head_dim, n_bytes, (0.1 * head_dim + 0.02 * n_bytes) * slower, 0.0)
+                for head_dim in (64, 128, 256)
+                for n_bytes in (0.01, 1e4)
             )
             for cache, flash in (("f16", True), ("q8_0", True), ("q4_0", True), ("f16", False))
         },
@@ -71,10 +76,11 @@ class PlantedCosts:
 
     def _ns(self, n_batch: int, n: int) -> int:
         file, setup = self._file, self._setup
+        rates = rates_of(n_batch)
+        if file.n_embd < 1024:  # matrices that small cost nothing
+            rates = replace(rates, matrix_ms=0.0)
         work = works_by_place(file, Placement(file, setup, on_gpu=False), setup)[-1]
         cache = cache_key(setup.type_k, setup.type_v, flash_attn=setup.flash_attn != "off")
-        found = batch_ms(
-            [(rates_of(n_batch), work)], n + (n_batch / 2 if n_batch > 1 else 0), cache, has_outputs=n_batch == 1
-        )
+        found = batch_ms([(rates, work)], n + (n_batch / 2 if n_batch > 1 else 0), cache, has_outputs=n_batch == 1)
         assert found is not None
         return round(found.value * 1e6)

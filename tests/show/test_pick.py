@@ -12,9 +12,10 @@ from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_figure, pick_report
 from ggbench.decisions.pick.sentences import reason
 from ggbench.decisions.pick.show import commands_of
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.show.plot import plot_text
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -101,6 +102,39 @@ def test_the_reason_names_what_decided() -> None:
     assert f"q4_k_m has the lowest loss of those not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
+
+
+def test_what_lacks_main_memory_says_so(render: Callable[..., str]) -> None:
+    """And the header has the main memory that the others are sized for."""
+    host = DeviceMemory(HOST_DEVICE, "", 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
+    part = PlannedDevice(
+        device=HOST_DEVICE, n_layers=0, memory_bytes=32 * GIB, usable_bytes=28 * GIB, weight_bytes=30 * GIB, kv_bytes=0,
+        compute_bytes=0,
+    )  # fmt: skip
+    short = candidate("q8_0", loss=0.002, tok_s=10.0, n_ctx=0, gib=7, missing_gib=2.0)
+    short = replace(
+        short, row=replace(short.row, devices=(part,)), setup=LlamaConfig(n_cpu_moe=40), host_bytes=30 * GIB
+    )
+    on_gpu = candidate("q8_0", loss=0.002, tok_s=40.0, n_ctx=0, gib=37, missing_gib=30.0)
+    for others, said in (
+        ([candidate("q4_k_m", loss=0.031)], "q8_0 -ncmoe 40 needs 2.00 GiB more main memory."),
+        ([], "The nearest, q8_0 -ncmoe 40, needs 2.00 GiB more main memory."),
+    ):
+        pick = replace(recommend([on_gpu, short, *others], Needs()), main_memory=host, assumes_main_memory=True)
+        text = " ".join(render(pick_report(pick, BUDGET, None, width=180), 180).split())
+        assert said in text
+        assert "✗ -2.00 GiB of main memory" in text
+        assert "main memory 32.0 GiB, 4.00 GiB kept free, 51.2 GB/s (assumed)" in text
+    alone = replace(recommend([on_gpu], Needs()), main_memory=host, assumes_main_memory=True)
+    assert "main memory" not in render(pick_report(alone, BUDGET, None, width=180), 180)
+
+
+def test_a_draft_is_named_with_what_the_speeds_leave_out(render: Callable[..., str]) -> None:
+    plain = candidate()
+    drafted = replace(plain, row=replace(plain.row, draft_bytes=GIB))
+    budget = replace(BUDGET, draft=FileToRun("small", "q8_0"))
+    text = " ".join(render(pick_report(recommend([drafted], Needs()), budget, None, width=140), 140).split())
+    assert "draft 1.00 GiB: small q8_0 with its own context (--draft); speeds do not include drafting" in text
 
 
 def test_a_rival_of_the_other_kind_is_named_with_what_decided() -> None:

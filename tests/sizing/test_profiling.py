@@ -8,11 +8,13 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.header import encode_header, write_sparse_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.machine.host import describe_cpu
 from ggbench.machine.profile import MachineProfile, read_profile
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing import profiling
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.work import profiled_speed
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.speed_estimate import SpeedEstimate, prefill_ms_at, step_ms_at
 from tests.fakes.engine import fake
 from tests.fakes.profiles import PlantedCosts, planted_profile, rates_of
@@ -89,6 +91,15 @@ def test_a_setup_that_was_not_timed_has_no_speed(taken: MachineProfile, setup: L
     """Other threads, and other kinds of KV cache."""
     file = plan_twin(load_catalog().model("qwen1.5-0.5b").hyper, ["q8_0"], name="x")["q8_0"]
     assert profiled_speed(taken, file, Placement(file, setup, on_gpu=False), setup) is None
+
+
+def test_weights_read_faster_than_the_probe_raise_the_bandwidth(taken: MachineProfile) -> None:
+    """A virtual machine's memory may be twice as fast a minute later; the profile would be refused as impossible."""
+    rates = taken.host.rates
+    host = profiling._host(describe_cpu(), 1 << 34, Bandwidth(1e9, "a probe"), rates)
+    assert host.bandwidth_bytes_per_s == pytest.approx((1 << 30) / 0.060, rel=0.02)
+    assert host.bandwidth_source == "the fastest of its weights"
+    assert profiling._host(describe_cpu(), 1 << 34, Bandwidth(1e12, "a probe"), rates).bandwidth_source == "a probe"
 
 
 def test_what_is_written_is_read_back(taken: MachineProfile) -> None:

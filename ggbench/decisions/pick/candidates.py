@@ -6,52 +6,47 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Callable, Collection, Iterable, Sequence)
+from ggbench.decisions.known import (KnownSpeeds, MeasuredLosses, ThisMachine, UNQUANTIZED, measured_losses, typical_cache_loss, typical_loss, with_estimates)
+from ggbench.decisions.pick.instead import (what_instead)
+from ggbench.decisions.pick.needs import (Needs)
+from ggbench.decisions.pick.neighbours import (with_neighbours)
+from ggbench.decisions.pick.recommend import (check, concessions, recommend)
+from ggbench.decisions.pick.record import (Candidate, Pick)
+from ggbench.decisions.pick.turn import (known_turn, longest_fast_enough)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (BadFile, GgbenchError, UnknownName)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.quants import (name_without_quant)
+from ggbench.hub.access import (HubAccess)
+from ggbench.machine.readings import (programs_that_hold_memory)
+from ggbench.models.added_places import (added_models)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.models.disk import (LocalModel, find_local_models)
+from ggbench.models.reference import (ModelRef)
+from ggbench.models.targets import (Target, resolve_headers)
+from ggbench.runs.run import (LargestContext)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.dry_allocator import (DryAllocator)
+from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
+from ggbench.sizing.plan_record import (Budget, Change, DeviceMemory, HOST_DEVICE, KvCacheTypes, PlanRow)
+from ggbench.sizing.what_helps import (with_programs)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.units import (GIB)
+from msgspec.structs import (replace)
 
-from ggbench.decisions.known import (
-    UNQUANTIZED,
-    KnownSpeeds,
-    MeasuredLosses,
-    ThisMachine,
-    measured_losses,
-    typical_cache_loss,
-    typical_loss,
-    with_estimates,
-)
-from ggbench.decisions.pick.instead import what_instead
-from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.neighbours import with_neighbours
-from ggbench.decisions.pick.recommend import check, concessions, recommend
-from ggbench.decisions.pick.record import Candidate, Pick
-from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, UnknownName
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.quants import name_without_quant
-from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import programs_that_hold_memory
-from ggbench.models.added_places import added_models
-from ggbench.models.catalog import load_catalog
-from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import ModelRef
-from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.run import LargestContext
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
-from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
 _ASSUMED_RAM = DeviceMemory(
-    HOST_DEVICE, "", 32 * GIB, 4 * GIB, "main memory", bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels")
+    HOST_DEVICE,
+    "",
+    32 * GIB,
+    4 * GIB,
+    "main memory",
+    bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
 )
 """Main memory beside a described GPU of which nothing is said."""
 _SAME_MEMORY = 0.9
@@ -88,15 +83,18 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the candidates of all models, in the order of models, caches and quants.
 
-    One that cannot be planned becomes a candidate with the reason, or raises GgbenchError if it is the only one.
+    One that cannot be planned becomes a candidate with the reason; if none can, the first error is raised.
     """
-    finder = _Finder(models, request, allocator, store)
-    return tuple(candidate for model in models for candidate in finder.of_model(model))
+    finder = _Finder(request, allocator, store)
+    found = tuple(candidate for model in models for candidate in finder.of_model(model))
+    if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
+        raise finder.errors[0]
+    return found
 
 
 def _with_main_memory(budget: Budget) -> Budget:
     """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
-    if not budget.on_gpu or any(device.server for device in budget.devices):
+    if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
         return budget
     host = budget.host or _ASSUMED_RAM
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
@@ -146,11 +144,10 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
 class _Finder:
     """Data shared by all candidates: stored runs are read once."""
 
-    def __init__(
-        self, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
-    ) -> None:
+    def __init__(self, request: PickRequest, allocator: DryAllocator, store: Store | None) -> None:
         self._request, self._allocator = request, allocator
-        self._is_alone = sum(len(model.variants) for model in models) == 1
+        self.errors: list[GgbenchError] = []
+        """Why variants cannot be planned."""
         self._losses = measured_losses(store)
         self._speeds = KnownSpeeds(store, request.budget)
 
@@ -171,8 +168,7 @@ class _Finder:
         try:
             return list(plan_variant(variant, request, self._allocator, caches))
         except GgbenchError as error:
-            if self._is_alone:
-                raise
+            self.errors.append(error)
             failed = PlanRow(variant.model, variant.quant, variant.provenance)
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
@@ -244,7 +240,8 @@ def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllo
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
     found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = replace(_with_longest(found, models, request, allocator), assumes_main_memory=assumed)
+    found = _with_longest(found, models, request, allocator)
+    found = replace(found, main_memory=request.budget.host, assumes_main_memory=assumed)
     if found.comfortable is False or found.misses_speed_alone:
         found = replace(found, instead=what_instead(found, request.budget))
     if found.nearest_miss is None:

@@ -188,8 +188,12 @@ def _quant(candidate: Candidate) -> str:
 
 
 def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:
-    """Order by needs met, by what it asks beyond what the pick asks, then by speed."""
+    """Order by needs met, by what it asks beyond what the pick asks, then by speed.
+
+    Of those that miss needs, what is too large for the GPUs is last.
+    """
     met = {True: 0, None: 1, False: 2}[each.meets]
+    met += any(miss.need == "memory" and not miss.of_main_memory for miss in each.missed)
     theirs = concessions(each.candidate, needs)
     return met, tuple(more and not less for more, less in zip(theirs, asked, strict=True)), *_last_order(each.candidate)
 
@@ -412,7 +416,15 @@ def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
         return NeedCheck("memory", needs.n_ctx, n_ctx, True)
     missing, budget = -(row.left_bytes or 0), row.budget_bytes
     short_by = missing / budget if budget else math.inf
-    return NeedCheck("memory", needs.n_ctx, n_ctx, False, short_by=short_by, missing_bytes=missing)
+    return NeedCheck(
+        "memory",
+        needs.n_ctx,
+        n_ctx,
+        False,
+        short_by=short_by,
+        missing_bytes=missing,
+        of_main_memory=row.lacks_main_memory,
+    )
 
 
 def _speed(candidate: Candidate, wanted: float) -> NeedCheck:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
-from ggbench.sizing.plan_record import Change, PlanRow
+from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
 
@@ -169,6 +169,8 @@ class NeedCheck(msgspec.Struct, frozen=True):
     is_bound: bool = False
     missing_bytes: int = 0
     """Missing bytes, if the context does not fit."""
+    of_main_memory: bool = False
+    """Whether they are missing from main memory beside GPUs."""
     refusal: str = ""
     """Why llama.cpp refused to size the context; empty if it did not."""
 
@@ -261,8 +263,10 @@ class Pick(msgspec.Struct, frozen=True):
     """Why not the quant that loses just less, and the one that loses just more."""
     instead: tuple[Instead, ...] = ()
     """What would be comfortable, if no candidate is."""
+    main_memory: DeviceMemory | None = None
+    """Main memory beside the GPUs that it is planned for; None without GPUs."""
     assumes_main_memory: bool = False
-    """Whether nothing is known of the main memory beside the GPUs."""
+    """Whether nothing is known of it."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 

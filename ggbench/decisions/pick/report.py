@@ -17,7 +17,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN, letter
 from ggbench.show.figures import Figure, Mark
 from ggbench.show.names import model_names
-from ggbench.show.plan import changes_report, longest_text
+from ggbench.show.plan import changes_report, draft_text, longest_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
@@ -67,16 +67,26 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     n_open = sum(each.meets is None for each in pick.checked)
     counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}
     met = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "meet the needs")
+    undominated = f"; {len(pick.front)} are not dominated" if len(pick.front) < len(pick.checked) else ""
     return [
         ("workload", workload_text(needs)),
         ("needs", needs_text(needs)),
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source}), {reserve}"),
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
-        (
-            "candidates",
-            f"{len(pick.checked)}: {met}; {len(pick.front)} are not dominated",
-        ),
+        ("main memory", _main_memory_text(pick)),
+        ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
+        ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
     ]
+
+
+def _main_memory_text(pick: Pick) -> str:
+    """Return the main memory beside GPUs; empty if it is only assumed and nothing shown is in it."""
+    memory = pick.main_memory
+    if memory is None or (pick.assumes_main_memory and not any(each.candidate.is_split for _, each in pick.listed)):
+        return ""
+    rate = memory.bandwidth
+    speed = f", {format_bandwidth(rate.bytes_per_s)} ({rate.source})" if rate else ""
+    return f"{format_bytes(memory.free_bytes)}, {format_bytes(memory.reserve_bytes)} kept free{speed}"
 
 
 _BASES = {
@@ -116,10 +126,11 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
 
 
 def _left_text(row: PlanRow) -> str:
-    """Return e.g. `1.50 GiB`, `✗ -1.40 GiB`."""
+    """Return e.g. `1.50 GiB`, `✗ -1.40 GiB`, `✗ -4.40 GiB of main memory`."""
     if row.left_bytes is None or row.fits is None:
         return UNKNOWN
-    return format_bytes(row.left_bytes) if row.fits else f"{FITS_NOT} {format_bytes(row.left_bytes)}"
+    of = " of main memory" if row.lacks_main_memory else ""
+    return format_bytes(row.left_bytes) if row.fits else f"{FITS_NOT} {format_bytes(row.left_bytes)}{of}"
 
 
 def _download_text(candidate: Candidate) -> str:
@@ -133,11 +144,12 @@ def _longest(candidate: Candidate) -> str:
 
 
 def _note(checked: Checked) -> str:
-    """Return the missed needs other than memory, and the sources of the numbers."""
+    """Return the missed needs other than memory of GPUs, and the sources of the numbers."""
     candidate = checked.candidate
     if candidate.row.outcome is not Outcome.COMPLETED:
         return candidate.row.reason
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
+    parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
     parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
     if candidate.probed_by is not None:
         parts.append(f"max n_ctx found by run {candidate.probed_by}")

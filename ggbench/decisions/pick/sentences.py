@@ -65,7 +65,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
             best = _BEST_IN[pick.best_in or "loss"]
             sentences.append(f"{name} {best}, and would be the pick without these needs too.")
     elif first.missed:
-        sentences.append(f"{_named(pick, first.candidate)} would come first, but misses {_misses(first)}.")
+        sentences.append(f"{_named(pick, first.candidate)} would come first, but {_misses(first)}.")
     else:
         unknown = in_words([f"its {each.need}" for each in first.unknown])
         other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
@@ -76,7 +76,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
         if pick.assumes_main_memory:
-            sentences.append("32 GiB of it are assumed, as DDR4-3200 in two channels; --ram names yours.")
+            sentences.append("Its size is assumed.")
     if figures := _not_known(own, is_speed_told=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
@@ -146,7 +146,7 @@ def _why_not(reason: Reason, pick: Pick) -> str:
     name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
     match reason.kind:
         case "misses":
-            return f"{name} misses {_misses(reason.other)}"
+            return f"{name} {_misses(reason.other)}"
         case "noticed":
             return f"{name} loses what people notice ({loss_text(other)} nats)"
         case "slow":
@@ -211,7 +211,7 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
     elif nearest.candidate.row.outcome is not Outcome.COMPLETED:
         yield f"llama.cpp could not size any: {sanitize(nearest.candidate.row.reason)}."
     else:
-        yield f"The nearest, {_named(pick, nearest.candidate)}, misses {_misses(nearest)}."
+        yield f"The nearest, {_named(pick, nearest.candidate)}, {_misses(nearest)}."
         miss = nearest.missed[0]
         if pick.alternatives:
             other = pick.alternatives[0].checked.candidate
@@ -244,7 +244,11 @@ def _not_known(candidate: Candidate, *, is_speed_told: bool) -> list[str]:
 
 
 def _misses(checked: Checked) -> str:
-    return in_words(list(map(_miss_text, checked.missed)))
+    """Return e.g. `misses 15.0 tok/s by 2.1 (12.9)`, `needs 4.40 GiB more main memory`."""
+    lacking = [each.missing_bytes for each in checked.missed if each.of_main_memory]
+    texts = [f"needs {format_bytes(n_bytes)} more main memory" for n_bytes in lacking]
+    others = [_miss_text(each) for each in checked.missed if not each.of_main_memory]
+    return in_words([*texts, *([f"misses {in_words(others)}"] if others else [])])
 
 
 def _miss_text(check: NeedCheck) -> str:

@@ -1,0 +1,52 @@
+"""The least of a model that stays in main memory, against trying every number."""
+
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.layout import build_model
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
+from ggbench.sizing.splits import smallest_split
+from ggbench.units import MIB
+from tests.conftest import TINY
+
+FILE = build_model(
+    replace(
+        TINY, architecture="qwen2moe", n_layer=24, n_expert=16, n_expert_used=2, n_ff_expert=512, n_ff_shared_expert=512
+    ),
+    "experts",
+)
+WHOLE = DryContext(4096, 48 * MIB, 20 * MIB, 4 * MIB, MIB, True)
+
+
+class _Allocator:
+    """Sizes contexts whose compute buffer changes with the first part in main memory, as llama.cpp's does."""
+
+    def __init__(self, compute_bytes: int) -> None:
+        self._split = replace(WHOLE, device_compute_bytes=compute_bytes)
+
+    def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
+        return self._split if setup.n_cpu_moe or setup.n_gpu_layers >= 0 else WHOLE
+
+
+@pytest.mark.parametrize("compute_bytes", [8 * MIB, 90 * MIB])
+@pytest.mark.parametrize("room", [180 * MIB, 240 * MIB, 320 * MIB])
+@pytest.mark.parametrize("main_memory", [1024 * MIB, 64 * MIB])
+def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, main_memory: int) -> None:
+    """Also if main memory is too small for them, which the plan then says."""
+    gpu, host = DeviceMemory("CUDA0", "", room), DeviceMemory(HOST_DEVICE, "", main_memory)
+    budget = Budget("a card", True, room, "made up", 0, "", devices=(gpu,), host=host)
+    asked, allocator = LlamaConfig(n_ctx=4096), _Allocator(compute_bytes)
+
+    def fits(number: int) -> bool:
+        setup = replace(asked, n_cpu_moe=number)
+        placement = Placement(FILE, setup, on_gpu=True, devices=budget.devices, host=host)
+        return (placement.planned(allocator.context(4096, setup))[0].left_bytes or 0) >= 0
+
+    assert not fits(0)
+    found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)
+    assert found == replace(asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number)))
