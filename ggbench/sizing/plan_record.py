@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Mapping)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (FlashAttn, LlamaConfig)
-from ggbench.hub.repo_records import (RepoListing)
-from ggbench.machine.profile import (MachineProfile)
-from ggbench.machine.readings import (Program)
-from ggbench.models.subject import (Subject)
-from ggbench.models.targets import (FileToRun)
-from ggbench.sizing.projectors import (Projector)
-from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
-from ggbench.stats.speed_estimate import (SpeedBasis)
-from msgspec.structs import (replace)
-from typing import (Literal)
+from collections.abc import Mapping
+from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.hub.repo_records import RepoListing
+from ggbench.machine.profile import MachineProfile
+from ggbench.machine.readings import Program
+from ggbench.models.subject import Subject
+from ggbench.models.targets import FileToRun
+from ggbench.sizing.projectors import Projector
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.speed_estimate import SpeedBasis
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
