@@ -30,11 +30,10 @@ def set_limit(n_bytes: int) -> None:
 def limit_data(pid: int, n_bytes: int) -> None:
     """Limit what a child may allocate from now on, mapped files not counted; only on Linux.
 
-    RLIMIT_AS would also count what malloc and drivers only reserve. Raises OSError if the process has ended, and elsewhere.
+    RLIMIT_AS would also count what malloc and drivers only reserve. Raises OSError if the process has ended.
     """
-    if sys.platform != "linux":
-        raise OSError("only Linux limits the memory of another process")
-    used = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
-    _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-    limit = used + n_bytes if hard == resource.RLIM_INFINITY else min(used + n_bytes, hard)
-    resource.prlimit(pid, resource.RLIMIT_DATA, (limit, hard))
+    if sys.platform == "linux":
+        used = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        limit = used + n_bytes if hard == resource.RLIM_INFINITY else min(used + n_bytes, hard)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (limit, hard))
