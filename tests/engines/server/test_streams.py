@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +21,7 @@ from ggbench.engines.server.contract import (
 from ggbench.engines.server.server import Server
 from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint import TestEndpoint
-from tests.fakes.endpoint_voices import AnyLength, Recording
+from tests.fakes.endpoint_voices import AnyLength, Body, Recording, Said
 
 KINDS = ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"]
 
@@ -116,8 +117,18 @@ def test_a_prompt_of_words_has_the_length_that_the_server_counts(name: str, serv
     assert len([path for path in posts if path != "/tokenize"]) == 3
 
 
+class Together(AnyLength):
+    """A server that answers nobody before eight ask."""
+
+    _all_asked = threading.Barrier(8)
+
+    def stream(self, path: str, body: Body) -> Iterator[Said]:
+        self._all_asked.wait(timeout=30)
+        yield from super().stream(path, body)
+
+
 def test_concurrent_requests_run_at_once(serve: Serve) -> None:
-    with Server(Address.parse(serve(AnyLength("vllm", pause_s=0.005)).url)) as server:
+    with Server(Address.parse(serve(Together("vllm")).url)) as server:
         asked = [Generate("tiny-llama", Prompt(8, tuple(range(8))), 20) for _ in range(8)]
         found = list(server.stream(asked))
     ends = {index: item for index, item in found if isinstance(item, Ended)}
