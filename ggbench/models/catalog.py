@@ -108,7 +108,7 @@ class CatalogModel(msgspec.Struct, frozen=True):
     scores: dict[str, float] = {}
     """What the publisher's model card states, by benchmark; nobody checked it here."""
     mmproj_bytes: int | None = None
-    """Size of the published 16-bit projector for images, possibly rounded; None if there is none or it is unknown."""
+    """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
 
     @property
     def family(self) -> str:

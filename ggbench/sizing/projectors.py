@@ -100,7 +100,7 @@ def find_projector(given: Path, model: ModelRef | None) -> Path:
 def projector_beside(model: Path) -> Path:
     """Return the projector in a model's folder, the one in f16 of several.
 
-    Raises BadFile if there is none, or several of which none is f16.
+    Raises BadFile without one, and for several without one in f16.
     """
     folder = model if model.is_dir() else model.parent
     named = found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())

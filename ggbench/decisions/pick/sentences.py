@@ -70,14 +70,14 @@ def reason(pick: Pick) -> tuple[str, ...]:
         unknown = in_words([f"its {each.need}" for each in first.unknown])
         other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
         sentences.append(f"{name} meets the needs; {other}.")
-    told = [first.candidate.name] if first is not None and first.missed else []
-    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in told]:
+    named = [first.candidate.name] if first is not None and first.missed else []
+    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in named]:
         sentences.append(f"{'; '.join(against)}.")
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
         if pick.assumes_main_memory:
             sentences.append("Its size is assumed.")
-    if figures := _not_known(own, is_speed_told=pick.needs.prefer == "balanced"):
+    if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
         sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
@@ -232,13 +232,13 @@ def _beyond_training(candidate: Candidate) -> list[str]:
     return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
 
 
-def _not_known(candidate: Candidate, *, is_speed_told: bool) -> list[str]:
+def _not_known(candidate: Candidate, *, has_speed_sentence: bool) -> list[str]:
     figures = []
     if candidate.joint_loss is None and candidate.cache_loss is None:
         figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
     if candidate.joint_loss is None and candidate.weights_loss is None:
         figures.append("what the weights lose")
-    if not is_speed_told and (candidate.speed is None or candidate.speed.is_bound):
+    if not has_speed_sentence and (candidate.speed is None or candidate.speed.is_bound):
         figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
     return figures
 
