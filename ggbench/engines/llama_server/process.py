@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
@@ -49,6 +50,8 @@ _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
 """llama-server's prefix of a line: time, level."""
 _LISTENING = re.compile(r"listening on http://[^:]+:(\d+)|is listening.*\bport: (\d+)")
+_LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
+"""Before the lines of what drafts: `common_speculative_init_result` in llama.cpp's speculative.cpp."""
 _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
 _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
@@ -233,7 +236,11 @@ class ServerProcess:
         return Crashed(status, (shorten(cause, 200),), program=NAME)
 
     def allocated(self) -> Allocated:
-        return parse_allocations(self.load_log, self._places())
+        places = self._places()
+        drafts = (number for number, line in enumerate(self.load_log) if _LOADS_DRAFT.search(line))
+        first = next(drafts, len(self.load_log))
+        draft = parse_allocations(self.load_log[first:], places)
+        return replace(parse_allocations(self.load_log[:first], places), draft_buffers=draft.buffers)
 
     def context_sizes(self) -> dict[str, int]:
         """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""

@@ -34,6 +34,8 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Decode at the end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
+    draft: str = ""
+    """Path of a draft model that is loaded with the model; empty for none."""
 
 
 class Probe(msgspec.Struct, frozen=True):
