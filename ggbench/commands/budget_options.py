@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
-    from ggbench.sizing.projectors import Projector
 
 
 def _cache_ram(text: str) -> int:
@@ -59,8 +58,8 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     draft: Annotated[str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")] = None
     """Count a draft model for speculative decoding: its weights and its own context of the same length."""
     mmproj: Path | None = None
-    published: Projector | None = None
-    """The projector that `--mmproj auto` means for a model that is not on this disk; not an option."""
+    published: Any = None
+    """The `Projector` that `--mmproj auto` means for a model that is not on this disk; not an option."""
 
     @property
     def given(self) -> tuple[tuple[str, str], ...]:

@@ -158,6 +158,7 @@ def _facts(
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
+        (_users(rows), _together_line(rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
@@ -265,11 +266,8 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(row.expected for row in rows):
         expected = [planned_speed_text(row.expected) for row in rows]
         cells.append(right("expected", expected, f"tok/s {filled}", stays=True))
-    n_slots = max((row.setup.n_seq_max for row in rows if row.setup), default=1)
-    if any(row.together for row in rows):
-        shares = {row.together.n for row in rows if row.together}
-        each = f" at {format_length(*shares)}" if len(shares) == 1 else ""
-        cells.append(right(f"{n_slots} users", map(_together_text, rows), f"tok/s each / all{each}", 1, stays=True))
+    if len(rows) > 1 and any(row.together for row in rows):
+        cells.append(right(_users(rows), map(_together_text, rows), "each / all", 1, stays=True))
     if any(row.limit for row in rows):
         w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
         cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
@@ -307,8 +305,21 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
 
 
+def _users(rows: Sequence[PlanRow]) -> str:
+    return f"{max((row.setup.n_seq_max for row in rows if row.setup), default=1)} users"
+
+
+def _together_line(rows: Sequence[PlanRow]) -> str:
+    """Return what the users of a single quant get at once; empty for one user, or if not even the bound is known."""
+    speed = rows[0].together if len(rows) == 1 else None
+    if speed is None:
+        return ""
+    basis = "at best" if speed.tok_s_estimate is None else "expected"
+    return f"{_together_text(rows[0])} tok/s, each / all at once with {format_count(speed.n)} tokens each, {basis}"
+
+
 def _together_text(row: PlanRow) -> str:
-    """Return `8.30 / 33.2`, with a `~` if it is more than the bound of the bandwidth, of each user and of all."""
+    """Return `8.30 / 33.2`, the speeds of each user and of all; after a `~` if expected, else the bound."""
     speed, n_slots = row.together, row.setup.n_seq_max if row.setup else 1
     if speed is None:
         return UNKNOWN
@@ -325,8 +336,8 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
-    if any(row.together and row.together.tok_s_estimate for row in rows):
-        lines.append("~: expected for users who decode at once, from what is known of one or of several")
+    if len(rows) > 1 and any(row.together and row.together.tok_s_estimate for row in rows):
+        lines.append("~: expected, from what is known of one user or of several")
     sources: dict[str, dict[str, None]] = {}
     for expected in filter(None, (row.expected for row in rows)):
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
