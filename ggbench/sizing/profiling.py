@@ -55,7 +55,8 @@ _AGREE = 0.05
 _BATCH_ROUNDS = 2
 """Rounds in which the large batch is timed too."""
 _N_DEPTH = 4097
-_CPU_BATCH, _GPU_BATCH = 128, 512
+_N_BATCH = 512
+"""Tokens of a prompt's batch: llama.cpp's n_ubatch."""
 _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
@@ -63,7 +64,7 @@ _COMMON_TYPE = "q4_k"
 """The type of the twins of experts and of narrow matrices."""
 _HEADS = ((64, 16, 2), (64, 16, 16), (128, 16, 2), (128, 16, 4), (128, 16, 16), (256, 8, 1), (256, 8, 4))
 """Width of a head, query heads and KV heads of the shapes whose attention is timed."""
-_NARROW = {"n_embd": 1024, "n_head": 8, "n_head_kv": 8, "n_ff": 3072}
+_NARROW = {"n_embd": 512, "n_head": 8, "n_head_kv": 8, "n_ff": 1536}
 _BASE = Hyperparameters(
     architecture="llama", n_layer=4, n_embd=64, n_head=2, n_head_kv=2, n_ff=64, n_vocab=256, n_ctx_train=32768
 )  # fmt: skip
@@ -89,7 +90,6 @@ class _Place(msgspec.Struct, frozen=True):
     wide: Hyperparameters
     """The shape of twins whose weights are timed."""
     least_bytes: int
-    n_batch: int
 
 
 def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = launch_engine) -> MachineProfile:
@@ -105,7 +105,6 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
         cpu_setup,
         replace(_BASE, n_embd=2048, n_head=16, n_head_kv=16, n_ff=8192),
         max(_CPU_BYTES, _CACHE_FACTOR * (cpu.last_level_cache_bytes or 0)),
-        _GPU_BATCH if devices else _CPU_BATCH,
     )
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +117,7 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
             for number, device in enumerate(devices):
                 setup = LlamaConfig(threads=threads, main_gpu=number, split_mode="none")
                 wide = replace(_BASE, n_embd=4096, n_head=32, n_head_kv=32, n_ff=14336)
-                place = _Place(setup, wide, _GPU_BYTES, _GPU_BATCH)
+                place = _Place(setup, wide, _GPU_BYTES)
                 rates = {} if device.name in seen else timer.rates(place, device.name)
                 seen.add(device.name)
                 gpus.append(_gpu(device, number, rates))
@@ -193,8 +192,8 @@ class _Timer:
 
     def rates(self, place: _Place, name: str) -> dict[int, Rates]:
         """Return what a batch of each size costs at this place."""
-        batches = (1, *SMALL_BATCHES, place.n_batch)
-        large = (1, place.n_batch)
+        batches = (1, *SMALL_BATCHES, _N_BATCH)
+        large = (1, _N_BATCH)
         rates = dict.fromkeys(batches, Rates(0.0, 0.0, 0.0, 0.0, 1.0, {}, {}))
 
         def timed(what: str, file: ModelFile, setup: LlamaConfig = place.setup) -> dict[int, Timed]:
