@@ -57,6 +57,8 @@ _BATCH_ROUNDS = 2
 _N_DEPTH = 4097
 _N_BATCH = 512
 """Tokens of a prompt's batch: llama.cpp's n_ubatch."""
+_N_ATTENTION = 128
+"""Tokens of the batch whose attention stands for that of a prompt's, in proportion: a whole one takes minutes."""
 _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
@@ -193,7 +195,6 @@ class _Timer:
     def rates(self, place: _Place, name: str) -> dict[int, Rates]:
         """Return what a batch of each size costs at this place."""
         batches = (1, *SMALL_BATCHES, _N_BATCH)
-        large = (1, _N_BATCH)
         rates = dict.fromkeys(batches, Rates(0.0, 0.0, 0.0, 0.0, 1.0, {}, {}))
 
         def timed(what: str, file: ModelFile, setup: LlamaConfig = place.setup) -> dict[int, Timed]:
@@ -203,7 +204,7 @@ class _Timer:
 
         for cache, flash in CACHES:
             self._on_step(f"{name}: attention to {cache}{'' if flash else ' without flash attention'}")
-            for n, attention in self._attention(place, cache, large, flash=flash).items():
+            for n, attention in self._attention(place, cache, flash=flash).items():
                 known = rates[n].attention | {cache_key(cache, cache, flash_attn=flash): attention}
                 rates[n] = replace(rates[n], attention=known)
         for n in SMALL_BATCHES:
@@ -245,20 +246,19 @@ class _Timer:
             rates[n] = replace(rates[n], expert_layer_ms=layer_ms, expert_share=share)
         return rates
 
-    def _attention(
-        self, place: _Place, cache: str, batches: Sequence[int], *, flash: bool
-    ) -> dict[int, tuple[Attention, ...]]:
-        """Return the timed shapes of attention for each batch."""
+    def _attention(self, place: _Place, cache: str, *, flash: bool) -> dict[int, tuple[Attention, ...]]:
+        """Return the timed shapes of attention for one token and for a prompt's batch."""
         setup = replace(place.setup, type_k=cache, type_v=cache, flash_attn="on" if flash else "off")
-        found: dict[int, tuple[Attention, ...]] = dict.fromkeys(batches, ())
+        scales = {1: (1, 1.0), _N_BATCH: (_N_ATTENTION, _N_BATCH / _N_ATTENTION)}
+        found: dict[int, tuple[Attention, ...]] = dict.fromkeys(scales, ())
         for head_dim, n_head, n_head_kv in _HEADS:
             shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
             file = _pure(shape, "q8_0")
             (work,) = _work(file, setup).attention
-            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
-            for n in batches:
-                ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1) / work.n_head
-                one = Attention(head_dim, work.n_bytes / work.n_head, max(ns, 1e-6), far.timed(n).spread)
+            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), (1, _N_ATTENTION))
+            for n, (timed, scale) in scales.items():
+                ns = scale * (far.timed(timed).ms - near.timed(timed).ms) * 1e6 / (_N_DEPTH - 1) / work.n_head
+                one = Attention(head_dim, work.n_bytes / work.n_head, max(ns, 1e-6), far.timed(timed).spread)
                 found[n] = (*found[n], one)
         return found
 
