@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.stats.intervals import Expected, Interval, log_ratio
+from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
@@ -142,16 +142,6 @@ def half_width(noise: float, spread: float, n_repetitions: int, freedom: int) ->
 def t_95(freedom: int) -> float:
     """Return Student's two-sided 95 % point; infinite without a degree of freedom."""
     return t_point(0.05, freedom) if freedom else math.inf
-
-
-def mean_interval(values: Sequence[float], model_error: float = 0.0) -> Expected:
-    """Return the mean of independent rounds; its interval covers their spread and, besides, a share of the mean."""
-    mean = statistics.fmean(values)
-    spread = 0.0
-    if len(values) > 1:
-        spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    half = math.hypot(spread, model_error * mean)
-    return Expected(mean, mean - half, mean + half)
 
 
 def t_point(tail: float, freedom: int) -> float:

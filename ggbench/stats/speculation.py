@@ -8,13 +8,15 @@ with llama-server's steps: its draft reads the verified batch again.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import mean_interval
+from ggbench.stats.samples import t_95
 
 LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
@@ -48,13 +50,10 @@ class StepTimes(msgspec.Struct, frozen=True):
         """Mean tokens of a step with which it is as fast as decoding without a draft; it pays above that."""
         return self.step_ms / self.t1_ms
 
-    def speedup(self, mean_len: float, break_even_len: float | None = None) -> float:
-        """Return the speed with steps of `mean_len` tokens over that without a draft.
-
-        `break_even_len` replaces the measured one, for the ends of an interval.
-        """
-        step_ms = self.t1_ms * (self.break_even_len if break_even_len is None else break_even_len)
-        return mean_len * (self.t1_ms + self.sampler_ms) / (step_ms + mean_len * self.sampler_ms)
+    def speedup(self, mean_len: float, break_even_len: float) -> float:
+        """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
+        sampler_ms = mean_len * self.sampler_ms
+        return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
 
     @property
     def lens(self) -> tuple[float, ...]:
@@ -70,9 +69,9 @@ class MeasuredStep(msgspec.Struct, frozen=True):
     """`break_even_len` with its 95 % interval."""
 
     def speedup(self, mean_len: float) -> Expected:
-        low, high = self.break_even.high, self.break_even.low
-        ends = (self.times.speedup(mean_len, each) for each in (self.break_even.value, low, high))
-        return Expected(*ends)
+        """Return the speed with steps of `mean_len` tokens over that without a draft."""
+        found = self.break_even
+        return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
 
     @property
     def best_speedup(self) -> Expected:
@@ -81,14 +80,18 @@ class MeasuredStep(msgspec.Struct, frozen=True):
 
 
 def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> MeasuredStep:
-    """Return the mean of at least one round; `model_error` is the share by which break-even may be off besides."""
-    mean = {
-        name: sum(getattr(each, name) for each in rounds) / len(rounds)
-        for name in StepTimes.__struct_fields__
-        if name != "k"
-    }
-    break_even = mean_interval([each.break_even_len for each in rounds], model_error)
-    return MeasuredStep(replace(rounds[0], **mean), break_even)
+    """Return the medians of at least two rounds, and the geometric mean of break-even.
+
+    Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
+    share by which it may be off besides.
+    """
+    names = (name for name in StepTimes.__struct_fields__ if name != "k")
+    middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
+    logs = [math.log(each.break_even_len) for each in rounds]
+    spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
+    break_even = Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return MeasuredStep(replace(rounds[0], **middle), break_even)
 
 
 def mean_len(acceptance: float, k: int) -> float:
@@ -112,4 +115,4 @@ def acceptance_of(length: float, k: int) -> float | None:
 
 def best_step(steps: Sequence[MeasuredStep], acceptance: float) -> MeasuredStep:
     """Return the fastest of steps of several k at this acceptance."""
-    return max(steps, key=lambda each: each.times.speedup(mean_len(acceptance, each.times.k)))
+    return max(steps, key=lambda each: each.speedup(mean_len(acceptance, each.times.k)).value)

@@ -36,7 +36,7 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import mean_interval
+from ggbench.stats.samples import t_95
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08
@@ -125,7 +125,14 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     def _expected(self, value: Callable[[_Round], float]) -> Expected | None:
         values = [value(each) for each in self.rounds]
-        return mean_interval(values, MODEL_ERROR) if values else None
+        if not values:
+            return None
+        mean = statistics.fmean(values)
+        spread = 0.0
+        if len(values) > 1:
+            spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+        half = math.hypot(spread, MODEL_ERROR * mean)
+        return Expected(mean, mean - half, mean + half)
 
 
 def step_forecast(

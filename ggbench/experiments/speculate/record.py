@@ -133,7 +133,7 @@ class SpeculationCase(msgspec.Struct, frozen=True):
     @property
     def speedup_by_len(self) -> dict[str, float]:
         """The speed over that without a draft, by mean tokens of a step."""
-        return {f"{each:g}": self.step.times.speedup(each) for each in self.step.times.lens}
+        return {f"{each:g}": self.step.speedup(each).value for each in self.step.times.lens}
 
 
 class SpeculateResult(Result, msgspec.Struct, frozen=True):

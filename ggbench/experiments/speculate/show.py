@@ -65,12 +65,12 @@ _SPECULATION = Shape(
         "draft", _DRAFT | None,
         "The draft model; null if nothing was measured.", lambda run: (found := result_of(run)) and found.draft,
     ),
-    field("verdict", str | None, "", lambda run: (found := result_of(run)) and verdict(found) or None),
+    field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
     of(SpeculateResult, "basis? has_random_router memory", result_of, maybe=True),
     field(
         "llama_server", str | None, "The command that drafts; null if no draft pays.",
-        lambda run: (found := result_of(run)) and server_line(run, found) or None,
+        lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
     ),
     ORIGIN,
 )  # fmt: skip
@@ -139,7 +139,7 @@ def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
         steps, parts = [each.step for each in found.at(n_depth)], []
         for acceptance in ACCEPTANCES:
             best = best_step(steps, acceptance)
-            gain = best.times.speedup(mean_len(acceptance, best.times.k))
+            gain = best.speedup(mean_len(acceptance, best.times.k)).value
             parts.append(f"{format_percent(acceptance)}: k {best.times.k}, {format_number(gain)}x")
         facts.append((f"fastest k at depth {format_count(n_depth)}, by acceptance", "; ".join(parts)))
     return facts
@@ -167,7 +167,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
     times = [each.step.times for each in cases]
 
     def gains(length: float) -> Cells:
-        texts = (format_number(each.speedup(length)) if length <= each.k + 1 else "" for each in times)
+        texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
         return right(f"x{length:g}", texts, "", 2)
 
     return fitted_table(
@@ -197,7 +197,7 @@ def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateR
     for index, (run, result) in enumerate(zip(runs, found, strict=True)):
         for case in result.at(n_depth) if result else ():
             x = np.arange(1, case.k + 2)
-            y = np.array([case.step.times.speedup(float(length)) for length in x])
+            y = np.array([case.step.speedup(float(length)).value for length in x])
             name = f"{run.name}, k {case.k}" if len(runs) > 1 else f"k {case.k}"
             note = f"{format_number(float(y[-1]))} times at {case.k + 1} tokens"
             curves.append(Curve(name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed, run=index))

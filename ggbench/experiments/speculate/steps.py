@@ -14,8 +14,10 @@ MODEL_ERROR = 0.08
 """Relative error of break-even lengths from twins, besides the spread of their rounds: that of a forecast."""
 
 
-def measured_steps(rounds: Sequence[SpeculationRound], layers: Sequence[StepCost]) -> Iterator[tuple[int, MeasuredStep]]:
-    """Yield each depth with the steps of each k, over the rounds in which every twin was timed.
+def measured_steps(
+    rounds: Sequence[SpeculationRound], layers: Sequence[StepCost]
+) -> Iterator[tuple[int, MeasuredStep]]:
+    """Yield each depth with the steps of each k, over at least two rounds in which every twin was timed.
 
     `layers` are those of `DraftedPair`.
     """
@@ -26,7 +28,7 @@ def measured_steps(rounds: Sequence[SpeculationRound], layers: Sequence[StepCost
         for k in sorted({step.k for each in rounds for step in each.steps}):
             found = [[timed.get((number, n_depth, twin, k)) for twin in range(n_twins)] for number in numbers]
             whole = [_whole([each for each in twins if each], layers) for twins in found if all(twins)]
-            if whole:
+            if len(whole) > 1:
                 yield n_depth, measured_step(whole, MODEL_ERROR if len(layers) > 1 else 0.0)
 
 
@@ -41,8 +43,8 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes:
     (fewer, more, all_of_them), first = layers, twins[0]
     ratio = (all_of_them.layer_bytes - more.layer_bytes) / (more.layer_bytes - fewer.layer_bytes)
 
-    def extrapolated(name: str) -> float:
-        larger: float = getattr(last, name)
-        return larger + ratio * max(0.0, larger - getattr(first, name))
+    def extrapolated(larger_ms: float, smaller_ms: float) -> float:
+        return larger_ms + ratio * max(0.0, larger_ms - smaller_ms)
 
-    return replace(last, t1_ms=extrapolated("t1_ms"), verify_ms=extrapolated("verify_ms"))
+    t1_ms, verify_ms = extrapolated(last.t1_ms, first.t1_ms), extrapolated(last.verify_ms, first.verify_ms)
+    return replace(last, t1_ms=t1_ms, verify_ms=verify_ms)

@@ -68,4 +68,4 @@ def server_line(run: Run, found: SpeculateResult) -> str:
 
 def _file(subject: Subject) -> str:
     name = subject.model.removeprefix("twin:").rpartition("/")[2]
-    return subject.file if subject.source == "file" and subject.file else f"{name}-{subject.quant}.gguf"
+    return subject.file or f"{name}-{subject.quant}.gguf"
