@@ -11,12 +11,13 @@ from ggbench.engines.contract import Request, Speculate
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Speculated, SpeculativeStep
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
-from ggbench.errors import Unsupported, UsageError
+from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.speculate import pair_timer
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculateSettings, SpeculationRound
 from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.machine.host import Cpu
 from ggbench.models.targets import Target
@@ -147,7 +148,7 @@ def test_a_short_time_limit_keeps_three_rounds(target: Target) -> None:
 def test_unsuitable_pairs_are_refused_before_anything_is_loaded(target: Target) -> None:
     header = target.header()
     small = replace(header, tensors=header.tensors[:2])
-    cases = [
+    cases: list[tuple[ModelFile, ModelFile, type[GgbenchError], str]] = [
         (header, replace(header, n_vocab=(header.n_vocab or 0) + 200), UsageError, "vocabularies"),
         (small, header, UsageError, "is larger than"),
         (replace(header, n_ctx_train=3), header, UsageError, "training context of 3 tokens"),

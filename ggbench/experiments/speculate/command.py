@@ -37,8 +37,8 @@ class _SpeculateCommand(DocumentedCommand):
     cls=_SpeculateCommand,
     examples="""
     ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
-    ggbench speculate ~/models/big-q4_k_m.gguf --draft ~/models/small-q8_0.gguf -k 3,5
-    ggbench speculate twin:qwen2.5-7b q4_k_m --draft twin:qwen2.5-0.5b q4_k_m -d 0,16k
+    ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
+    ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
     """,
 )
 @option("-md --draft draft", "The draft model: MODEL QUANT, or a file.", metavar="MODEL [QUANT]", required=True)
