@@ -5,23 +5,22 @@ A command's module is imported only when that command runs, so that `--help` sta
 
 from __future__ import annotations
 
+import click
 import errno
 import gc
 import importlib
 import os
 import sys
-from typing import NoReturn
+from click.shell_completion import (CompletionItem)
+from ggbench import (__version__)
+from ggbench.cli.help import (TOPICS, summary)
+from ggbench.commands.process import (discard_output, open_closed, spell_missing, stoppable)
+from ggbench.errors import (DoesNotFit, ExitCode, GgbenchError, UnknownName)
+from ggbench.machine.address_space import (limit_bytes)
+from ggbench.plugins import (plugin_names)
+from ggbench.text import (sanitize)
+from typing import (NoReturn)
 
-import click
-from click.shell_completion import CompletionItem
-
-from ggbench import __version__
-from ggbench.cli.help import TOPICS, summary
-from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
-from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.address_space import limit_bytes
-from ggbench.plugins import plugin_names
-from ggbench.text import sanitize
 
 GROUPS = {
     "Choose": {
@@ -185,7 +184,12 @@ def _run(args: list[str] | None) -> int:
             raise
         return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
+            from ggbench.cli.welcome import show_welcome
+
+            show_welcome()
+        else:
+            click.echo(error.format_message())
         return ExitCode.DONE
     except click.UsageError as error:
         hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"
