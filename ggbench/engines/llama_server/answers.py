@@ -44,9 +44,7 @@ def draft_flags(setup: LlamaServerConfig, build: Build, with_tokens: Callable[[P
     return [*words, *(["--metrics"] if build.has_metrics else [])]
 
 
-def answer(
-    client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event
-) -> Continued | Ending:
+def answer(client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event) -> Continued | Ending:
     """Answer a text, or return why not. Raises NetworkError and ServerFailed."""
     prompt, before = _as_chat(client, asked.text), _counters(client)
     request = Generate(model, Prompt(0, text=prompt), asked.n_gen, ignores_end=False)

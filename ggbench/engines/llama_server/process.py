@@ -91,7 +91,7 @@ class Build(msgspec.Struct, frozen=True):
             hint = "update llama-server, or omit --engine to measure with ggbench's own llama.cpp"
             raise UsageError(f"this {NAME} has no --spec-type", hint)
         if kind not in self.spec_types:
-            hint = f"it has {in_words(each for each in self.spec_types if each != 'none')}"
+            hint = f"it has {in_words([each for each in self.spec_types if each != 'none'])}"
             raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
 
     def flags_of(self, flags: Sequence[str]) -> list[str]:
