@@ -62,8 +62,8 @@ def command(
     is stored as a run; the search does not depend on -n.
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
-    over their means: builds, forks, or the same program with other flags (-dev, -fa). With --json it is compare's
-    document.
+    over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
+    flags (-dev, -fa). With --json it is compare's document.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

@@ -184,7 +184,12 @@ def _run(args: list[str] | None) -> int:
             raise
         return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
+            from ggbench.cli.welcome import show_welcome
+
+            show_welcome()
+        else:
+            click.echo(error.format_message())
         return ExitCode.DONE
     except click.UsageError as error:
         hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"

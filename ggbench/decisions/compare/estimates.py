@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -17,7 +18,7 @@ from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
-from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.intervals import Expected, Interval, difference_interval, log_ratio, ratio_interval
 from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
@@ -26,6 +27,7 @@ from ggbench.stats.samples import (
     Repeat,
     is_disturbed,
     load_spread,
+    t_95,
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
@@ -145,10 +147,37 @@ def versus(
         return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
     if mine.value <= 0 or its.value <= 0:
         return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
+    in_turns = ratio_in_turns(metric, columns[one], columns[other])
+    if in_turns is not None:
+        ratio, (low, high) = in_turns.value, (in_turns.low, in_turns.high)
+        return Versus(ratio, (low, high), its.value * (ratio - 1), (its.value * (low - 1), its.value * (high - 1)))
     paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
     low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
     return Versus(mine.value / its.value, (low, high), difference, ends)
+
+
+_FEWEST_TURNS = 4
+
+
+def ratio_in_turns(metric: Metric, one: Column, other: Column) -> Expected | None:
+    """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
+
+    A slow machine slows both of a turn, so the ratios of turns differ less than the values do.
+    """
+    if not metric.is_timed or len(one) != len(other) or len(one) < _FEWEST_TURNS:
+        return None
+    runs = sorted(
+        (each.run.head.started_at, index, metric.value(each) or 0.0)
+        for index, column in enumerate((one, other))
+        for each in column
+    )
+    turns = [{index: value for _, index, value in turn} for turn in zip(runs[::2], runs[1::2], strict=True)]
+    if any(len(turn) < 2 or min(turn.values()) <= 0 for turn in turns):
+        return None
+    ratios = [math.log(turn[0] / turn[1]) for turn in turns]
+    mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
 
 
 _NEWEST = 12
