@@ -1,4 +1,4 @@
-"""Others' acceptance of drafts: each figure has a source, is possible, and agrees with the counts that it comes from."""
+"""Others' acceptance of drafts: each figure has a source, is possible, and agrees with the counts it comes from."""
 
 import re
 

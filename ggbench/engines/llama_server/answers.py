@@ -1,4 +1,4 @@
-"""Answers of a llama-server that may draft: its flags, a request by the model's chat template, and its counts of drafts.
+"""Answers of a llama-server that may draft: its flags, requests in the chat template, and counts of drafts.
 
 A request's timings have the drafted and accepted tokens; the steps, and the acceptance at each position, are totals of
 the server in /metrics. Source: server-common.cpp and server-task.cpp of llama.cpp at commit 0c1e570.
