@@ -28,6 +28,7 @@ GROUPS = {
         "pick": "The quant and KV cache to run, why, and the commands for it.",
         "plan": "Memory and speed limit of each quant, without downloading.",
         "forecast": "Predict a model's speed from a few layers, without its file.",
+        "speculate": "Whether a draft model makes decoding faster here, before the download.",
         "limits": "Theoretical limits of a GPU: context, prefill knees, W and B.",
         "published": "Published measurements of other systems.",
     },

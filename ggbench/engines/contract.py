@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import msgspec
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
-
-import msgspec
-
 from ggbench.errors import Unsupported, UsageError
 from ggbench.plugins import load_plugin
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, Self, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
@@ -373,6 +371,31 @@ class Continue(Workload, frozen=True, tag="continue"):
     n_gen: int
 
 
+class Speculate(Workload, frozen=True, tag="speculate"):
+    """Fill `n_depth` cells of both models, then time single tokens of this one, and steps of speculative decoding.
+
+    A step works like llama-server's: the draft decodes k tokens one by one, each chosen from its logits; the model
+    verifies k + 1 tokens in one batch; the draft reads that batch too; both forget it. The verified tokens are not the
+    drafted ones but always the same, so that the steps of all k are alike. Reports a `Speculated` for each pass, after
+    an untimed step. The context needs `n_outputs_max` of the largest k + 1.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    n_depth: int
+    n_drafted: tuple[int, ...]
+    """Values of k, each timed once in a pass."""
+    n_single: int
+    """Single tokens timed in a pass, after an untimed one."""
+    n_passes: int = 1
+    draft: str = ""
+    """The file of the draft model, which stays loaded; empty to time the model's part of each step alone."""
+
+    @property
+    def n_outputs(self) -> int:
+        return max(self.n_drafted) + 1
+
+
 class ProveContext(Workload, frozen=True, tag="prove_context"):
     """Decode a full n_ubatch over all sequences and one more token of each at the end of the context, using it up.
 
@@ -434,7 +457,7 @@ class Score(Workload, frozen=True, tag="score"):
         return len(self.chunks) * len(self.targets[0])
 
 
-AnyWorkload = Prefill | Decode | DecodeAtDepth | BatchedDecode | ProveContext | Tokenize | Score
+AnyWorkload = Prefill | Decode | DecodeAtDepth | Speculate | BatchedDecode | ProveContext | Tokenize | Score
 
 
 @contextlib.contextmanager

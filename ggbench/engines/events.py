@@ -6,11 +6,9 @@ They are also the worker's messages, one JSON object per line, so they are msgsp
 from __future__ import annotations
 
 import enum
-from typing import Literal
-
 import msgspec
-
 from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
+from typing import Literal
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -184,6 +182,29 @@ class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
     """Token that the model adds before a text; None if it adds none."""
 
 
+class SpeculativeStep(msgspec.Struct, frozen=True):
+    """Times of a step of speculative decoding, in nanoseconds; those of the draft are 0 without one."""
+
+    n_drafted: int
+    draft_ns: int
+    """Decoding the drafted tokens one by one, and choosing each."""
+    verify_ns: int
+    """Decoding them and the token before in one batch."""
+    reread_ns: int
+    """Reading the same batch with the draft."""
+    step_ns: int
+    """The whole step, without choosing the model's own tokens."""
+
+
+class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
+    """One pass over single tokens and steps of speculative decoding."""
+
+    single_ns: list[int]
+    sampler_ns: int
+    """Time to choose one token from the model's logits."""
+    steps: list[SpeculativeStep]
+
+
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
@@ -214,6 +235,7 @@ Event = (
     | Proving
     | ContextProven
     | Tokenized
+    | Speculated
     | Scored
 )
 
