@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import msgspec
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+
+import msgspec
+
 from ggbench.errors import Unsupported, UsageError
 from ggbench.plugins import load_plugin
-from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
