@@ -130,8 +130,8 @@ class LlamaServerEngine(EndpointEngine):
         if ending is None and not process.is_limited:
             ending = _unlimited(process.limit_error)
         if ending is None and setup.spec_type and (reason := process.why_no_drafts):
-            error = UsageError(f"{NAME} does not draft: {reason}", "give a draft of the same vocabulary, or none")
-            ending = Failed("load", error.message, error)
+            refused = UsageError(f"{NAME} does not draft: {reason}", "give a draft of the same vocabulary, or none")
+            ending = Failed("load", refused.message, refused)
         yield Ready(process.pid, process.versions(build))
         if ending is None:
             ending = yield from self._opened(process, address, time.perf_counter() - began)
