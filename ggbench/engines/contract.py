@@ -150,6 +150,13 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
+    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+        """Return the setup with drafts of this type, as of llama-server's --spec-type; without any if it is empty.
+
+        Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
+        """
+        raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
+
     def with_threads(self, threads: int) -> Self:
         return self
 
@@ -355,6 +362,15 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     n_depth: int
     n_gen: int
     n_batch: int = 0
+
+
+class Continue(Workload, frozen=True, tag="continue"):
+    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+
+    stage: ClassVar[Stage] = "decode"
+
+    text: str
+    n_gen: int
 
 
 class Speculate(Workload, frozen=True, tag="speculate"):

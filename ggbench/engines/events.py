@@ -137,6 +137,22 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
     seq: int | None = None
 
 
+class Continued(msgspec.Struct, frozen=True, tag="continued"):
+    """An answer, with the times and counts of the server's own clock."""
+
+    text: str
+    n_tokens: int
+    """Includes the first, which comes with the prompt."""
+    decode_ns: int
+    """Time of all tokens but the first."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_steps: int | None = None
+    """Steps that verified a draft; None if the server does not count them."""
+    accepted_at: tuple[int, ...] = ()
+    """Accepted drafts by their position in the step; empty if the server does not count them."""
+
+
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
     """Progress of a proof: first the context is filled, then a batch is computed at its end."""
 
@@ -217,6 +233,7 @@ Event = (
     | ServerAnswered
     | TokensTogether
     | RequestEnded
+    | Continued
     | Proving
     | ContextProven
     | Tokenized
