@@ -1,7 +1,7 @@
 """Size speculative decoding: a draft model, or the model's own MTP layers.
 
 llama-server gives the second context the n_ctx, slots and batches of the first, but a cache of other types, f16 by
-default, all layers on the GPU and one output for each slot (`LlamaConfig.of_draft`). MTP layers lie in the model's
+default, all layers on the GPU and one output for each slot (`LlamaConfig.for_draft`). MTP layers lie in the model's
 file, so only a context is added.
 """
 
@@ -37,7 +37,7 @@ class Draft:
         """`setup` is the target's as loaded; `devices` are those of the budget."""
         self.file = file
         self._stack = contextlib.ExitStack()
-        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.of_draft(), devices))
+        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.for_draft(), devices))
         self._is_loaded = False
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class DraftingAllocator(DryAllocator):
         setup = setup or self._setup
         if self._draft is None and not setup.mtp:
             return super().context(n_ctx, setup)
-        context, alike = super().context(n_ctx, setup.of_target()), setup.of_draft()
+        context, alike = super().context(n_ctx, setup.of_target()), setup.for_draft()
         if self._draft is not None:
             file, drafting = self._draft.file, self._draft.context(context.n_ctx, alike)
         else:
@@ -89,20 +89,23 @@ class DraftingAllocator(DryAllocator):
 
 
 def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
-    """Check that a draft model, or without one the target's MTP layers, can draft.
+    """Raise like `check_pair` for a draft model; without one BadFile for a target without MTP layers."""
+    if draft is not None:
+        check_pair(target, draft)
+    elif not any(".nextn." in tensor.name for tensor in target.tensors):
+        raise BadFile(f"{sanitize(target.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
 
-    Raises BadFile without MTP layers, and UsageError for a target that llama-server refuses to draft for, or that is
-    smaller. llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
+
+def check_pair(target: ModelFile, draft: ModelFile) -> None:
+    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
+
+    llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
     """
-    if draft is None:
-        if not any(".nextn." in tensor.name for tensor in target.tensors):
-            raise BadFile(f"{sanitize(target.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
-        return
     name, of = sanitize(draft.name), sanitize(target.name)
     kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
     sizes = [file.n_vocab or 0 for file in (draft, target)]
     hint = "use a smaller model of the same family"
-    if all(kinds) and kinds[0] != kinds[1]:
+    if all(kinds) and kinds[0] != kinds[1] and "none" not in kinds:  # a twin has none
         raise UsageError(
             f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
         )
@@ -112,6 +115,15 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
     if (draft.weight_bytes or 0) > (target.weight_bytes or draft.weight_bytes or 0):
         larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
         raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
+
+
+def check_rolls_back(file: ModelFile) -> None:
+    """Raise Unsupported for a model with a recurrent state, which a rejected token has already changed."""
+    if any(state.recurrent_elements for state in file.states):
+        raise Unsupported(
+            f"{sanitize(file.name)} has recurrent layers ({file.architecture}), which cannot forget rejected tokens",
+            "llama-server restores a copy of their state after each rejection; measure that with a server",
+        )
 
 
 def check_stands_alone(file: ModelFile) -> None:

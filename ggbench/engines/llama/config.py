@@ -287,7 +287,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         """Return the setup of a context for which another one drafts, with an output for each drafted token."""
         return replace(self, n_outputs_max=min(self.n_batch, self.n_seq_max * (1 + DRAFT_TOKENS)))
 
-    def of_draft(self) -> Self:
+    def for_draft(self) -> Self:
         """Return the setup of the context that drafts: that of the MTP layers with `mtp`, else of a draft model.
 
         `-ngl 0` keeps a draft model in main memory too, as --n-gpu-layers-draft 0 does. Source:

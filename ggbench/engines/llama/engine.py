@@ -84,7 +84,7 @@ class LlamaEngine(WorkerEngine):
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
             drafts = not dry and (draft or setup.mtp)
-            request = MakeContext(setup.of_target(), setup.of_draft()) if drafts else MakeContext(setup)
+            request = MakeContext(setup.of_target(), setup.for_draft()) if drafts else MakeContext(setup)
             ending = yield from self._call(request)
         yield ending
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions
+from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_searches, tuned_option, with_tuned
 from ggbench.commands.options import (
@@ -61,6 +61,7 @@ def command(
     failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows
     its reason.
     """
+    from ggbench.commands.downloads import allow_downloads
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
@@ -73,22 +74,14 @@ def command(
         mmproj = find_projector(mmproj, asked.model)
         read_projector(mmproj)
         settings = replace(settings, mmproj=str(mmproj))
-    settings = replace(settings, draft=_draft_path(draft, asked))
+    drafting = find_draft(draft, asked.setup, asked.hub)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
+    if drafting is not None:
+        if asked.model.engine:
+            raise UsageError("only llama.cpp drafts", "omit --draft")
+        allow_downloads([drafting], asked.hub, asked.output)
+        jobs = [replace(job, draft=drafting) for job in jobs]
     warn_of_memory_use(asked)
     measured = measure(jobs, asked, is_sweep=is_sweep)
     show_measured(measured)
     measured.leave()
-
-
-def _draft_path(text: str | None, asked: MeasureRequest) -> str:
-    """Return the path of the draft model's file, made or downloaded if needed; empty without one."""
-    from ggbench.commands.budget_options import find_draft
-    from ggbench.commands.downloads import allow_downloads
-    from ggbench.models.targets import materialize
-
-    draft = find_draft(text, asked.setup, asked.hub)
-    if draft is None:
-        return ""
-    allow_downloads([draft], asked.hub, asked.output)
-    return str(materialize(draft).paths[0].absolute())

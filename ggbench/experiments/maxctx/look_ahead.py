@@ -188,7 +188,7 @@ def look_ahead_by_theory(
         check_drafts(draft, file)
         if draft is not None:
             weight_bytes += draft.weight_bytes or draft.file_bytes
-            more = kv_bytes_per_token(draft, setup.of_draft())
+            more = kv_bytes_per_token(draft, setup.for_draft())
             per_token = None if per_token is None or more is None else per_token + more
     room_bytes = max(0, budget.planned.usable_bytes - weight_bytes)
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)

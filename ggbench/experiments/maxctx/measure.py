@@ -43,8 +43,6 @@ class MaxctxExperiment(Experiment):
         check_step(setup, setup.n_seq_max)
         if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
             raise UsageError("only llama.cpp loads a projector", "omit --mmproj")
-        if isinstance(settings, MaxctxSettings) and settings.draft and not setup.loads_gguf:
-            raise UsageError("only llama.cpp drafts", "omit --draft")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported, and like `materialize`."""
@@ -82,7 +80,8 @@ class MaxctxExperiment(Experiment):
     def stated(self, job: Job) -> dict[str, object]:
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
-        return super().stated(job) | {name: path for name in ("mmproj", "draft") if (path := getattr(settings, name))}
+        more = {"mmproj": settings.mmproj, "draft": ":".join(job.draft.words) if job.draft else ""}
+        return super().stated(job) | {name: text for name, text in more.items() if text}
 
 
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:

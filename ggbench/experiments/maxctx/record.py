@@ -34,8 +34,6 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Decode at the end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
-    draft: str = ""
-    """Path of a draft model that is loaded with the model; empty for none."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -126,6 +124,8 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Memory excluded from the budget."""
     reserve_source: str = ""
     """Why it is excluded, for display."""
+    draft: str = ""
+    """Name of the draft model that is loaded with the model; empty for none."""
     mmproj_bytes: int = 0
     """Left free for a projector, besides the reserve."""
     free_bytes: int | None = None

@@ -30,7 +30,6 @@ from ggbench.experiments.maxctx.record import (
     answer_text,
     question_text,
 )
-from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine import address_space
@@ -39,7 +38,7 @@ from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
-from ggbench.runs.session import Session
+from ggbench.runs.session import Session, made_file
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.drafts import Draft
 from ggbench.sizing.longest_context import Bracket
@@ -71,7 +70,8 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         if reason := session.engine.unsupported(ProveContext):
             raise Unsupported(reason, "use a GGUF file instead")
         file = yield from session.prepare_file()
-        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), _draft(settings))
+        drafting = None if session.draft is None else session.draft.header()
+        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -82,15 +82,11 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             path = file.paths[0]
         config = LlamaConfig.of(setup)
         projector, draft = _projector(file, config, settings), None
-        if (drafting := _draft(settings)) is not None:
+        if session.draft is not None:
             engine = session.context.launch(setup, session.cancel)
-            draft = Draft(drafting, engine, config, device_memories(config))
+            draft = Draft(session.draft.header(), engine, config, device_memories(config))
         engine = session.context.launch(setup, session.cancel)
         return look_ahead(engine, file, path, config, settings, projector, draft)
-
-
-def _draft(settings: MaxctxSettings) -> ModelFile | None:
-    return read_model_file(Path(settings.draft)) if settings.draft else None
 
 
 def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
@@ -114,7 +110,8 @@ class _Search:
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
-        session.recorder.observe(seen.plan)
+        drafting = "" if session.draft is None else f"{session.draft.model} {session.draft.quant}"
+        session.recorder.observe(replace(seen.plan, draft=drafting))
         for probe in seen.probes:
             yield self._answered(probe)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
@@ -131,7 +128,7 @@ class _Search:
             session.setup.held(seen.budget.worker_limit_bytes, on_gpu=seen.budget.on_gpu),
             reserve_bytes=seen.budget.worker_reserve_bytes,
             begin=self._begin,
-            draft=Path(self._settings.draft) if self._settings.draft else None,
+            draft=None if session.draft is None else (yield from made_file(session.draft, session.cancel)).paths[0],
         )
         try:
             conclusion = yield from self._allocate(prober)
@@ -318,8 +315,8 @@ class _Search:
             advice.append("a smaller --reserve leaves more memory")
         if seen.plan.mmproj_bytes:
             advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
-        if self._settings.draft or LlamaConfig.of(self._session.setup).mtp:
-            advice.append(f"without {'--draft' if self._settings.draft else '--mtp'} it may fit")
+        if self._session.draft is not None or getattr(self._session.setup, "mtp", False):
+            advice.append(f"without {'--mtp' if self._session.draft is None else '--draft'} it may fit")
         return DoesNotFit(what, "; ".join(advice))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
@@ -66,6 +65,7 @@ _SEARCH = Shape(
     _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
     field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
     field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    _plan("draft"),
     field("draft_bytes", int | None, "Memory of what drafts, over all devices.", lambda run: run.memory.draft_bytes),
     memory("peak_bytes other_bytes"),
     _plan("gpu_processes"),
@@ -256,11 +256,10 @@ def _buffers(run: Run) -> str:
 
 
 def _draft_text(run: Run) -> str:
-    draft_bytes, settings = run.memory.draft_bytes, run.head.settings
+    draft_bytes, name = run.memory.draft_bytes, context_of(run).plan.draft
     if draft_bytes is None:
         return ""
-    path = settings.draft if isinstance(settings, MaxctxSettings) else ""
-    what = f"{Path(path).name} with its own context" if path else "the model's MTP layers in a context of their own"
+    what = f"{sanitize(name)} with its own context" if name else "the model's MTP layers in a context of their own"
     return f"{format_bytes(draft_bytes)}: {what}"
 
 
