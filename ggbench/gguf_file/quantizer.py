@@ -77,13 +77,15 @@ def choose_types(
 
 
 def _build() -> bytes:
-    """Return a fingerprint of the llama.cpp build, without loading it: its libraries' sizes and times; and of what it is
-    asked with.
+    """Return a fingerprint of the llama.cpp build, without loading it (its libraries' sizes and times), and of the way
+    it is asked.
     """
     spec = importlib.util.find_spec("llama_cpp")
     folders = (spec and spec.submodule_search_locations) or ()
     files = sorted(file for folder in folders for file in Path(folder, "lib").glob("lib*"))
-    return repr([_WITH_IMPORTANCE, *((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)]).encode()
+    return repr(
+        [_WITH_IMPORTANCE, *((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)]
+    ).encode()
 
 
 def _cached(path: Path, n_tensors: int) -> dict[str, list[str]]:
