@@ -137,6 +137,22 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
     seq: int | None = None
 
 
+class Continued(msgspec.Struct, frozen=True, tag="continued"):
+    """An answer, with the times and counts of the server's own clock."""
+
+    text: str
+    n_tokens: int
+    """Includes the first, which comes with the prompt."""
+    decode_ns: int
+    """Time of all tokens but the first."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_steps: int | None = None
+    """Steps that verified a draft; None if the server does not count them."""
+    accepted_at: tuple[int, ...] = ()
+    """Accepted drafts by their position in the step; empty if the server does not count them."""
+
+
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
     """Progress of a proof: first the context is filled, then a batch is computed at its end."""
 
@@ -168,6 +184,29 @@ class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
     """Token that the model adds before a text; None if it adds none."""
 
 
+class SpeculativeStep(msgspec.Struct, frozen=True):
+    """Times of a step of speculative decoding, in nanoseconds; those of the draft are 0 without one."""
+
+    n_drafted: int
+    draft_ns: int
+    """Decoding the drafted tokens one by one, and choosing each."""
+    verify_ns: int
+    """Decoding them and the token before in one batch."""
+    reread_ns: int
+    """Reading the same batch with the draft."""
+    step_ns: int
+    """The whole step, without choosing the model's own tokens."""
+
+
+class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
+    """One pass over single tokens and steps of speculative decoding."""
+
+    single_ns: list[int]
+    sampler_ns: int
+    """Time to choose one token from the model's logits."""
+    steps: list[SpeculativeStep]
+
+
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
@@ -194,9 +233,11 @@ Event = (
     | ServerAnswered
     | TokensTogether
     | RequestEnded
+    | Continued
     | Proving
     | ContextProven
     | Tokenized
+    | Speculated
     | Scored
 )
 

@@ -185,6 +185,8 @@ class Job(msgspec.Struct, frozen=True):
     settings: Settings
     base: Base | None = None
     """None for an experiment without a base."""
+    draft: Target | None = None
+    """The model that drafts for the target; None for an experiment without one."""
 
     def __post_init__(self) -> None:
         self.experiment.check(self.setup, self.settings)

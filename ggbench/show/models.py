@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from ggbench.show.tables import (
     right,
     spaced,
 )
-from ggbench.text import sanitize, shorten
+from ggbench.text import sanitize, shell_path, shorten
 from ggbench.units import counted, format_bytes, format_count, format_number, format_params, format_percent
 
 if TYPE_CHECKING:
@@ -107,11 +106,7 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 def _model_text(model: LocalModel) -> str:
     """Return the text to type, after a name that is not in the path, such as Ollama's, and before any problem."""
-    path = model.model
-    quoted = (
-        f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
-    )  # shells do not expand a quoted ~
-    typed = sanitize(quoted) if model.paths else ""
+    typed = sanitize(shell_path(model.model)) if model.paths else ""
     has_name = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
     return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown

@@ -39,7 +39,7 @@ class Draft:
         """`setup` is the target's as loaded."""
         self.file = file
         self._stack = contextlib.ExitStack()
-        self._allocator = self._stack.enter_context(DryAllocator(engine, _of_draft(setup), budget.devices))
+        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.for_draft(), budget.devices))
         self._is_loaded = False
 
     def close(self) -> None:
@@ -52,26 +52,6 @@ class Draft:
             self._allocator.load(self.file, write_sparse(self.file, Path(folder)))
             self._is_loaded = True
         return self._allocator.context(n_ctx, setup)
-
-    def check(self, target: ModelFile) -> None:
-        """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
-
-        llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
-        """
-        name, of = sanitize(self.file.name), sanitize(target.name)
-        kinds = [file.metadata.get("tokenizer.ggml.model") for file in (self.file, target)]
-        sizes = [file.n_vocab or 0 for file in (self.file, target)]
-        hint = "use a smaller model of the same family"
-        if all(kinds) and kinds[0] != kinds[1]:
-            raise UsageError(
-                f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
-            )
-        if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
-            counts = " and ".join(map(format_count, sizes))
-            raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
-        if (self.file.weight_bytes or 0) > (target.weight_bytes or self.file.weight_bytes or 0):
-            larger, than = map(format_bytes, (self.file.weight_bytes, target.weight_bytes))
-            raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
 
 
 class DraftingAllocator(DryAllocator):
@@ -92,7 +72,7 @@ class DraftingAllocator(DryAllocator):
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
         """Load like a dry allocator. Raises also UsageError for an unsuitable draft, and BadFile without MTP layers."""
         if self._draft is not None:
-            self._draft.check(file)
+            check_pair(file, self._draft.file)
         elif not any(".nextn." in tensor.name for tensor in file.tensors):
             raise BadFile(f"{sanitize(file.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
         return super().load(file, path)
@@ -105,7 +85,7 @@ class DraftingAllocator(DryAllocator):
         n_outputs = min(setup.n_batch, setup.n_seq_max * (1 + DRAFT_TOKENS))
         context = super().context(n_ctx, replace(setup, n_outputs_max=n_outputs))
         if self._draft is not None:
-            file, alike = self._draft.file, _of_draft(setup)
+            file, alike = self._draft.file, setup.for_draft()
             drafting = self._draft.context(context.n_ctx, alike)
         else:
             assert self._file is not None
@@ -124,6 +104,36 @@ class DraftingAllocator(DryAllocator):
         return DraftMemory(by_place, placement.process_bytes(context))
 
 
+def check_pair(target: ModelFile, draft: ModelFile) -> None:
+    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
+
+    llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
+    """
+    name, of = sanitize(draft.name), sanitize(target.name)
+    kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
+    sizes = [file.n_vocab or 0 for file in (draft, target)]
+    hint = "use a smaller model of the same family"
+    if all(kinds) and kinds[0] != kinds[1] and "none" not in kinds:  # a twin has none
+        raise UsageError(
+            f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
+        )
+    if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
+        counts = " and ".join(map(format_count, sizes))
+        raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
+    if (draft.weight_bytes or 0) > (target.weight_bytes or draft.weight_bytes or 0):
+        larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
+        raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
+
+
+def check_rolls_back(file: ModelFile) -> None:
+    """Raise Unsupported for a model with a recurrent state, which a rejected token has already changed."""
+    if any(state.recurrent_elements for state in file.states):
+        raise Unsupported(
+            f"{sanitize(file.name)} has recurrent layers ({file.architecture}), which cannot forget rejected tokens",
+            "llama-server restores a copy of their state after each rejection; measure that with a server",
+        )
+
+
 def check_stands_alone(file: ModelFile) -> None:
     """Raise Unsupported for a draft head."""
     if file.architecture in _HEADS:
@@ -131,13 +141,6 @@ def check_stands_alone(file: ModelFile) -> None:
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
             "use a stand-alone draft model",
         )
-
-
-def _of_draft(setup: LlamaConfig) -> LlamaConfig:
-    """Return a draft's setup for its target's; `-ngl 0` keeps it in main memory too, as --n-gpu-layers-draft 0 does."""
-    n_gpu_layers = 0 if setup.n_gpu_layers == 0 else -1
-    placed = replace(setup, n_gpu_layers=n_gpu_layers, cpu_moe=False, n_cpu_moe=0, override_tensor=())
-    return replace(placed, type_k="f16", type_v="f16", mtp=False, n_outputs_max=None)
 
 
 def _without_weights(file: ModelFile) -> ModelFile:

@@ -336,6 +336,16 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def n_streams(self) -> int:
         return 1 if self.kv_unified else self.n_seq_max
 
+    def for_draft(self) -> Self:
+        """Return the config that llama-server gives a draft model: an f16 cache, all layers on the GPU, or none with
+        `-ngl 0`, as --n-gpu-layers-draft 0 does.
+
+        Source: `common_base_params_to_speculative` in llama.cpp's speculative.cpp.
+        """
+        n_gpu_layers = 0 if self.n_gpu_layers == 0 else -1
+        placed = replace(self, n_gpu_layers=n_gpu_layers, cpu_moe=False, n_cpu_moe=0, override_tensor=())
+        return replace(placed, type_k="f16", type_v="f16", mtp=False, n_outputs_max=None)
+
     @property
     def load_part(self) -> Self:
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})

@@ -348,7 +348,7 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
             repeats: Repeats = ()
             if len(measured) > 1:
                 with host_of(self).services.open_store() as store:
-                    repeats = stored_repeats(store)
+                    repeats = stored_repeats(store, [[run.summary] for run in measured])
             yield measured, repeats
 
         def show(read: tuple[list[SavedRun], Repeats]) -> None:
