@@ -12,6 +12,7 @@ from ggbench.experiments.speculate.record import (
     SpeculateSettings,
     SpeculationCase,
     SpeculationRound,
+    TextRound,
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
@@ -30,7 +31,7 @@ class SpeculateExperiment(Experiment):
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
     needs_own_engine: ClassVar[str] = needs_file
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
-    observed = (DraftedPair, PairMemory, SpeculationRound)
+    observed = (DraftedPair, PairMemory, SpeculationRound, TextRound)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
@@ -40,13 +41,16 @@ class SpeculateExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
         from ggbench.experiments.speculate.steps import measured_steps
+        from ggbench.experiments.speculate.texts import drafted_texts
 
         pair, rounds = recording.last(DraftedPair), recording.of(SpeculationRound)
         if pair is None:
             return None
         cases = [SpeculationCase(n_depth, step) for n_depth, step in measured_steps(rounds, pair.layers)]
+        nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
+        texts = tuple(drafted_texts(recording.of(TextRound), nearest))
         memory = recording.last(PairMemory)
-        return SpeculateResult(pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory)
+        return SpeculateResult(pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts)
 
     def stated(self, job: Job) -> dict[str, object]:
         return {"draft": ":".join(job.draft.words) if job.draft else None, **super().stated(job)}

@@ -6,17 +6,21 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from ggbench.engines.events import TextDrafted
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
+from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import MeasuredStep, StepTimes
 
 WITHIN_S = 120.0
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
 MOST_DRAFTED = 64
+_N_CTX_TEXTS = 512
+"""Tokens of the longest text with its prompt."""
 
 
 class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
@@ -58,8 +62,8 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
 
     @property
     def n_ctx_needed(self) -> int:
-        """Tokens of the deepest step."""
-        return max(self.depths) + max(self.n_drafted) + 2
+        """Tokens of the deepest step, or of a text."""
+        return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
 
 
 class DraftedPair(msgspec.Struct, frozen=True):
@@ -119,6 +123,46 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
 
 
+class TextRound(msgspec.Struct, frozen=True):
+    """A text generated without and with the draft."""
+
+    name: str
+    """Kind of text, a key of `TEXTS`."""
+    round: int
+    k: int
+    drafted: TextDrafted
+
+    @property
+    def gain(self) -> float:
+        """The speed with the draft over that without."""
+        found = self.drafted
+        n_drafted = sum(found.accepted) + len(found.accepted)
+        return (n_drafted / found.drafted_ns) / (found.n_tokens / found.plain_ns)
+
+
+class DraftedText(msgspec.Struct, frozen=True):
+    """A kind of text at temperature 0, generated without and with the draft in turn."""
+
+    name: str
+    """`prose`, `code` or `repetition`."""
+    k: int
+    n_tokens: int
+    """Tokens generated in each round."""
+    plain_tok_s: float
+    drafted_tok_s: float
+    gain: Expected
+    """The second over the first, with its 95 % interval."""
+    expected_gain: float | None
+    """The gain that follows from the timed steps and the mean length; None if none of this k was timed."""
+    mean_len: float
+    """Mean tokens of a step, the model's own included."""
+    acceptance: tuple[float, ...]
+    """For each drafted position, the share accepted of those whose predecessors were accepted; shorter if later ones
+    never were tried."""
+    first_difference: int | None = None
+    """Number of the first token, from 0, that differs from the text without a draft; None if the texts are equal."""
+
+
 class SpeculationCase(msgspec.Struct, frozen=True):
     """Steps of one k at one depth."""
 
@@ -150,6 +194,8 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
     memory: PairMemory | None = None
     """None if it could not be sized."""
+    texts: tuple[DraftedText, ...] = ()
+    """Empty for a twin, which has no text to accept."""
 
     @property
     def depths(self) -> tuple[int, ...]:

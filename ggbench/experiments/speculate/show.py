@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ggbench.experiments.speculate.record import (
+    DraftedText,
     PairMemory,
     SpeculateResult,
     SpeculationCase,
@@ -26,7 +27,7 @@ from ggbench.show.machine import run_page
 from ggbench.show.names import quant_name, quant_names
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import Cells, facts_table, fitted_table, names, right, twin_caption
+from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
 from ggbench.show.text import expected_text
 from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
 from ggbench.units import format_bytes, format_count, format_ms, format_number, format_percent
@@ -67,7 +68,7 @@ _SPECULATION = Shape(
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(SpeculateResult, "basis? has_random_router memory", result_of, maybe=True),
+    of(SpeculateResult, "basis? has_random_router memory texts", result_of, maybe=True),
     field(
         "llama_server", str | None, "The command that drafts; null if no draft pays.",
         lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
@@ -110,7 +111,11 @@ class SpeculatePresenter(Presenter):
                 ("from", found.basis),
                 ("llama-server", server_line(run, found)),
             ]
-            parts = [_cases_table([("", each) for each in found.cases], None, _captions([run])), facts_table("", facts)]
+            parts = [
+                *([_texts_table(found.texts)] if found.texts else []),
+                _cases_table([("", each) for each in found.cases], None, _captions([run])),
+                facts_table("", facts),
+            ]
         return run_page(run, heading, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -143,6 +148,31 @@ def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
             parts.append(f"{format_percent(acceptance)}: k {best.times.k}, {format_number(gain)}x")
         facts.append((f"fastest k at depth {format_count(n_depth)}, by acceptance", "; ".join(parts)))
     return facts
+
+
+def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
+    """Return what was generated with the draft, and whether the texts are those without it."""
+
+    def equality(each: DraftedText) -> str:
+        n_tokens = format_count(each.n_tokens)
+        if each.first_difference is None:
+            return f"the same {n_tokens} tokens as without"
+        return f"differs from token {format_count(each.first_difference + 1)} of {n_tokens} on"
+
+    return fitted_table(
+        [
+            names("text", (each.name for each in texts)),
+            right("k", (str(each.k) for each in texts)),
+            right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s"),
+            right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s"),
+            right("gain", (expected_text(each.gain) for each in texts)),
+            right("expected", (format_number(each.expected_gain) for each in texts)),
+            right("per step", (format_number(each.mean_len) for each in texts), "tokens"),
+            right("accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position"),
+            left("text", map(equality, texts)),
+        ],
+        title="Generated at temperature 0, in turn without and with the draft",
+    )
 
 
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
@@ -181,7 +211,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
-            *(gains(length) for length in LENS[1:]),
+            *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
             right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),
         ],
         labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],
