@@ -56,7 +56,7 @@ def test_more_drafted_tokens_than_the_context_has_outputs_are_refused(worker: Wo
 
 
 def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path, tmp_path: Path) -> None:
-    """The model itself as its draft is always right; one of other weights hardly ever."""
+    """The model itself as its draft is always right; one of coarser weights sometimes."""
     model = with_vocabulary(read_model_file(tiny_twin), tmp_path)
     other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
     with WorkerProcess(timeout_s=60) as process:
@@ -70,5 +70,6 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
     own, foreign = found
     assert own.first_difference is None and foreign.first_difference is None
     assert own.accepted == [3] * 10 and own.n_tokens == 40
-    assert sum(foreign.accepted) + len(foreign.accepted) >= 40 and sum(foreign.accepted) < len(foreign.accepted)
+    n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
+    assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps
     assert min(own.plain_ns, own.drafted_ns) > 0

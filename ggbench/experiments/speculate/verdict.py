@@ -53,7 +53,7 @@ def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
     for each in texts:
         how = "slower" if each.gain.high < 1 else "faster" if each.gain.low > 1 else "no difference shown"
         said[how].append(f"{each.name} ({expected_text(each.gain)} times)")
-    return [f"{how} on {in_words(names, 'and')}" for how, names in said.items() if names]
+    return [f"{how} on {in_words(names)}" for how, names in said.items() if names]
 
 
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
