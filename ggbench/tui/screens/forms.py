@@ -94,7 +94,7 @@ def option_fields(record: type) -> tuple[FormField, ...]:
             FormField(
                 name,
                 option.flags_of(name, default)[-1].partition("/")[0],
-                option.help.partition(". ")[0],
+                option.help.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
                 parse,
                 kind.write,
                 {"off": False, "on": True} if kind is FLAG else _same(choices),

@@ -138,11 +138,12 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         """Return the choice between a download and a twin; none if the files are on this disk."""
         if not self._chosen.download_bytes or not experiment.needs_download:
             return []
-        choices: dict[str, object] = {f"download {format_bytes(self._chosen.download_bytes)}": False}
+        choices: dict[str, object] = {"download": False}
         if self._chosen.has_twins and not experiment.needs_trained:
             choices["twin now"] = True
         about = "A twin has the same shape and size with random weights: as fast as the file, and made on this disk."
-        return [FormField(_FILE, "file", "not on this disk", choices=choices, about=about)]
+        size = f"{format_bytes(self._chosen.download_bytes)}, not on this disk"
+        return [FormField(_FILE, "file", size, choices=choices, about=about)]
 
     def _request(self, given: dict[str, Any]) -> RunRequest:
         """Return the request of these values. Raises UsageError."""

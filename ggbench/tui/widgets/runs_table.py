@@ -45,7 +45,7 @@ class RunsTable(ScrollView, can_focus=True):
         &:focus > .runs-table--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
         & > .runs-table--dim { text-style: dim; }
         & > .runs-table--marked { text-style: bold; color: $text-warning; }
-        & > .runs-table--model { text-style: bold; color: $text-accent; }
+        & > .runs-table--model { text-style: bold; }
     }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -101,7 +101,7 @@ class RunsTable(ScrollView, can_focus=True):
 
     @property
     def summary(self) -> Text:
-        """` 2 marked, 1 hidden  c compares, … · 2 of 4 runs, newest first`; empty if there are no runs."""
+        """`2 of 4 runs, newest first`, or ` ● 2 marked, 1 hidden  c compares, … · 2 of 4 runs`; empty without runs."""
         if not self._all:
             return Text()
         n_shown, n_marked = len(self.runs), len(self._marks)
@@ -111,10 +111,13 @@ class RunsTable(ScrollView, can_focus=True):
             text.append(f" ● {format_count(n_marked)} marked", "bold reverse")
             text.append(f", {format_count(hidden)} hidden " if hidden else " ", "bold reverse")
             text.append(f" {'c compares, ' if n_marked > 1 else ''}w saves, D deletes, esc unmarks · ")
-        name = (self.order.column and self.order.column.header) or self.order.key
-        order = "newest first" if name == "run" and self.order.is_descending else f"by {name} {self._arrow}"
         of = f"{format_count(n_shown)} of " if n_shown < len(self._all) else ""
-        return text.append(f"{of}{counted(len(self._all), 'run')}, {order}")
+        text.append(f"{of}{counted(len(self._all), 'run')}")
+        if not n_marked:
+            name = (self.order.column and self.order.column.header) or self.order.key
+            is_newest_first = name == "run" and self.order.is_descending
+            text.append(", newest first" if is_newest_first else f", by {name} {self._arrow}")
+        return text
 
     def show(self, runs: Sequence[ListedRun], words: str) -> None:
         """Show the runs that contain these words; the cursor stays on its run, or on its line if the run is gone."""
