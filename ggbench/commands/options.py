@@ -5,32 +5,31 @@
 
 from __future__ import annotations
 
+import click
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
-
-import click
 import msgspec
-
-from ggbench import fields
-from ggbench.commands.documented import GroupedOption, OptionGroup
-from ggbench.commands.output import Output
-from ggbench.engines.contract import EngineConfig, config_type
-from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
-from ggbench.engines.server.config import EndpointConfig
-from ggbench.errors import UsageError
-from ggbench.fields import FieldKind, Option
-from ggbench.plugins import load_plugin, plugin_names
-from ggbench.text import shorten
-from ggbench.units import format_count, parse_bandwidth, parse_tokens
+from collections.abc import (Callable, Collection, Iterable, Mapping)
+from ggbench import (fields)
+from ggbench.commands.documented import (GroupedOption, OptionGroup)
+from ggbench.commands.output import (Output)
+from ggbench.engines.contract import (EngineConfig, config_type)
+from ggbench.engines.llama.config import (LlamaConfig, MAX_THREADS)
+from ggbench.engines.server.config import (EndpointConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (FieldKind, Option)
+from ggbench.plugins import (load_plugin, plugin_names)
+from ggbench.text import (shorten)
+from ggbench.units import (format_count, parse_bandwidth, parse_tokens)
+from pathlib import (Path)
+from typing import (Annotated, Any, Literal, Protocol, TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.served_models import ServerOptions
-    from ggbench.stats.decode_timing import Bandwidth
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.served_models import (ServerOptions)
+    from ggbench.stats.decode_timing import (Bandwidth)
+
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -178,9 +177,11 @@ _ENGINE = source_option(
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
-    "-mm --mmproj", "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL.", PATH,
+    "-mm --mmproj",
+    "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",
+    PATH,
     metavar="FILE|auto",
-)  # fmt: skip
+)
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
     "--against", "Show the nearest published rows below your own.", click.Choice(["published"])

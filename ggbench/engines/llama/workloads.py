@@ -24,6 +24,7 @@ from ggbench.engines.contract import (
     ProveContext,
     RowsFile,
     Score,
+    Speculate,
     Tokenize,
     Workload,
     without_gc,
@@ -32,6 +33,7 @@ from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, St
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, make_batch
+from ggbench.engines.llama.speculation import speculate
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]
@@ -255,6 +257,7 @@ _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] =
     Decode: _decode,
     BatchedDecode: _batched_decode,
     DecodeAtDepth: decode_at_depth,
+    Speculate: speculate,
     ProveContext: prove_context,
     Tokenize: _tokenize,
     Score: _score,

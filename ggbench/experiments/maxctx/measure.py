@@ -6,21 +6,21 @@ does not work, is an error.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
-
-from ggbench.engines.contract import EngineConfig, check_step
-from ggbench.engines.events import Memory
-from ggbench.errors import UsageError
-from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
-from ggbench.runs.experiment import Conclusion, Experiment, Job
-from ggbench.runs.recording import Recording
-from ggbench.runs.run import Result, Settings
-from ggbench.units import KV_CELLS, format_count
+from collections.abc import (Generator)
+from ggbench.engines.contract import (EngineConfig, check_step)
+from ggbench.engines.events import (Memory)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan)
+from ggbench.runs.experiment import (Conclusion, Experiment, Job)
+from ggbench.runs.recording import (Recording)
+from ggbench.runs.run import (Result, Settings)
+from ggbench.units import (KV_CELLS, format_count)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
-    from ggbench.runs.session import Session
+    from ggbench.runs.progress import (Progress)
+    from ggbench.runs.session import (Session)
+
 
 
 SEARCH_TIMEOUT_S = 3600.0
@@ -84,7 +84,8 @@ class MaxctxExperiment(Experiment):
     def stated(self, job: Job) -> dict[str, object]:
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
-        return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
+        more = {"mmproj": settings.mmproj, "draft": ":".join(job.draft.words) if job.draft else ""}
+        return super().stated(job) | {name: text for name, text in more.items() if text}
 
 
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:

@@ -1,0 +1,152 @@
+"""Speculative decoding in llama.cpp's worker: a model and its draft, timed as llama-server runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ggbench.engines.contract import Speculate, without_gc
+from ggbench.engines.events import Event, Speculated, SpeculativeStep
+from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.context_cells import fill
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch
+
+_FIRST_TOKEN = 5
+"""SPEC_VOCAB_CHECK_START_TOKEN_ID of llama.cpp's speculative.cpp: special tokens before it may differ."""
+_TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
+"""What llama-server's samplers keep of the logits, by default and of a draft."""
+
+
+def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
+    """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
+    draft = model.draft(request.draft) if request.draft else None
+    if draft is not None:
+        _check_vocabularies(model, draft)
+    with ExitStack() as stack:
+        timer = _Timer(stack, model, draft, request)
+        for each in filter(None, (model, draft)):
+            fill(each, request.n_depth)
+        timer.step(max(request.n_drafted))
+        stack.enter_context(without_gc())
+        for _ in range(request.n_passes):
+            single_ns, sampler_ns = timer.singles(request.n_single)
+            emit(Speculated(single_ns, sampler_ns, [timer.step(k) for k in request.n_drafted]))
+
+
+class _Timer:
+    """Times steps after `n_depth` cells, with batches made in advance: nothing else is inside a timed region."""
+
+    def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate) -> None:
+        self._n_depth = request.n_depth
+        self._target, self._draft = model.context("decode"), None if draft is None else draft.context("decode")
+        tokens = model.prompt_tokens(max(request.n_drafted) + 1)
+
+        def batch(n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
+            last = n_tokens - 1
+            rows = [(tokens[at], request.n_depth + at, 0, has_all_logits or at == last) for at in range(n_tokens)]
+            made = make_batch(rows)
+            stack.callback(lib.llama_batch_free, made)
+            return made
+
+        self._single = batch(1, has_all_logits=True)
+        self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
+        self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
+        if draft is not None:
+            # its vocabulary may lack the last of the model's tokens
+            tokens = draft.prompt_tokens(max(request.n_drafted) + 1)
+            self._drafted = batch(1, has_all_logits=True)
+            self._reread = {k: batch(k + 1, has_all_logits=False) for k in request.n_drafted}
+            self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
+
+    def singles(self, n_single: int) -> tuple[list[int], int]:
+        """Return the nanoseconds of single tokens after an untimed one, and of choosing the next."""
+        found, sampler_ns, clock = [], 0, time.perf_counter_ns
+        for _ in range(1 + n_single):
+            started = clock()
+            status = lib.llama_decode(self._target, self._single)
+            lib.llama_synchronize(self._target)
+            decoded = clock()
+            lib.llama_sampler_sample(self._target_sampler, self._target, -1)
+            sampler_ns = clock() - decoded
+            _require(status)
+            self._forget(self._target)
+            found.append(decoded - started)
+        return found[1:], sampler_ns
+
+    def step(self, k: int) -> SpeculativeStep:
+        """Return the times of one step of `k` drafted tokens."""
+        clock, verify, draft = time.perf_counter_ns, self._verify[k], self._draft
+        llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
+        status = 0
+        started = drafted_at = clock()
+        if draft is not None:
+            one, sample, sampler = self._drafted, lib.llama_sampler_sample, self._draft_sampler
+            for at in range(k):
+                one.pos[0] = self._n_depth + at
+                status = status or llama_decode(draft, one)
+                one.token[0] = sample(sampler, draft, -1)
+            drafted_at = clock()
+            self._forget(draft)
+        verify_at = clock()
+        status = status or llama_decode(self._target, verify)
+        llama_synchronize(self._target)
+        reread_at = reread_end = clock()
+        if draft is not None:
+            status = status or llama_decode(draft, self._reread[k])
+            llama_synchronize(draft)
+            reread_end = clock()
+            self._forget(draft)
+        self._forget(self._target)
+        ended = clock()
+        _require(status)
+        times = drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
+        return SpeculativeStep(k, *times)
+
+    def _forget(self, context: Any) -> None:  # noqa: ANN401 - a ctypes pointer
+        if not lib.llama_memory_seq_rm(lib.llama_get_memory(context), 0, self._n_depth, -1):
+            raise LlamaRefused("decode", "llama.cpp cannot remove the last tokens from this model's cache")
+
+
+def _require(status: int) -> None:
+    if status:
+        raise LlamaRefused("decode", f"llama_decode returned {status} in a step of speculative decoding")
+
+
+@contextmanager
+def _sampler(top_k: int) -> Iterator[Any]:
+    """Yield a sampler that takes the most likely of the `top_k` tokens, in llama-server's way."""
+    chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(top_k))
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_greedy())
+    try:
+        yield chain
+    finally:
+        lib.llama_sampler_free(chain)
+
+
+def _check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
+    """Raise LlamaRefused for vocabularies that llama-server does not accept; twins, which have none, pass.
+
+    Source: `common_speculative_are_compatible` in llama.cpp's speculative.cpp.
+    """
+    ours, theirs = model.vocab, draft.vocab
+    if lib.LLAMA_VOCAB_TYPE_NONE in (lib.llama_vocab_type(ours), lib.llama_vocab_type(theirs)):
+        return
+    for what, differs in (
+        ("tokenizers", lib.llama_vocab_type(ours) != lib.llama_vocab_type(theirs)),
+        ("first tokens", _end(ours, "bos") != _end(theirs, "bos")),
+        ("last tokens", _end(ours, "eos") != _end(theirs, "eos")),
+    ):
+        if differs:
+            raise LlamaRefused("load", f"the model and its draft have different {what}")
+    for token in range(_FIRST_TOKEN, min(map(lib.llama_vocab_n_tokens, (ours, theirs)))):
+        if lib.llama_vocab_get_text(ours, token) != lib.llama_vocab_get_text(theirs, token):
+            raise LlamaRefused("load", f"token {token} of the model's vocabulary differs from the draft's")
+
+
+def _end(vocab: Any, name: str) -> int | None:  # noqa: ANN401 - a ctypes pointer
+    """Return the token that a model adds before or after a text; None if it adds none."""
+    is_added = getattr(lib, f"llama_vocab_get_add_{name}")(vocab)
+    return int(getattr(lib, f"llama_vocab_{name}")(vocab)) if is_added else None
