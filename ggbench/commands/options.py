@@ -5,31 +5,32 @@
 
 from __future__ import annotations
 
-import click
 import functools
 import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+import click
 import msgspec
-from collections.abc import (Callable, Collection, Iterable, Mapping)
-from ggbench import (fields)
-from ggbench.commands.documented import (GroupedOption, OptionGroup)
-from ggbench.commands.output import (Output)
-from ggbench.engines.contract import (EngineConfig, config_type)
-from ggbench.engines.llama.config import (LlamaConfig, MAX_THREADS)
-from ggbench.engines.server.config import (EndpointConfig)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (FieldKind, Option)
-from ggbench.plugins import (load_plugin, plugin_names)
-from ggbench.text import (shorten)
-from ggbench.units import (format_count, parse_bandwidth, parse_tokens)
-from pathlib import (Path)
-from typing import (Annotated, Any, Literal, Protocol, TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints)
+
+from ggbench import fields
+from ggbench.commands.documented import GroupedOption, OptionGroup
+from ggbench.commands.output import Output
+from ggbench.engines.contract import EngineConfig, config_type
+from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
+from ggbench.engines.server.config import EndpointConfig
+from ggbench.errors import UsageError
+from ggbench.fields import FieldKind, Option
+from ggbench.plugins import load_plugin, plugin_names
+from ggbench.text import shorten
+from ggbench.units import format_count, parse_bandwidth, parse_tokens
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.served_models import (ServerOptions)
-    from ggbench.stats.decode_timing import (Bandwidth)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.served_models import ServerOptions
+    from ggbench.stats.decode_timing import Bandwidth
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

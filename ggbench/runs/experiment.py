@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
 import msgspec
-from collections.abc import (Generator, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.events import (Memory)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (Unsupported, UsageError)
-from ggbench.fields import (reproduce, stated_options)
-from ggbench.models.reference import (MEASURE_OWN, own_models)
-from ggbench.plugins import (load_plugin)
-from ggbench.runs.recording import (Recording, WorkerPeak)
-from ggbench.runs.run import (Result, Settings)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.stats.intervals import (Estimate)
-from ggbench.text import (in_words)
-from msgspec.structs import (replace)
-from typing import (ClassVar, TYPE_CHECKING, TypeAlias)
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import Unsupported, UsageError
+from ggbench.fields import reproduce, stated_options
+from ggbench.models.reference import MEASURE_OWN, own_models
+from ggbench.plugins import load_plugin
+from ggbench.runs.recording import Recording, WorkerPeak
+from ggbench.runs.run import Result, Settings
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Estimate
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import (Ending)
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.run import (Run)
-    from ggbench.runs.session import (Session)
-    from ggbench.runs.store.database import (Store)
-    from ggbench.stats.speed_estimate import (RunSpeed)
-
+    from ggbench.engines.endings import Ending
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+    from ggbench.runs.store.database import Store
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class Concluded(msgspec.Struct, frozen=True):

@@ -6,21 +6,21 @@ does not work, is an error.
 
 from __future__ import annotations
 
-from collections.abc import (Generator)
-from ggbench.engines.contract import (EngineConfig, check_step)
-from ggbench.engines.events import (Memory)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan)
-from ggbench.runs.experiment import (Conclusion, Experiment, Job)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Result, Settings)
-from ggbench.units import (KV_CELLS, format_count)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.contract import EngineConfig, check_step
+from ggbench.engines.events import Memory
+from ggbench.errors import UsageError
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Settings
+from ggbench.units import KV_CELLS, format_count
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.session import (Session)
-
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
 
 
 SEARCH_TIMEOUT_S = 3600.0
