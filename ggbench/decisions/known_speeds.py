@@ -225,6 +225,21 @@ def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
     )
 
 
+def with_estimate_together(row: PlanRow, known: SpeedEstimate | None, n_seqs: int) -> PlanRow:
+    """Return a row with the expected speed of `n_seqs` sequences at once; `known` has the latency of their steps."""
+    found = None if row.together is None else expected_at(known, row.together.n)
+    if row.together is None or found is None:
+        return row
+    low, high = found.tok_s_ci95
+    together = replace(
+        row.together,
+        tok_s_estimate=n_seqs * found.tok_s,
+        tok_s_estimate_ci95=(n_seqs * low, n_seqs * high),
+        tok_s_basis=found.speed_basis,
+    )
+    return replace(row, together=together)
+
+
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
     weights, kv = shares.weights, shares.kv_cache
     return Expected(

@@ -226,6 +226,8 @@ class Workload(Request, frozen=True):
 class Source(msgspec.Struct, frozen=True):
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
+    draft: Path | None = None
+    """A draft model to load beside it, with a context of its own; only for an engine that `loads_gguf`."""
 
 
 class DescribedDevice(msgspec.Struct, frozen=True):

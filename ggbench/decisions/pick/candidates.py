@@ -224,15 +224,20 @@ class _Finder:
     def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
         """Return the newest run that searched this file with this setup, and the n_ctx it found.
 
-        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less.
+        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less; or if a draft
+        took or takes some of it.
         """
-        if variant.file is None:
+        if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
         header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
         wanted = self._speeds.decisive(setup, variant.file.n_layer)
         for run in self._speeds.runs_of(variant.file):
             found, ran = run.result, run.head.setup
-            if run.subject.header_sha256 != header or self._speeds.decisive(ran, run.subject.n_layer) != wanted:
+            if (
+                run.memory.draft_buffers
+                or run.subject.header_sha256 != header
+                or self._speeds.decisive(ran, run.subject.n_layer) != wanted
+            ):
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue

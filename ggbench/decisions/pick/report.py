@@ -16,8 +16,9 @@ from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN, letter
+from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import changes_report, draft_text, longest_text
+from ggbench.show.plan import draft_text, longest_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
