@@ -61,7 +61,10 @@ def _first_steps(models: Sequence[LocalModel], *, n_runs: int) -> list[tuple[str
     smallest = min(models, key=lambda each: each.file_bytes or 0)
     return [
         pick,
-        (f"ggbench decode {' '.join(map(shell_path, smallest.arguments))}", "how fast it is, as its context grows"),
+        (
+            f"ggbench decode {' '.join(map(shell_path, smallest.arguments))}",
+            "how fast the smallest is, as its context grows",
+        ),
     ]
 
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
-
 import msgspec
-
-from ggbench.errors import Unsupported, UsageError
-from ggbench.plugins import load_plugin
+import threading
+from collections.abc import (Iterator, Mapping, Sequence)
+from ggbench.errors import (Unsupported, UsageError)
+from ggbench.plugins import (load_plugin)
+from pathlib import (Path)
+from typing import (ClassVar, Literal, Protocol, Self, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import Ending
-    from ggbench.engines.events import Event
+    from ggbench.engines.endings import (Ending)
+    from ggbench.engines.events import (Event)
+
 
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
@@ -150,6 +149,13 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
+    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+        """Return the setup with drafts of this type, as of llama-server's --spec-type; without any if it is empty.
+
+        Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
+        """
+        raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
+
     def with_threads(self, threads: int) -> Self:
         return self
 
@@ -219,6 +225,8 @@ class Workload(Request, frozen=True):
 class Source(msgspec.Struct, frozen=True):
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
+    draft: Path | None = None
+    """A draft model to load beside it, with a context of its own; only for an engine that `loads_gguf`."""
 
 
 class DescribedDevice(msgspec.Struct, frozen=True):
@@ -355,6 +363,15 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     n_depth: int
     n_gen: int
     n_batch: int = 0
+
+
+class Continue(Workload, frozen=True, tag="continue"):
+    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+
+    stage: ClassVar[Stage] = "decode"
+
+    text: str
+    n_gen: int
 
 
 class Speculate(Workload, frozen=True, tag="speculate"):

@@ -6,11 +6,10 @@ They are also the worker's messages, one JSON object per line, so they are msgsp
 from __future__ import annotations
 
 import enum
-from typing import Literal
-
 import msgspec
+from ggbench.stats.decode_timing import (Clock, RequestTiming, ServerFound, TokenChunks)
+from typing import (Literal)
 
-from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -44,6 +43,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
     """Copies of each device's inputs, so that several devices can compute different batches at once."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -86,6 +87,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
             n_ubatch=self.n_ubatch,
             flash_attn=allocated.flash_attn,
             swa_cells=allocated.swa_cells,
+            draft_buffers=allocated.draft_buffers,
         )
 
 
@@ -135,6 +137,22 @@ class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
 class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
     timing: RequestTiming
     seq: int | None = None
+
+
+class Continued(msgspec.Struct, frozen=True, tag="continued"):
+    """An answer, with the times and counts of the server's own clock."""
+
+    text: str
+    n_tokens: int
+    """Includes the first, which comes with the prompt."""
+    decode_ns: int
+    """Time of all tokens but the first."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_steps: int | None = None
+    """Steps that verified a draft; None if the server does not count them."""
+    accepted_at: tuple[int, ...] = ()
+    """Accepted drafts by their position in the step; empty if the server does not count them."""
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
@@ -230,6 +248,7 @@ Event = (
     | ServerAnswered
     | TokensTogether
     | RequestEnded
+    | Continued
     | Proving
     | ContextProven
     | Tokenized
@@ -305,6 +324,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     other_bytes: int | None = None
     """`peak_bytes`, or with weights on GPUs the process's memory there, minus all buffers; None if the buffers are
     larger, as some may be untouched."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers; not included in the totals."""
+
+    @property
+    def draft_bytes(self) -> int | None:
+        """Memory of what drafts, over all devices; None if nothing does."""
+        return sum(each.total_bytes for each in self.draft_buffers) or None
 
     @property
     def kv_bytes(self) -> int | None:
