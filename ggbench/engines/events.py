@@ -6,10 +6,11 @@ They are also the worker's messages, one JSON object per line, so they are msgsp
 from __future__ import annotations
 
 import enum
-import msgspec
-from ggbench.stats.decode_timing import (Clock, RequestTiming, ServerFound, TokenChunks)
-from typing import (Literal)
+from typing import Literal
 
+import msgspec
+
+from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
