@@ -52,7 +52,8 @@ def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], No
             texts.append(tokens)
     plain, drafted = texts
     differences = (at for at, (one, other) in enumerate(zip(plain, drafted, strict=False)) if one != other)
-    emit(TextDrafted(len(plain), *times, accepted, next(differences, None)))
+    plain_ns, drafted_ns = times
+    emit(TextDrafted(len(plain), plain_ns, drafted_ns, accepted, next(differences, None)))
 
 
 class _Generator:
