@@ -8,7 +8,7 @@ import msgspec
 
 from ggbench.engines.events import TextDrafted
 from ggbench.errors import UsageError
-from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, Option
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
@@ -64,6 +64,19 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     def n_ctx_needed(self) -> int:
         """Tokens of the deepest step, or of a text."""
         return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
+
+
+class SpeculateRequest(SpeculateSettings, frozen=True):
+    """The options of a run: the draft is found before it starts."""
+
+    draft: Annotated[
+        str, Option("-md --draft", kind=FieldKind(metavar="MODEL [QUANT]"), shown="", is_always_stated=True)
+    ] = ""
+    """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
+
+    @property
+    def settings(self) -> SpeculateSettings:
+        return SpeculateSettings(**{name: getattr(self, name) for name in SpeculateSettings.__struct_fields__})
 
 
 class DraftedPair(msgspec.Struct, frozen=True):
