@@ -87,11 +87,18 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     """
     names = (name for name in StepTimes.__struct_fields__ if name != "k")
     middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
-    logs = [math.log(each.break_even_len) for each in rounds]
+    return MeasuredStep(replace(rounds[0], **middle), mean_ratio([each.break_even_len for each in rounds], model_error))
+
+
+def mean_ratio(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the geometric mean of at least two independent ratios with its 95 % interval, Student's on the logarithms.
+
+    `model_error` is a share by which it may be off besides.
+    """
+    logs = [math.log(each) for each in ratios]
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
-    break_even = Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-    return MeasuredStep(replace(rounds[0], **middle), break_even)
+    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def mean_len(acceptance: float, k: int) -> float:

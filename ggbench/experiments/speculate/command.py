@@ -8,6 +8,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, option, plot_option, settings_options
+from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import SpeculateSettings
 
 if TYPE_CHECKING:
@@ -39,13 +40,16 @@ class _SpeculateCommand(DocumentedCommand):
     ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
     ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
     ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
+    ggbench speculate big.gguf --draft small.gguf --engine llama-server
+    ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
-@option("-md --draft draft", "The draft model: MODEL QUANT, or a file.", metavar="MODEL [QUANT]", required=True)
+@option("-md --draft draft", "The draft model: MODEL QUANT, or a file.", metavar="MODEL [QUANT]")
+@option("--mtp", "Draft with the model's own MTP layers: --spec-type draft-mtp.", is_flag=True)
 @settings_options(SpeculateSettings)
 @plot_option
 @measuring_options()
-def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureRequest) -> None:
+def command(draft: str | None, mtp: bool, settings: SpeculateSettings, plot: bool, asked: MeasureRequest) -> None:
     """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
     A step drafts k tokens, verifies them in one batch, and yields L tokens on average, the model's own included. It
@@ -55,8 +59,12 @@ def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureR
 
     Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again.
 
-    Not supported: recurrent models, heads such as eagle3 or MTP, and drafting by n-grams.
+    With --engine llama-server, nothing is computed: the server answers texts of several kinds without drafts and with,
+    in turns, and the gain is measured, as are the accepted tokens. Recurrent models, heads such as eagle3 or MTP, and
+    drafting by n-grams are measured in this way alone, and need trained weights.
     """
+    from msgspec.structs import replace
+
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
@@ -65,13 +73,21 @@ def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureR
     from ggbench.models.reference import parse_model
     from ggbench.runs.experiment import Job
 
+    if mtp:
+        settings = replace(settings, spec_type="draft-mtp")
     given = given_setup(EXPERIMENT, asked)
     EXPERIMENT.check(given, settings)
+    if draft is None and not settings.spec_type:
+        raise UsageError(
+            "there is nothing to draft with",
+            "add --draft MODEL QUANT or, with --engine llama-server, --mtp or --spec-type ngram-simple",
+        )
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
-        target, drafting = (_found(ref.require_gguf(), hub) for ref in (asked.model, parse_model(draft)))
+        target = _found(asked.model.require_gguf(), hub)
+        drafting = None if draft is None else _found(parse_model(draft).require_gguf(), hub)
     measured = measure([Job(EXPERIMENT, target, given, settings, draft=drafting)], asked)
     show_measured(measured, plot=plot)
     measured.leave()
@@ -81,7 +97,7 @@ def _found(ref: ModelRef, hub: HubAccess) -> Target:
     """Return the file if it is on this disk, else a twin of the model. Raises like `resolve_one`."""
     from msgspec.structs import replace
 
-    from ggbench.errors import NetworkError, UsageError
+    from ggbench.errors import NetworkError
     from ggbench.models.targets import resolve_one
 
     twin = ref.as_twin() if ref.kind != "hub" else replace(ref, kind="published_twin", label=f"twin:{ref.label}")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import (
+    AnsweredText,
     DraftedPair,
     PairMemory,
     SpeculateResult,
@@ -15,6 +18,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
+from ggbench.runs.run import Settings
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -28,17 +32,32 @@ class SpeculateExperiment(Experiment):
     settings_type = SpeculateSettings
     result_type = SpeculateResult
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
-    needs_own_engine: ClassVar[str] = needs_file
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
-    observed = (DraftedPair, PairMemory, SpeculationRound)
+    observed = (DraftedPair, PairMemory, SpeculationRound, AnsweredText)
+
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        super().check(setup, settings)
+        assert isinstance(settings, SpeculateSettings)
+        if setup.is_served:
+            setup.drafting(settings.spec_type, n_draft=settings.n_served)
+        elif settings.spec_type:
+            raise UsageError(
+                f"ggbench's own llama.cpp does not draft by {settings.spec_type}",
+                "add --engine llama-server=PATH, or give a draft model",
+            )
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
+        if session.setup.is_served:
+            from ggbench.experiments.speculate.answers import measure_answers
+
+            return (yield from measure_answers(session))
         from ggbench.experiments.speculate.pair_timer import time_pair
 
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
+        from ggbench.experiments.speculate.answers import gains_of
         from ggbench.experiments.speculate.steps import measured_steps
 
         pair, rounds = recording.last(DraftedPair), recording.of(SpeculationRound)
@@ -46,7 +65,10 @@ class SpeculateExperiment(Experiment):
             return None
         cases = [SpeculationCase(n_depth, step) for n_depth, step in measured_steps(rounds, pair.layers)]
         memory = recording.last(PairMemory)
-        return SpeculateResult(pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory)
+        answers = gains_of(recording.of(AnsweredText))
+        return SpeculateResult(
+            pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, pair.spec_type, answers
+        )
 
     def stated(self, job: Job) -> dict[str, object]:
         return {"draft": ":".join(job.draft.words) if job.draft else None, **super().stated(job)}

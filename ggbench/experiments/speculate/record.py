@@ -6,17 +6,25 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from ggbench.engines.events import Continued
 from ggbench.errors import UsageError
-from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, Option
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option, joined
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes
+from ggbench.text import in_words
 
+N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
+TEXTS = ("prose", "code", "edit")
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
 MOST_DRAFTED = 64
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
@@ -29,7 +37,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
             "Numbers of tokens to draft in a step, e.g. 3,8; llama-server's default is 3.",
             TOKEN_LIST,
         ),
-    ] = (1, 2, 3, 4, 6, 8, 16)
+    ] = N_DRAFTED
     depths: Annotated[
         tuple[int, ...],
         Option(
@@ -44,6 +52,23 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     ] = WITHIN_S
     rounds: int = 5
     """Rounds over all steps, so that a slowdown of the machine affects all of them."""
+    spec_type: Annotated[
+        str,
+        Option(
+            "--spec-type",
+            "With --engine llama-server, its type of drafts, e.g. ngram-simple. Default: by the draft's file.",
+            FieldKind(str, metavar="TYPE"),
+            shown="",
+        ),
+    ] = ""
+    texts: Annotated[
+        tuple[str, ...],
+        Option(
+            "--texts",
+            "With --engine llama-server, texts to answer: prose, code, or edit, which repeats its prompt.",
+            FieldKind(_names, joined, "NAME,..."),
+        ),
+    ] = TEXTS
 
     def __post_init__(self) -> None:
         if not self.n_drafted or not self.depths:
@@ -55,6 +80,17 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
                 f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
                 f"use at most {MOST_DRAFTED}",
             )
+        if not self.texts or set(self.texts) - set(TEXTS):
+            raise UsageError(f"--texts {','.join(self.texts)}: unknown text", f"choose some of {in_words(TEXTS)}")
+
+    @property
+    def n_served(self) -> int | None:
+        """Tokens that a server drafts at most; None for its default. Raises UsageError for several numbers."""
+        if self.n_drafted == N_DRAFTED:
+            return None
+        if len(self.n_drafted) > 1:
+            raise UsageError("a server is measured with one number of drafted tokens", f"-k {self.n_drafted[0]}")
+        return self.n_drafted[0]
 
     @property
     def n_ctx_needed(self) -> int:
@@ -65,11 +101,13 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
 class DraftedPair(msgspec.Struct, frozen=True):
     """The measured pair; recorded before the first step."""
 
-    draft: Subject
+    draft: Subject | None
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
     """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
+    spec_type: str = ""
+    """Type of drafts of a server; empty if steps are timed."""
 
     @property
     def basis(self) -> str:
@@ -119,6 +157,45 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
 
 
+class AnsweredText(msgspec.Struct, frozen=True):
+    """One answer; an observation."""
+
+    text: str
+    """Name of the text."""
+    is_drafted: bool
+    round: int
+    answer: Continued
+
+    @property
+    def tok_s(self) -> float:
+        return (self.answer.n_tokens - 1) / self.answer.decode_ns * 1e9
+
+
+class TextGain(msgspec.Struct, frozen=True):
+    """What drafts gave for one text, over all rounds."""
+
+    text: str
+    tok_s: float
+    """Without drafts, by the server's clock."""
+    drafted_tok_s: float
+    gain: float
+    """Speed with drafts over speed without, the geometric mean of the rounds."""
+    gain_ci95: tuple[float, float] | None
+    """None for a single round."""
+    mean_len: float
+    """Tokens for each decode of the model, with drafted ones."""
+    acceptance: float | None
+    """Accepted tokens / drafted tokens; None if nothing was drafted."""
+    n_tokens: int
+    """Tokens of one answer with drafts."""
+    n_steps: int | None = None
+    """Steps of one answer that verified a draft; None if the server does not count them."""
+    acceptance_at: tuple[float, ...] = ()
+    """Share of these steps that accepted at least 1, 2, ... drafted tokens; empty if the server does not count them."""
+    difference: str = ""
+    """Where the answer differs from the one without drafts; empty for equal texts."""
+
+
 class SpeculationCase(msgspec.Struct, frozen=True):
     """Steps of one k at one depth."""
 
@@ -141,7 +218,8 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
 
     no_one_memory: ClassVar[str] = "measured with a draft model"
 
-    draft: Subject
+    draft: Subject | None
+    """None for drafts without a file, such as n-grams."""
     cases: tuple[SpeculationCase, ...] = ()
     """Ordered by depth, then by k."""
     basis: str = ""
@@ -150,6 +228,10 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
     memory: PairMemory | None = None
     """None if it could not be sized."""
+    spec_type: str = ""
+    """Type of the drafts of a server; empty if steps were timed."""
+    answers: tuple[TextGain, ...] = ()
+    """What they gave for each text; empty if steps were timed."""
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
 from ggbench.stats.speculation import acceptance_of, best_step
-from ggbench.units import format_count, format_number, format_percent
+from ggbench.text import in_words
+from ggbench.units import format_count, format_number, format_percent, format_ratio
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
@@ -30,6 +31,8 @@ def verdict(found: SpeculateResult) -> str:
 
     `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted), at depth 4,096 below 2.3; at most 2.6 times as fast`.
     """
+    if found.answers:
+        return _answered(found)
     parts, most = [], 0.0
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
@@ -47,6 +50,17 @@ def verdict(found: SpeculateResult) -> str:
     return "; ".join(parts)
 
 
+def _answered(found: SpeculateResult) -> str:
+    """Return `prose 0.72 times as fast (0.70–0.74), edit 2.1 times (2.0–2.2); the text of code differs`."""
+    slowest = sorted(found.answers, key=lambda each: each.gain)
+    gains = [
+        f"{each.text} {format_ratio(each.gain, *(each.gain_ci95 or (each.gain, each.gain)))} times" for each in slowest
+    ]
+    differing = [each.text for each in found.answers if each.difference]
+    texts = f"; the text of {in_words(differing)} differs" if differing else ""
+    return f"as fast with drafts of type {found.spec_type}: {', '.join(gains)}{texts}"
+
+
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
     """Return the case that pays at the lowest acceptance, or the one closest to paying."""
     paying = [each for each in cases if needed_acceptance(each) is not None]
@@ -58,7 +72,7 @@ def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
 def server_line(run: Run, found: SpeculateResult) -> str:
     """Return the llama-server command with this draft, and k for a typical acceptance; empty if none pays."""
     steps = [each.step for each in found.at(found.depths[0])] if found.depths else []
-    if not any(each.best_speedup.value > 1 for each in steps):
+    if found.draft is None or not any(each.best_speedup.value > 1 for each in steps):
         return ""
     setup = LlamaConfig.of(run.head.setup).as_asked()
     words = ["llama-server", "-m", _file(run.subject)]
