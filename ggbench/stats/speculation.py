@@ -22,6 +22,10 @@ LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
 
 
+TYPICAL_ACCEPTANCE = 0.7
+"""The acceptance for which k is chosen where none is measured."""
+
+
 class StepTimes(msgspec.Struct, frozen=True):
     """The times of a step that drafts k tokens."""
 
@@ -87,15 +91,13 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     """
     names = (name for name in StepTimes.__struct_fields__ if name != "k")
     middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
-    return MeasuredStep(replace(rounds[0], **middle), mean_ratio([each.break_even_len for each in rounds], model_error))
+    break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
+    return MeasuredStep(replace(rounds[0], **middle), break_even)
 
 
-def mean_ratio(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
-    """Return the geometric mean of at least two independent ratios with its 95 % interval, Student's on the logarithms.
-
-    `model_error` is a share by which it may be off besides.
-    """
-    logs = [math.log(each) for each in ratios]
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
+    logs = list(map(math.log, ratios))
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
     return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))

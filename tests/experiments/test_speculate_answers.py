@@ -10,10 +10,11 @@ from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.experiments.speculate.answers import gains_of, prompts
+from ggbench.experiments.speculate.answers import answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
-from ggbench.experiments.speculate.record import TEXTS, AnsweredText, SpeculateResult, SpeculateSettings
+from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
+from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -23,27 +24,24 @@ from tests.fakes.llama_server import install
 
 
 def _answer(is_drafted: bool, number: int, ns: int, text: str = "a b c") -> AnsweredText:
-    drafts = (6, 4, 2, (2, 2)) if is_drafted else ()
-    return AnsweredText("prose", is_drafted, number, Continued(text, 11, ns, *drafts))
+    drafts = (6, 4, 2, (2, 1)) if is_drafted else ()
+    return AnsweredText("prose", number, 3, is_drafted, Continued(text, 11, ns, *drafts))
 
 
 def test_the_gain_is_that_of_the_rounds_and_its_interval_covers_their_spread() -> None:
     answers = [_answer(False, 0, 200), _answer(True, 0, 100), _answer(True, 1, 100), _answer(False, 1, 180)]
-    (found,) = gains_of(answers)
-    assert found.gain == pytest.approx((2.0 * 1.8) ** 0.5)
-    assert found.gain_ci95 is not None and found.gain_ci95[0] < 1.8 < 2.0 < found.gain_ci95[1]
-    assert (found.acceptance, found.acceptance_at, found.difference) == (4 / 6, (1.0, 1.0), "")
+    (found,) = answered_texts(answers)
+    assert found.gain.value == pytest.approx((2.0 * 1.8) ** 0.5)
+    assert found.gain.low < 1.8 < 2.0 < found.gain.high
+    assert (found.accepted_share, found.acceptance, found.difference) == (4 / 6, (1.0, 0.5), "")
     assert found.mean_len == pytest.approx(10 / 6)  # 10 tokens after the first, of which 4 were drafted
-    assert gains_of(answers[:2])[0].gain_ci95 is None and gains_of(answers[:1]) == ()
+    assert not [*answered_texts(answers[:3])], "one round has no interval"
 
 
 def test_the_first_difference_of_two_answers_is_named() -> None:
-    (found,) = gains_of([_answer(False, 0, 9, "one two three"), _answer(True, 0, 9, "one too three")])
+    rounds = [(_answer(False, n, 9, "one two three"), _answer(True, n, 9, "one too three")) for n in range(2)]
+    (found,) = answered_texts([each for pair in rounds for each in pair])
     assert found.difference == "at character 6: 'too three' instead of 'two three'"
-
-
-def test_every_text_is_shipped() -> None:
-    assert tuple(prompts()) == TEXTS and all(prompts().values())
 
 
 def _run(folder: Path, target: Target, settings: SpeculateSettings, way: str = "") -> Finished:
@@ -58,18 +56,18 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
-    run = _run(tmp_path, target, SpeculateSettings((5,), texts=("edit",))).run
+    run = _run(tmp_path, target, SpeculateSettings((5,))).run
     assert isinstance(run.result, SpeculateResult), run.reason
-    (found,) = run.result.answers
-    assert (found.text, found.gain, found.difference, found.n_steps) == ("edit", pytest.approx(2.0), "", 2)
+    assert [each.name for each in run.result.texts] == list(TEXTS)
+    assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
     assert run.result.spec_type == "draft-simple" and run.result.draft is not None
-    assert PRESENTER.answer(run).startswith("as fast with drafts of type draft-simple: edit 2")
+    assert PRESENTER.answer(run).startswith("faster on prose (2")
     flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
     assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"
 
 
 def test_a_failed_start_keeps_no_result_and_says_why(target: Target, tmp_path: Path) -> None:
-    end = _run(tmp_path, target, SpeculateSettings(texts=("edit",)), "older")
+    end = _run(tmp_path, target, SpeculateSettings(), "older")
     assert isinstance(end.error, UsageError) and "has no --spec-type" in end.error.message
 
 

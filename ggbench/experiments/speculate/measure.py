@@ -15,6 +15,7 @@ from ggbench.experiments.speculate.record import (
     SpeculateSettings,
     SpeculationCase,
     SpeculationRound,
+    TextRound,
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
@@ -33,7 +34,7 @@ class SpeculateExperiment(Experiment):
     result_type = SpeculateResult
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
-    observed = (DraftedPair, PairMemory, SpeculationRound, AnsweredText)
+    observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
@@ -57,17 +58,19 @@ class SpeculateExperiment(Experiment):
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
-        from ggbench.experiments.speculate.answers import gains_of
+        from ggbench.experiments.speculate.answers import answered_texts
         from ggbench.experiments.speculate.steps import measured_steps
+        from ggbench.experiments.speculate.texts import drafted_texts
 
         pair, rounds = recording.last(DraftedPair), recording.of(SpeculationRound)
         if pair is None:
             return None
         cases = [SpeculationCase(n_depth, step) for n_depth, step in measured_steps(rounds, pair.layers)]
+        nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
+        texts = (*drafted_texts(recording.of(TextRound), nearest), *answered_texts(recording.of(AnsweredText)))
         memory = recording.last(PairMemory)
-        answers = gains_of(recording.of(AnsweredText))
         return SpeculateResult(
-            pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, pair.spec_type, answers
+            pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts, pair.spec_type
         )
 
     def stated(self, job: Job) -> dict[str, object]:

@@ -6,25 +6,22 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.events import Continued
+from ggbench.engines.events import Continued, TextDrafted
 from ggbench.errors import UsageError
-from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option, joined
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
+from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import MeasuredStep, StepTimes
-from ggbench.text import in_words
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
-TEXTS = ("prose", "code", "edit")
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
 MOST_DRAFTED = 64
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+_N_CTX_TEXTS = 512
+"""Tokens of the longest text with its prompt."""
 
 
 class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
@@ -61,14 +58,6 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
             shown="",
         ),
     ] = ""
-    texts: Annotated[
-        tuple[str, ...],
-        Option(
-            "--texts",
-            "With --engine llama-server, texts to answer: prose, code, or edit, which repeats its prompt.",
-            FieldKind(_names, joined, "NAME,..."),
-        ),
-    ] = TEXTS
 
     def __post_init__(self) -> None:
         if not self.n_drafted or not self.depths:
@@ -80,8 +69,6 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
                 f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
                 f"use at most {MOST_DRAFTED}",
             )
-        if not self.texts or set(self.texts) - set(TEXTS):
-            raise UsageError(f"--texts {','.join(self.texts)}: unknown text", f"choose some of {in_words(TEXTS)}")
 
     @property
     def n_served(self) -> int | None:
@@ -94,20 +81,21 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
 
     @property
     def n_ctx_needed(self) -> int:
-        """Tokens of the deepest step."""
-        return max(self.depths) + max(self.n_drafted) + 2
+        """Tokens of the deepest step, or of a text."""
+        return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
 
 
 class DraftedPair(msgspec.Struct, frozen=True):
     """The measured pair; recorded before the first step."""
 
     draft: Subject | None
+    """None for drafts without a file, such as n-grams."""
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
     """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
     spec_type: str = ""
-    """Type of drafts of a server; empty if steps are timed."""
+    """Type of a server's drafts; empty if steps are timed."""
 
     @property
     def basis(self) -> str:
@@ -157,43 +145,66 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
 
 
-class AnsweredText(msgspec.Struct, frozen=True):
-    """One answer; an observation."""
+class TextRound(msgspec.Struct, frozen=True):
+    """A text generated without and with the draft."""
 
-    text: str
-    """Name of the text."""
-    is_drafted: bool
+    name: str
+    """Kind of text, a key of `TEXTS`."""
     round: int
+    k: int
+    drafted: TextDrafted
+
+    @property
+    def gain(self) -> float:
+        """The speed with the draft over that without."""
+        found = self.drafted
+        n_drafted = sum(found.accepted) + len(found.accepted)
+        return (n_drafted / found.drafted_ns) / (found.n_tokens / found.plain_ns)
+
+
+class AnsweredText(msgspec.Struct, frozen=True):
+    """A text that a server continued, without drafts or with."""
+
+    name: str
+    """Kind of text, a key of `TEXTS`."""
+    round: int
+    k: int | None
+    """Maximum drafted tokens of a step; None for the server's default, or a type without this limit."""
+    is_drafted: bool
     answer: Continued
 
     @property
     def tok_s(self) -> float:
+        """Return the speed of all tokens but the first, which comes with the prompt."""
         return (self.answer.n_tokens - 1) / self.answer.decode_ns * 1e9
 
 
-class TextGain(msgspec.Struct, frozen=True):
-    """What drafts gave for one text, over all rounds."""
+class DraftedText(msgspec.Struct, frozen=True):
+    """A kind of text at temperature 0, generated without and with the draft in turn."""
 
-    text: str
-    tok_s: float
-    """Without drafts, by the server's clock."""
-    drafted_tok_s: float
-    gain: float
-    """Speed with drafts over speed without, the geometric mean of the rounds."""
-    gain_ci95: tuple[float, float] | None
-    """None for a single round."""
-    mean_len: float
-    """Tokens for each decode of the model, with drafted ones."""
-    acceptance: float | None
-    """Accepted tokens / drafted tokens; None if nothing was drafted."""
+    name: str
+    """`prose`, `code` or `repetition`."""
+    k: int | None
+    """None for a server's default, or drafts by n-grams."""
     n_tokens: int
-    """Tokens of one answer with drafts."""
-    n_steps: int | None = None
-    """Steps of one answer that verified a draft; None if the server does not count them."""
-    acceptance_at: tuple[float, ...] = ()
-    """Share of these steps that accepted at least 1, 2, ... drafted tokens; empty if the server does not count them."""
+    """Tokens generated in each round."""
+    plain_tok_s: float
+    drafted_tok_s: float
+    gain: Expected
+    """The second over the first, with its 95 % interval."""
+    expected_gain: float | None
+    """The gain that follows from the timed steps and the mean length; None if none of this k was timed."""
+    mean_len: float
+    """Mean tokens of a step, the model's own included."""
+    acceptance: tuple[float, ...]
+    """For each drafted position, the share accepted of those whose predecessors were accepted; shorter if later ones
+    never were tried."""
+    first_difference: int | None = None
+    """Number of the first token, from 0, that differs from the text without a draft; None if the texts are equal."""
     difference: str = ""
-    """Where the answer differs from the one without drafts; empty for equal texts."""
+    """The first difference of a server's texts, in words; empty if they are equal."""
+    accepted_share: float | None = None
+    """Accepted tokens / drafted tokens, as a server counts them; None without drafts."""
 
 
 class SpeculationCase(msgspec.Struct, frozen=True):
@@ -228,10 +239,10 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
     memory: PairMemory | None = None
     """None if it could not be sized."""
+    texts: tuple[DraftedText, ...] = ()
+    """Empty for a twin, which has no text to accept."""
     spec_type: str = ""
-    """Type of the drafts of a server; empty if steps were timed."""
-    answers: tuple[TextGain, ...] = ()
-    """What they gave for each text; empty if steps were timed."""
+    """Type of a server's drafts; empty if steps were timed."""
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from ggbench.experiments.speculate.published import TITLES, PublishedGain, by_method, published_gains
 from ggbench.experiments.speculate.record import (
+    DraftedText,
     PairMemory,
     SpeculateResult,
     SpeculationCase,
     SpeculationRound,
-    TextGain,
     result_of,
 )
 from ggbench.experiments.speculate.verdict import ACCEPTANCES, needed_acceptance, server_line, verdict
@@ -29,10 +29,10 @@ from ggbench.show.machine import run_page
 from ggbench.show.names import quant_name, quant_names
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right, twin_caption
+from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
 from ggbench.show.text import expected_text
 from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
-from ggbench.units import format_bytes, format_count, format_ms, format_number, format_percent, format_ratio
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _MOE_NOTE = (
     "The twin's random router sends the tokens of a batch to more experts than a trained one: verifying costs less "
@@ -58,7 +58,6 @@ _CASE = Shape(
     ),
     of(SpeculationCase, "speedup_by_len"),
 )
-_ANSWER = Shape("TextGain", "What drafts gave for a text.", of(TextGain))
 _PUBLISHED = Shape(
     "PublishedGain",
     "The speed-up of this pair with steps of a length that others published.",
@@ -78,18 +77,10 @@ _SPECULATION = Shape(
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(SpeculateResult, "basis? has_random_router memory", result_of, maybe=True),
+    of(SpeculateResult, "basis? has_random_router memory texts spec_type?", result_of, maybe=True),
     field(
-        "published", many(_PUBLISHED), "At the least depth.",
+        "published", many(_PUBLISHED), "At the smallest depth.",
         lambda run: published_gains(found) if (found := result_of(run)) else (),
-    ),
-    field(
-        "spec_type", str | None, "Type of a server's drafts; null if steps were timed.",
-        lambda run: ((found := result_of(run)) and found.spec_type) or None,
-    ),
-    field(
-        "answers", many(_ANSWER), "Measured by a server; empty if steps were timed.",
-        lambda run: found.answers if (found := result_of(run)) else (),
     ),
     field(
         "llama_server", str | None, "The command that drafts; null if no draft pays.",
@@ -123,8 +114,8 @@ class SpeculatePresenter(Presenter):
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
             return run_page(run, name, (), folded=folded, readings=readings)
-        drafted_by = quant_names([run.subject, found.draft])[1] if found.draft else found.spec_type
-        heading = Text(f"{name}, drafted by {drafted_by}", style="bold")
+        by = quant_names([run.subject, found.draft])[1] if found.draft else found.spec_type
+        heading = Text(f"{name}, drafted by {by}", style="bold")
         heading.append(f"\n{self.ending(run)}", style="not bold")
         parts: list[RenderableType] = []
         if found.cases:
@@ -135,9 +126,13 @@ class SpeculatePresenter(Presenter):
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
             ]
-            parts = [_cases_table([("", each) for each in found.cases], None, _captions([run])), facts_table("", facts)]
-        if found.answers:
-            parts.append(_answers_table([("", each) for each in found.answers], None, twin_caption([run.subject])))
+            parts = [
+                *([_texts_table(found.texts)] if found.texts else []),
+                _cases_table([("", each) for each in found.cases], None, _captions([run])),
+                facts_table("", facts),
+            ]
+        elif found.texts:
+            parts = [_texts_table(found.texts), facts_table("", [("types of drafts", found.spec_type)])]
         return run_page(run, heading, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -148,14 +143,6 @@ class SpeculatePresenter(Presenter):
             if (found := result_of(run))
             for each in found.cases
         ]
-        answered = [
-            (label, each)
-            for label, run in zip(labels, runs, strict=True)
-            if (found := result_of(run))
-            for each in found.answers
-        ]
-        if answered and not rows:
-            return _answers_table(answered, width, twin_caption(run.subject for run in runs))
         if not rows:
             return Text("\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True)))
         return _cases_table(rows, width, _captions(runs))
@@ -180,49 +167,43 @@ def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
     return facts
 
 
+def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
+    """Return what was generated with the draft, and whether the texts are those without it."""
+
+    def equality(each: DraftedText) -> str:
+        n_tokens = format_count(each.n_tokens)
+        if each.difference:
+            return f"differs {each.difference}"
+        if each.first_difference is None:
+            return f"the same {n_tokens} tokens as without"
+        return f"differs from token {format_count(each.first_difference + 1)} of {n_tokens} on"
+
+    return fitted_table(
+        [
+            names("text", (each.name for each in texts)),
+            right("k", (str(each.k or "") for each in texts)),
+            right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s"),
+            right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s"),
+            right("gain", (expected_text(each.gain) for each in texts)),
+            right("expected", (format_number(each.expected_gain) for each in texts)),
+            right("per step", (format_number(each.mean_len) for each in texts), "tokens"),
+            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 1),
+            right("accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position"),
+            left("text", map(equality, texts)),
+        ],
+        title="Generated at temperature 0, in turn without and with the draft",
+    )
+
+
 def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     """Return the speed-up with this draft's costs at the published lengths of each method."""
     facts = []
     for each in by_method(published_gains(found)):
         low, middle, high = (format_number(gain) for gain in each.speedups)
         least, median, most = (format_number(length) for length in each.lens)
-        name = f"at {each.n_figures} published lengths of {TITLES[each.method]}"
+        name = f"at {counted(each.n_figures, 'published length')} of {TITLES[each.method]}"
         facts.append((name, f"{low} to {high}x, median {middle}x (L {least} to {most}, median {median})"))
     return facts
-
-
-_ANSWERS_CAPTION = (
-    "Answers at temperature 0, by the server's clock. Length: tokens per decode of the model. Accepted: of the drafted "
-    "tokens. Text: whether the answer is the one without drafts."
-)
-
-
-def _answers_table(rows: Sequence[tuple[str, TextGain]], width: int | None, caption: str) -> RenderableType:
-    gains = [each for _, each in rows]
-    intervals = [each.gain_ci95 or (each.gain, each.gain) for each in gains]
-    return fitted_table(
-        [
-            *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
-            names("text", (each.text for each in gains)),
-            right("without", (format_number(each.tok_s) for each in gains), "tok/s", 1),
-            right("with drafts", (format_number(each.drafted_tok_s) for each in gains), "tok/s", 1),
-            right(
-                "gain",
-                (format_ratio(each.gain, *ends) for each, ends in zip(gains, intervals, strict=True)),
-                "times",
-                stays=True,
-            ),
-            right("length", (format_number(each.mean_len) for each in gains), "tokens", stays=True),
-            right(
-                "accepted", (format_percent(each.acceptance) if each.acceptance is not None else "" for each in gains)
-            ),
-            notes(each.difference or "same text" for each in gains),
-        ],
-        labels=[f"{name} {each.text}".strip() for name, each in rows],
-        dim=[high <= 1 for _, high in intervals],
-        width=width,
-        caption="\n".join(filter(None, (_ANSWERS_CAPTION, caption))),
-    )
 
 
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
@@ -261,7 +242,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
-            *(gains(length) for length in LENS[1:]),
+            *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
             right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),
         ],
         labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],

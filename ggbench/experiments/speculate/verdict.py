@@ -7,18 +7,16 @@ from collections.abc import Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
-from ggbench.experiments.speculate.record import SpeculateResult, SpeculationCase
+from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
-from ggbench.stats.speculation import acceptance_of, best_step
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import format_count, format_number, format_percent, format_ratio
+from ggbench.units import format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
-_TYPICAL = 0.7
-"""The acceptance for which the printed command sets k."""
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -29,11 +27,10 @@ def needed_acceptance(case: SpeculationCase) -> float | None:
 def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
-    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted), at depth 4,096 below 2.3; at most 2.6 times as fast`.
+    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 times as fast`, after the gains measured
+    on texts.
     """
-    if found.answers:
-        return _answered(found)
-    parts, most = [], 0.0
+    parts, most = _of_texts(found.texts), 0.0
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
@@ -50,15 +47,13 @@ def verdict(found: SpeculateResult) -> str:
     return "; ".join(parts)
 
 
-def _answered(found: SpeculateResult) -> str:
-    """Return `prose 0.72 times as fast (0.70–0.74), edit 2.1 times (2.0–2.2); the text of code differs`."""
-    slowest = sorted(found.answers, key=lambda each: each.gain)
-    gains = [
-        f"{each.text} {format_ratio(each.gain, *(each.gain_ci95 or (each.gain, each.gain)))} times" for each in slowest
-    ]
-    differing = [each.text for each in found.answers if each.difference]
-    texts = f"; the text of {in_words(differing)} differs" if differing else ""
-    return f"as fast with drafts of type {found.spec_type}: {', '.join(gains)}{texts}"
+def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
+    """Return `slower on prose (0.50 ±0.05 times)`, and so on: those that are slower first."""
+    said: dict[str, list[str]] = {"slower": [], "no difference shown": [], "faster": []}
+    for each in texts:
+        how = "slower" if each.gain.high < 1 else "faster" if each.gain.low > 1 else "no difference shown"
+        said[how].append(f"{each.name} ({expected_text(each.gain)} times)")
+    return [f"{how} on {in_words(names)}" for how, names in said.items() if names]
 
 
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
@@ -77,7 +72,7 @@ def server_line(run: Run, found: SpeculateResult) -> str:
     setup = LlamaConfig.of(run.head.setup).as_asked()
     words = ["llama-server", "-m", _file(run.subject)]
     words += server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=["-md", _file(found.draft)])
-    return shlex.join([*words, "--spec-draft-n-max", str(best_step(steps, _TYPICAL).times.k)])
+    return shlex.join([*words, "--spec-draft-n-max", str(best_step(steps, TYPICAL_ACCEPTANCE).times.k)])
 
 
 def _file(subject: Subject) -> str:
