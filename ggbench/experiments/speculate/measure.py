@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
+
 from ggbench.engines.contract import EngineConfig
-from ggbench.errors import UsageError
+from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.speculate.record import (
     AnsweredText,
     DraftedPair,
     PairMemory,
+    SpeculateRequest,
     SpeculateResult,
     SpeculateSettings,
     SpeculationCase,
@@ -22,6 +25,9 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
 
 if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
 
@@ -34,6 +40,7 @@ class SpeculateExperiment(Experiment):
     result_type = SpeculateResult
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
+    needs_download: ClassVar[bool] = False
     observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
@@ -46,6 +53,24 @@ class SpeculateExperiment(Experiment):
                 f"ggbench's own llama.cpp does not draft by {settings.spec_type}",
                 "add --engine llama-server=PATH, or give a draft model",
             )
+
+    @property
+    def request_type(self) -> type[SpeculateRequest]:
+        return SpeculateRequest
+
+    def jobs(
+        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+    ) -> list[Job]:
+        """Raises UsageError without a draft, and like `find_file_or_twin`."""
+        from ggbench.models.reference import parse_model
+
+        assert isinstance(request, SpeculateRequest)
+        if not request.draft and not request.settings.spec_type:
+            hint = "name a smaller model of the same family: --draft MODEL"
+            served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
+            raise UsageError("speculate needs a draft model", hint + served)
+        draft = find_file_or_twin(parse_model(request.draft), hub) if request.draft else None
+        return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
@@ -78,3 +103,21 @@ class SpeculateExperiment(Experiment):
 
 
 EXPERIMENT = SpeculateExperiment()
+
+
+def find_file_or_twin(ref: ModelRef, hub: HubAccess) -> Target:
+    """Return the file if it is on this disk, else a twin of the model; downloads only headers.
+
+    Raises UsageError for a server or another format, and like `resolve_one`.
+    """
+    from ggbench.models.targets import resolve_one
+
+    is_published = ref.require_gguf().kind == "hub"
+    twin = replace(ref, kind="published_twin", label=f"twin:{ref.label}") if is_published else ref.as_twin()
+    try:
+        found = resolve_one(ref, hub=hub)
+    except (NetworkError, UsageError):
+        if twin == ref or not ref.quants:
+            raise
+        return resolve_one(twin, hub=hub)
+    return resolve_one(twin, hub=hub) if found.download_bytes else found

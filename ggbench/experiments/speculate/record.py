@@ -85,6 +85,19 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
 
 
+class SpeculateRequest(SpeculateSettings, frozen=True):
+    """The options of a run: the draft is found before it starts."""
+
+    draft: Annotated[
+        str, Option("-md --draft", kind=FieldKind(metavar="MODEL [QUANT]"), shown="", is_always_stated=True)
+    ] = ""
+    """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
+
+    @property
+    def settings(self) -> SpeculateSettings:
+        return SpeculateSettings(**{name: getattr(self, name) for name in SpeculateSettings.__struct_fields__})
+
+
 class DraftedPair(msgspec.Struct, frozen=True):
     """The measured pair; recorded before the first step."""
 
