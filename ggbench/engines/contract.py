@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
-
 import msgspec
-
-from ggbench.errors import Unsupported, UsageError
-from ggbench.plugins import load_plugin
+import threading
+from collections.abc import (Iterator, Mapping, Sequence)
+from ggbench.errors import (Unsupported, UsageError)
+from ggbench.plugins import (load_plugin)
+from pathlib import (Path)
+from typing import (ClassVar, Literal, Protocol, Self, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import Ending
-    from ggbench.engines.events import Event
+    from ggbench.engines.endings import (Ending)
+    from ggbench.engines.events import (Event)
+
 
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
@@ -367,7 +366,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class Continue(Workload, frozen=True, tag="continue"):
-    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+    """Continue a text greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
 
     stage: ClassVar[Stage] = "decode"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, option, output_option, settings_options
 from ggbench.experiments.speculate.record import SpeculateRequest
 
 _DRAFT = ("--draft", "-md")
@@ -32,12 +32,15 @@ class _SpeculateCommand(DocumentedCommand):
     ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
     ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
     ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
+    ggbench speculate big.gguf --draft small.gguf --engine llama-server
+    ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
 @settings_options(SpeculateRequest)
+@option("--mtp", "Draft with the model's own MTP layers; same as --spec-type draft-mtp.", is_flag=True)
 @output_option("--plot", "Plot the speed-up against the mean tokens per step in the terminal.", is_flag=True)
 @measuring_options()
-def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> None:
+def command(settings: SpeculateRequest, mtp: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
     A step drafts k tokens, verifies them in one batch, and yields L tokens on average, the model's own included. It
@@ -49,14 +52,18 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     are on this disk, they also generate prose, code and a repetition at temperature 0, in turn without and with the
     draft; the table says what was accepted and gained, and whether the text stayed the same.
 
-    Not supported: recurrent models, heads such as eagle3 or MTP, and drafting by n-grams.
+    With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
+    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type).
     """
+    from msgspec.structs import replace
+
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.speculate.measure import EXPERIMENT, find_file_or_twin
 
+    settings = replace(settings, spec_type="draft-mtp") if mtp else settings
     given = given_setup(EXPERIMENT, asked)
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)

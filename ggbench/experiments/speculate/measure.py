@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.speculate.record import (
+    AnsweredText,
     DraftedPair,
     PairMemory,
     SpeculateRequest,
@@ -21,6 +22,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
+from ggbench.runs.run import Settings
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -37,10 +39,20 @@ class SpeculateExperiment(Experiment):
     settings_type = SpeculateSettings
     result_type = SpeculateResult
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
-    needs_own_engine: ClassVar[str] = needs_file
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     needs_download: ClassVar[bool] = False
-    observed = (DraftedPair, PairMemory, SpeculationRound, TextRound)
+    observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
+
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        super().check(setup, settings)
+        assert isinstance(settings, SpeculateSettings)
+        if setup.is_served:
+            setup.drafting(settings.spec_type, n_draft=settings.n_served)
+        elif settings.spec_type:
+            raise UsageError(
+                f"ggbench's own llama.cpp does not draft by {settings.spec_type}",
+                "add --engine llama-server=PATH, or give a draft model",
+            )
 
     @property
     def request_type(self) -> type[SpeculateRequest]:
@@ -53,18 +65,25 @@ class SpeculateExperiment(Experiment):
         from ggbench.models.reference import parse_model
 
         assert isinstance(request, SpeculateRequest)
-        if not request.draft:
-            raise UsageError("speculate needs a draft model", "name a smaller model of the same family: --draft MODEL")
-        draft = find_file_or_twin(parse_model(request.draft), hub)
+        if not request.draft and not request.settings.spec_type:
+            hint = "name a smaller model of the same family: --draft MODEL"
+            served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
+            raise UsageError("speculate needs a draft model", hint + served)
+        draft = find_file_or_twin(parse_model(request.draft), hub) if request.draft else None
         return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
+        if session.setup.is_served:
+            from ggbench.experiments.speculate.answers import measure_answers
+
+            return (yield from measure_answers(session))
         from ggbench.experiments.speculate.pair_timer import time_pair
 
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
+        from ggbench.experiments.speculate.answers import answered_texts
         from ggbench.experiments.speculate.steps import measured_steps
         from ggbench.experiments.speculate.texts import drafted_texts
 
@@ -73,9 +92,11 @@ class SpeculateExperiment(Experiment):
             return None
         cases = [SpeculationCase(n_depth, step) for n_depth, step in measured_steps(rounds, pair.layers)]
         nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
-        texts = tuple(drafted_texts(recording.of(TextRound), nearest))
+        texts = (*drafted_texts(recording.of(TextRound), nearest), *answered_texts(recording.of(AnsweredText)))
         memory = recording.last(PairMemory)
-        return SpeculateResult(pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts)
+        return SpeculateResult(
+            pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts, pair.spec_type
+        )
 
     def stated(self, job: Job) -> dict[str, object]:
         return {"draft": ":".join(job.draft.words) if job.draft else None, **super().stated(job)}

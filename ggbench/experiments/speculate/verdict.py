@@ -67,7 +67,7 @@ def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
 def server_line(run: Run, found: SpeculateResult) -> str:
     """Return the llama-server command with this draft, and k for a typical acceptance; empty if none pays."""
     steps = [each.step for each in found.at(found.depths[0])] if found.depths else []
-    if not any(each.best_speedup.value > 1 for each in steps):
+    if found.draft is None or not any(each.best_speedup.value > 1 for each in steps):
         return ""
     setup = LlamaConfig.of(run.head.setup).as_asked()
     words = ["llama-server", "-m", _file(run.subject)]
