@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import msgspec
 import threading
-from collections.abc import (Iterator, Mapping, Sequence)
-from ggbench.errors import (Unsupported, UsageError)
-from ggbench.plugins import (load_plugin)
-from pathlib import (Path)
-from typing import (ClassVar, Literal, Protocol, Self, TYPE_CHECKING)
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+
+import msgspec
+
+from ggbench.errors import Unsupported, UsageError
+from ggbench.plugins import load_plugin
 
 if TYPE_CHECKING:
-    from ggbench.engines.endings import (Ending)
-    from ggbench.engines.events import (Event)
-
+    from ggbench.engines.endings import Ending
+    from ggbench.engines.events import Event
 
 
 Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
