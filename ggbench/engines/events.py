@@ -199,6 +199,8 @@ class SpeculativeStep(msgspec.Struct, frozen=True):
     """Reading the same batch with the draft."""
     step_ns: int
     """The whole step, without choosing the model's own tokens."""
+    repeated_ns: int | None = None
+    """Verifying one token k + 1 times, after the step; None if not timed."""
 
 
 class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
@@ -208,6 +210,19 @@ class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
     sampler_ns: int
     """Time to choose one token from the model's logits."""
     steps: list[SpeculativeStep]
+
+
+class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
+    """The same text, generated without and with a draft."""
+
+    n_tokens: int
+    """Tokens generated without the draft, after the prompt."""
+    plain_ns: int
+    drafted_ns: int
+    accepted: list[int]
+    """Drafted tokens accepted in each step, which also yields one of the model's own."""
+    first_difference: int | None
+    """Number of the first token, from 0, that differs between both texts; None if they are equal."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -241,6 +256,7 @@ Event = (
     | ContextProven
     | Tokenized
     | Speculated
+    | TextDrafted
     | Scored
 )
 
