@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, option, plot_option, settings_options
 from ggbench.experiments.speculate.record import SpeculateSettings
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
 
 _DRAFT = ("--draft", "-md")
 
@@ -61,7 +54,7 @@ def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureR
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
-    from ggbench.experiments.speculate.measure import EXPERIMENT
+    from ggbench.experiments.speculate.measure import EXPERIMENT, find_or_twin
     from ggbench.models.reference import parse_model
     from ggbench.runs.experiment import Job
 
@@ -71,24 +64,7 @@ def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureR
     check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
-        target, drafting = (_found(ref.require_gguf(), hub) for ref in (asked.model, parse_model(draft)))
+        target, drafting = (find_or_twin(ref.require_gguf(), hub) for ref in (asked.model, parse_model(draft)))
     measured = measure([Job(EXPERIMENT, target, given, settings, draft=drafting)], asked)
     show_measured(measured, plot=plot)
     measured.leave()
-
-
-def _found(ref: ModelRef, hub: HubAccess) -> Target:
-    """Return the file if it is on this disk, else a twin of the model. Raises like `resolve_one`."""
-    from msgspec.structs import replace
-
-    from ggbench.errors import NetworkError, UsageError
-    from ggbench.models.targets import resolve_one
-
-    twin = ref.as_twin() if ref.kind != "hub" else replace(ref, kind="published_twin", label=f"twin:{ref.label}")
-    try:
-        found = resolve_one(ref, hub=hub)
-    except (NetworkError, UsageError):
-        if twin == ref or not ref.quants:
-            raise
-        return resolve_one(twin, hub=hub)
-    return found if not found.download_bytes else resolve_one(twin, hub=hub)

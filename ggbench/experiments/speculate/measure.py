@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.speculate.record import (
     DraftedPair,
     PairMemory,
+    SpeculateRequest,
     SpeculateResult,
     SpeculateSettings,
     SpeculationCase,
     SpeculationRound,
 )
+from ggbench.models.reference import ModelRef, parse_model
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 
 if TYPE_CHECKING:
+    from ggbench.engines.contract import EngineConfig
+    from ggbench.hub.access import HubAccess
     from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Settings
     from ggbench.runs.session import Session
 
 
@@ -29,8 +39,27 @@ class SpeculateExperiment(Experiment):
     result_type = SpeculateResult
     needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
     needs_own_engine: ClassVar[str] = needs_file
+    needs_download: ClassVar[bool] = False
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     observed = (DraftedPair, PairMemory, SpeculationRound)
+
+    @property
+    def request_type(self) -> type[msgspec.Struct]:
+        return SpeculateRequest
+
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        super().check(setup, settings)
+        if isinstance(settings, SpeculateRequest) and not settings.draft:
+            raise UsageError("there is no draft model", "write it as MODEL:QUANT, e.g. qwen2.5-0.5b:q8_0, or as a file")
+
+    def jobs(
+        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+    ) -> list[Job]:
+        """Raises UsageError or NetworkError if the draft cannot be found."""
+        assert isinstance(request, SpeculateRequest)
+        settings = SpeculateSettings(request.n_drafted, request.depths, request.within_s, request.rounds)
+        draft = find_or_twin(parse_model(request.draft), hub)
+        return [replace(job, draft=draft) for job in super().jobs(settings, ref, targets, setup, hub)]
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
@@ -53,3 +82,15 @@ class SpeculateExperiment(Experiment):
 
 
 EXPERIMENT = SpeculateExperiment()
+
+
+def find_or_twin(ref: ModelRef, hub: HubAccess) -> Target:
+    """Return the file if it is on this disk, else a twin of the model. Raises like `resolve_one`."""
+    twin = ref.as_twin() if ref.kind != "hub" else replace(ref, kind="published_twin", label=f"twin:{ref.label}")
+    try:
+        found = resolve_one(ref, hub=hub)
+    except (NetworkError, UsageError):
+        if twin == ref or not ref.quants:
+            raise
+        return resolve_one(twin, hub=hub)
+    return found if not found.download_bytes else resolve_one(twin, hub=hub)

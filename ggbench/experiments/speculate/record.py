@@ -62,6 +62,12 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         return max(self.depths) + max(self.n_drafted) + 2
 
 
+class SpeculateRequest(SpeculateSettings, frozen=True):
+    """The options of a run, with the draft model, which is found before it starts."""
+
+    draft: Annotated[str, Option("-md --draft", "The draft model: MODEL:QUANT, or a file.")] = ""
+
+
 class DraftedPair(msgspec.Struct, frozen=True):
     """The measured pair; recorded before the first step."""
 
