@@ -95,15 +95,6 @@ def test_a_kind_without_a_line_of_code_here_is_measured(
     drive(here(), steps, (100, 30))
 
 
-def test_what_is_missing_is_said_in_the_dialog(here: Callable[[], App], drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await ask(app, pilot, "speculate")
-        assert "✗ there is no draft model" in in_dialog(await press(app, pilot, "enter"))
-        assert "✗" not in in_dialog(await press(app, pilot, "down", *"3"))
-
-    drive(here(), steps)
-
-
 def test_the_last_choices_are_kept_by_kind_and_after_the_end(
     here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
