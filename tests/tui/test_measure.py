@@ -75,7 +75,7 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
     [
         ("prefill", ["down", *"8,16"], PrefillSettings((8, 16))),
         ("forecast", [], ForecastSettings()),
-        ("speculate", ["down", *"2", *["down"] * 3, *"qwen2.5-0.5b:q8_0"], SpeculateSettings((2,))),
+        ("speculate", ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b:q8_0"], SpeculateSettings((2,))),
     ],
 )
 def test_a_kind_without_a_line_of_code_here_is_measured(
