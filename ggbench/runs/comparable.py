@@ -117,10 +117,15 @@ def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
             yield listed_run(stored)
 
 
+_BATCH = 500
+"""Number of runs whose facts are stored at once, as other processes wait for it."""
+
+
 def _derive(store: Store) -> None:
     """Derive the facts of the runs that have none yet."""
-    while missing := store.facts.missing():
-        store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing)])
+    while missing := store.facts.missing():  # again, if the file could no longer be written and all are in memory
+        for start in range(0, len(missing), _BATCH):
+            store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing[start : start + _BATCH])])
 
 
 def _facts_of(stored: StoredRun) -> RunFacts:

@@ -32,8 +32,6 @@ _TRIGGERS = (
     "CREATE TRIGGER facts_deleted AFTER DELETE ON runs BEGIN DELETE FROM facts WHERE run_id = old.id; END",
 )
 
-_BATCH = 500
-"""Number of runs that are derived in one transaction, as other processes wait for it."""
 NEWEST = 12
 """Maximum number of runs per setting, as a machine's noise changes over the years."""
 
@@ -64,7 +62,7 @@ class FactsTable:
         self._is_current = False
 
     def missing(self) -> tuple[int, ...]:
-        """Return the ended runs to derive next; empty if every one has its facts."""
+        """Return the ended runs without facts."""
         if not self._is_current:
             self._create()
         ((n_ended, n_known),) = self._select(
@@ -75,7 +73,7 @@ class FactsTable:
             return ()
         found = self._select(
             "SELECT id FROM runs INDEXED BY runs_by_kind EXCEPT SELECT run_id FROM facts"
-            f" EXCEPT SELECT id FROM runs WHERE state = 'running' LIMIT {_BATCH}"
+            " EXCEPT SELECT id FROM runs WHERE state = 'running'"
         )
         return tuple(row[0] for row in found)
 
