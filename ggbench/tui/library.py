@@ -272,11 +272,11 @@ class LatestResults:
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        """Find them in `runs`, newest first, as listed by the store."""
+        """Find them in `runs`: completed here, newest first."""
         self._decodes: dict[_Key, QuantSummary] = {}
         self._searches: dict[_Key, QuantSummary] = {}
         for run in runs:
-            if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
+            if not run.head.setup.loads_gguf:
                 continue
             setup, subject = LlamaConfig.of(run.head.setup), run.subject
             summary = QuantSummary.of([run])

@@ -87,21 +87,20 @@ class FactsTable:
             self._insert(facts)
 
     def repeats(
-        self, *, machines: Collection[str] = (), header: str = "", shape: str = "", fewest: int = 1
+        self, machines: Collection[str] | None = None, *, header: str = "", shape: str = "", fewest: int = 1
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the newest runs of each setting of machines, newest first, at most twelve; those of a file if it is
-        given by its header or its shape.
+        """Return the newest runs of each setting, newest first, at most twelve: of these machines or, if None, of all;
+        those of a file if it is given by its header or its shape.
 
         Settings with less than `fewest` runs are left out.
         """
+        here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
         files = {name: value for name, value in (("header", header), ("shape", shape)) if value}
         settings: dict[str, None] = {}
-        for name, value in files.items() or (("", ""),):
-            of_file, given = (f"{name} = ? AND ", (value,)) if name else ("", ())
+        for name, value in files.items() or (("''", ""),):
             found = self._select(
-                f"SELECT setting FROM facts WHERE {of_file}machine IN ({_places(machines)})"
-                " GROUP BY setting HAVING count(*) >= ?",
-                *given, *machines, fewest,
+                f"SELECT setting FROM facts WHERE {name} = ? AND {here} GROUP BY setting HAVING count(*) >= ?",
+                value, *machines or (), fewest,
             )  # fmt: skip
             settings |= dict.fromkeys(row[0] for row in found)
         newest = f"SELECT run_id FROM facts WHERE setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
