@@ -31,6 +31,8 @@ _MARGIN = 3
 """Characters at the left, for the cursor and the mark."""
 _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
+_MEASURED = 200
+"""Number of runs that the columns fit from the start; formatting one takes a millisecond."""
 _PINNED = ("run", "state", "model", "quant")
 """Columns that stay in place while the others scroll, if they leave enough width."""
 
@@ -79,7 +81,7 @@ class RunsTable(ScrollView, can_focus=True):
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
-        self._widths: tuple[int, ...] = ()
+        self._widths = tuple(len(column.header) + 1 for column in COLUMNS_OF_RUNS)
 
     @property
     def cursor_run(self) -> ListedRun | None:
@@ -114,8 +116,6 @@ class RunsTable(ScrollView, can_focus=True):
         places = {run.run_id: index for index, run in enumerate(self.runs)}
         line = min(self._cursor, max(0, len(self.runs) - 1))
         self._cursor = line if chosen is None else places.get(chosen.run_id, line)
-        self._measure()
-        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self.runs) + 1)
         self.on_resize()
         self.refresh()
 
@@ -176,7 +176,7 @@ class RunsTable(ScrollView, can_focus=True):
         part = "cursor" if at_cursor else "" if run.is_completed else "dim"
         style = base + self.get_component_rich_style(f"runs-table--{part}", partial=True) if part else base
         margin = f"{'❯' if at_cursor else ' '}{'●' if run.run_id in self._marks else ' '} "
-        return self._line(margin, self._texts[run.run_id][1], style, width)
+        return self._line(margin, self._cells(run), style, width)
 
     @property
     def _n_visible(self) -> int:
@@ -192,8 +192,13 @@ class RunsTable(ScrollView, can_focus=True):
         self.on_resize()
         self.refresh()
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._measure()
+
     def on_resize(self) -> None:
         """Scroll the cursor into view."""
+        self._measure()
         top = round(self.scroll_y)
         if self._cursor < top:
             self.scroll_to(y=self._cursor, animate=False, force=True)
@@ -201,18 +206,23 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
-        """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
-        for run in self.runs:
-            known = self._texts.get(run.run_id)
-            if known is None or known[0] is not run:
-                texts = []
-                for column in COLUMNS_OF_RUNS:
-                    cut = shorten_middle if column.key == "model" else shorten
-                    texts.append(cut(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)))
-                self._texts[run.run_id] = run, texts
-        headers = [f"{column.header} " if column.header else "" for column in COLUMNS_OF_RUNS]
-        lines = [headers, *(texts for _, texts in self._texts.values())]
-        self._widths = tuple(max(1, *map(cell_len, cells)) for cells in zip(*lines, strict=True))
+        """Fit the columns to the first runs and the visible ones; they never shrink, so a filter does not move them."""
+        top = round(self.scroll_y)
+        for run in (*self.runs[:_MEASURED], *self.runs[top : top + self._n_visible + 1]):
+            self._cells(run)
+        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self.runs) + 1)
+
+    def _cells(self, run: ListedRun) -> list[str]:
+        """Return a run's texts, which are formatted when they are first needed."""
+        known = self._texts.get(run.run_id)
+        if known is None or known[0] is not run:
+            texts = []
+            for column in COLUMNS_OF_RUNS:
+                cut = shorten_middle if column.key == "model" else shorten
+                texts.append(cut(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)))
+            known = self._texts[run.run_id] = run, texts
+            self._widths = tuple(map(max, self._widths, map(cell_len, texts)))
+        return known[1]
 
     @property
     def _arrow(self) -> str:
