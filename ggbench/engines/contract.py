@@ -367,7 +367,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class Continue(Workload, frozen=True, tag="continue"):
-    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+    """Continue a text greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
 
     stage: ClassVar[Stage] = "decode"
 
@@ -398,6 +398,24 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     @property
     def n_outputs(self) -> int:
         return max(self.n_drafted) + 1
+
+
+class DraftText(Workload, frozen=True, tag="draft_text"):
+    """Continue a text greedily by `n_gen` tokens, without a draft and then with one. Reports a `TextDrafted`.
+
+    Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    text: str
+    n_gen: int
+    n_drafted: int
+    draft: str
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_drafted + 1
 
 
 class ProveContext(Workload, frozen=True, tag="prove_context"):
@@ -461,7 +479,7 @@ class Score(Workload, frozen=True, tag="score"):
         return len(self.chunks) * len(self.targets[0])
 
 
-AnyWorkload = Prefill | Decode | DecodeAtDepth | Speculate | BatchedDecode | ProveContext | Tokenize | Score
+AnyWorkload = Prefill | Decode | DecodeAtDepth | Speculate | DraftText | BatchedDecode | ProveContext | Tokenize | Score
 
 
 @contextlib.contextmanager

@@ -210,6 +210,19 @@ class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
     steps: list[SpeculativeStep]
 
 
+class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
+    """The same text, generated without and with a draft."""
+
+    n_tokens: int
+    """Tokens generated without the draft, after the prompt."""
+    plain_ns: int
+    drafted_ns: int
+    accepted: list[int]
+    """Drafted tokens accepted in each step, which also yields one of the model's own."""
+    first_difference: int | None
+    """Number of the first token, from 0, that differs between both texts; None if they are equal."""
+
+
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
@@ -241,6 +254,7 @@ Event = (
     | ContextProven
     | Tokenized
     | Speculated
+    | TextDrafted
     | Scored
 )
 

@@ -22,6 +22,10 @@ LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
 
 
+TYPICAL_ACCEPTANCE = 0.7
+"""The acceptance for which k is chosen where none is measured."""
+
+
 class StepTimes(msgspec.Struct, frozen=True):
     """The times of a step that drafts k tokens."""
 
@@ -87,11 +91,16 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     """
     names = (name for name in StepTimes.__struct_fields__ if name != "k")
     middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
-    logs = [math.log(each.break_even_len) for each in rounds]
+    break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
+    return MeasuredStep(replace(rounds[0], **middle), break_even)
+
+
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
+    logs = list(map(math.log, ratios))
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
-    break_even = Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-    return MeasuredStep(replace(rounds[0], **middle), break_even)
+    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def mean_len(acceptance: float, k: int) -> float:

@@ -278,6 +278,28 @@ class LlamaModel:
                 for batch in batches:
                     lib.llama_batch_free(batch)
 
+    def tokenize(self, text: str, stage: Stage) -> ctypes.Array[Any]:
+        """Return the tokens of a text, with BOS first if the model adds one; names of special tokens are plain text.
+
+        Raises LlamaRefused, for that stage, without a tokenizer.
+        """
+        vocab, data = self.vocab, text.encode()
+        if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
+            raise LlamaRefused(stage, "the model has no tokenizer, so it cannot read a text")
+        n_tokens = -lib.llama_tokenize(vocab, data, len(data), None, 0, True, False)
+        tokens: ctypes.Array[Any] = (lib.llama_token * max(0, n_tokens))()
+        if lib.llama_tokenize(vocab, data, len(data), tokens, n_tokens, True, False) != n_tokens:
+            raise LlamaRefused(stage, "the model's tokenizer could not read the text")
+        return tokens
+
+    def read(self, tokens: ctypes.Array[Any]) -> None:
+        """Decode a prompt from an empty cache. Raises LlamaRefused."""
+        context = self.context("prefill")
+        self.clear_cache()
+        for batch in _prompt_batches(tokens, len(tokens), lib.llama_n_batch(context), 1):
+            if status := lib.llama_decode(context, batch):
+                raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {len(tokens)} tokens")
+
     def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
         """Return the same text for every model, cut or repeated to length; fixed random ids without a tokenizer."""
         vocab = self.vocab

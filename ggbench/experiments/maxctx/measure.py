@@ -36,6 +36,10 @@ class MaxctxExperiment(Experiment):
     needs_file: ClassVar[str] = "a server allocated its context when it started"
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
+    asked_config = ("memory_limit_bytes",)
+    caution: ClassVar[str] = (
+        "Without a memory limit it uses nearly all free memory: other programs may become slow or be killed."
+    )
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source, Speculate
+from ggbench.engines.contract import DraftText, Engine, Source, Speculate
 from ggbench.engines.endings import Completed, Ending
-from ggbench.engines.events import Speculated
+from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.pair_memory import pair_memory, require_fit
@@ -23,7 +23,10 @@ from ggbench.experiments.speculate.record import (
     PairCost,
     SpeculateSettings,
     SpeculationRound,
+    TextRound,
 )
+from ggbench.experiments.speculate.steps import measured_steps
+from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
@@ -35,13 +38,16 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_pair, check_rolls_back, check_stands_alone
 from ggbench.sizing.layer_sample import WHOLE_BYTES, StepCost, layer_placements, step_cost, twin_layers
-from ggbench.stats.speculation import StepTimes
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_rough_seconds
 
 _N_SINGLE = 2
 _REQUEST_S, _MOST_PASSES = 1.0, 8
 """Passes of a request: as many as take about this long."""
+_TEXTS_SHARE = 0.5
+"""Time for texts, as a share of that for steps."""
+_FEWEST_GEN, _MOST_GEN = 32, 192
 _UNKNOWN_BYTES_PER_S = 20e9
 _WEIGHTS_SHARE = 0.5
 """Share of the memory bandwidth reached by reading weights."""
@@ -63,8 +69,8 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     twins = _twins(session, target, setup)
     subject = subject_of(session.draft, draft, setup.for_draft())
     session.recorder.observe(DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(target)))
-    n_ctx = max(depths) + max(settings.n_drafted) + 2
-    setup = LlamaConfig.of(setup.holding(n_ctx))
+    needed = replace(settings, depths=depths).n_ctx_needed
+    setup = LlamaConfig.of(setup.holding(needed))
     memory = pair_memory(session, target, draft, setup)
     if memory is not None:
         session.recorder.observe(memory)
@@ -88,6 +94,8 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
             ending = yield from pair.rounds(depths)
+        if isinstance(ending, Completed) and not (target.is_twin or draft.is_twin or twins):
+            ending = yield from pair.texts()
         return ending
 
 
@@ -181,6 +189,29 @@ class _Pair:
                     session.recorder.observe(found)
                     session.recorder.keep_readings()
                     yield PointMeasured("", found)
+        return ending
+
+    def texts(self) -> Generator[Progress, None, Ending]:
+        """Generate each text with the k that is fastest at a typical acceptance, alternating with none."""
+        session, settings = self._session, self._session.settings(SpeculateSettings)
+        timed = session.recorder.recording.of(SpeculationRound)
+        n_depth = min(each.n_depth for each in timed)
+        steps = [step for depth, step in measured_steps(timed, ()) if depth == n_depth]
+        best = best_step(steps, TYPICAL_ACCEPTANCE).times
+        ending: Ending = Completed()
+        each_s = _TEXTS_SHARE * settings.within_s / (FEWEST_ROUNDS * len(TEXTS))
+        n_gen = min(_MOST_GEN, max(_FEWEST_GEN, int(each_s / (2e-3 * best.t1_ms))))
+        for number in range(FEWEST_ROUNDS):
+            for name, text in TEXTS.items():
+                yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
+                events, ending = yield from session.ask(DraftText(text, n_gen, best.k, self._draft))
+                if not isinstance(ending, Completed):
+                    return ending
+                for event in events:
+                    if isinstance(event, TextDrafted):
+                        found = TextRound(name, number, best.k, event)
+                        session.recorder.observe(found)
+                        yield PointMeasured("", found)
         return ending
 
     def _run(self, twin: int, n_depth: int) -> Generator[Progress, None, tuple[list[Speculated], Ending]]:

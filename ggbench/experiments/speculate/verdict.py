@@ -7,17 +7,16 @@ from collections.abc import Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
-from ggbench.experiments.speculate.record import SpeculateResult, SpeculationCase
+from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
-from ggbench.stats.speculation import acceptance_of, best_step
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
+from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
-_TYPICAL = 0.7
-"""The acceptance for which the printed command sets k."""
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -28,9 +27,10 @@ def needed_acceptance(case: SpeculationCase) -> float | None:
 def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
-    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted), at depth 4,096 below 2.3; at most 2.6 times as fast`.
+    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 times as fast`, after the gains measured
+    on texts.
     """
-    parts, most = [], 0.0
+    parts, most = _of_texts(found.texts), 0.0
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
@@ -47,6 +47,15 @@ def verdict(found: SpeculateResult) -> str:
     return "; ".join(parts)
 
 
+def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
+    """Return `slower on prose (0.50 ±0.05 times)`, and so on: those that are slower first."""
+    said: dict[str, list[str]] = {"slower": [], "no difference shown": [], "faster": []}
+    for each in texts:
+        how = "slower" if each.gain.high < 1 else "faster" if each.gain.low > 1 else "no difference shown"
+        said[how].append(f"{each.name} ({expected_text(each.gain)} times)")
+    return [f"{how} on {in_words(names)}" for how, names in said.items() if names]
+
+
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
     """Return the case that pays at the lowest acceptance, or the one closest to paying."""
     paying = [each for each in cases if needed_acceptance(each) is not None]
@@ -58,12 +67,12 @@ def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
 def server_line(run: Run, found: SpeculateResult) -> str:
     """Return the llama-server command with this draft, and k for a typical acceptance; empty if none pays."""
     steps = [each.step for each in found.at(found.depths[0])] if found.depths else []
-    if not any(each.best_speedup.value > 1 for each in steps):
+    if found.draft is None or not any(each.best_speedup.value > 1 for each in steps):
         return ""
     setup = LlamaConfig.of(run.head.setup).as_asked()
     words = ["llama-server", "-m", _file(run.subject)]
     words += server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=["-md", _file(found.draft)])
-    return shlex.join([*words, "--spec-draft-n-max", str(best_step(steps, _TYPICAL).times.k)])
+    return shlex.join([*words, "--spec-draft-n-max", str(best_step(steps, TYPICAL_ACCEPTANCE).times.k)])
 
 
 def _file(subject: Subject) -> str:
