@@ -239,7 +239,7 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=line - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
-        """Fit the columns to the first lines and the visible ones; they never shrink, so a filter does not move them."""
+        """Fit the columns to the first lines and the visible ones; they never shrink, so a filter moves none."""
         top = round(self.scroll_y)
         for run in (*self._lines[:_MEASURED], *self._lines[top : top + self._n_visible + 1]):
             if not isinstance(run, str):
