@@ -394,6 +394,8 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     n_passes: int = 1
     draft: str = ""
     """The file of the draft model, which stays loaded; empty to time the model's part of each step alone."""
+    repeats_token: bool = False
+    """Whether to time also the verification of one token k + 1 times, which needs about the same experts each time."""
 
     @property
     def n_outputs(self) -> int:

@@ -43,6 +43,9 @@ class StepTimes(msgspec.Struct, frozen=True):
     """The rest of a step, e.g. removing the rejected tokens from both caches."""
     sampler_ms: float
     """Choosing one token from the model's logits, with a draft or without."""
+    repeated_ms: float | None = None
+    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
+    a trained router."""
 
     @property
     def step_ms(self) -> float:
@@ -53,6 +56,13 @@ class StepTimes(msgspec.Struct, frozen=True):
     def break_even_len(self) -> float:
         """Mean tokens of a step with which it is as fast as decoding without a draft; it pays above that."""
         return self.step_ms / self.t1_ms
+
+    @property
+    def least_break_even_len(self) -> float | None:
+        """Break-even if all verified tokens needed the same experts, the least that a trained router can need."""
+        if self.repeated_ms is None:
+            return None
+        return (self.step_ms - self.verify_ms + min(self.verify_ms, self.repeated_ms)) / self.t1_ms
 
     def speedup(self, mean_len: float, break_even_len: float) -> float:
         """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
@@ -89,8 +99,8 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    names = (name for name in StepTimes.__struct_fields__ if name != "k")
-    middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
+    values = {name: [getattr(each, name) for each in rounds] for name in StepTimes.__struct_fields__ if name != "k"}
+    middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
     break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
     return MeasuredStep(replace(rounds[0], **middle), break_even)
 

@@ -73,3 +73,13 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
     n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
     assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps
     assert min(own.plain_ns, own.drafted_ns) > 0
+
+
+def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None:
+    with WorkerProcess(timeout_s=60) as process:
+        for request in (LoadModel(str(moe_twin), SETUP), MakeContext(SETUP)):
+            assert list(process.call(request))[-1] == Completed()
+        *items, last = process.call(Speculate(0, (1, 8), 1, repeats_token=True))
+    assert last == Completed()
+    (found,) = (item for item in items if isinstance(item, Speculated))
+    assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)

@@ -89,7 +89,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
             for number, own in enumerate(group.own):
                 yield Working("write", 0, own.file_bytes, counted(twins[number].cost.n_layer, "layer"))
                 paths.append(group.write(number, folder))
-        pair = _Pair(session, str(draft_path), paths)
+        pair = _Pair(session, str(draft_path), paths, repeats_token=_has_random_router(target))
         stack.callback(pair.close)
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
@@ -150,8 +150,8 @@ def _has_random_router(model: ModelFile) -> bool:
 class _Pair:
     """The target, or its largest twin, with the draft in one worker; the smaller twin in another."""
 
-    def __init__(self, session: Session, draft: str, paths: Sequence[Path]) -> None:
-        self._session, self._draft, self._paths = session, draft, paths
+    def __init__(self, session: Session, draft: str, paths: Sequence[Path], *, repeats_token: bool) -> None:
+        self._session, self._draft, self._paths, self._repeats_token = session, draft, paths, repeats_token
         self._smaller: Engine | None = None
         if len(paths) > 1:
             self._smaller = session.context.launch(session.setup, session.cancel)
@@ -218,7 +218,7 @@ class _Pair:
         settings = self._session.settings(SpeculateSettings)
         is_largest = twin == len(self._paths) - 1
         draft = self._draft if is_largest else ""
-        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, draft)
+        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, draft, self._repeats_token)
         events: Sequence[object]
         if is_largest:
             events, ending = yield from self._session.ask(workload)
@@ -251,7 +251,9 @@ def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
         )
         k = steps[0].n_drafted
         host_ms = max(0.0, whole - draft - verify - reread)
-        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms))
+        repeated = [step.repeated_ns / 1e6 for step in steps if step.repeated_ns is not None]
+        repeated_ms = statistics.median(repeated) if repeated else None
+        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms, repeated_ms))
     return tuple(found)
 
 

@@ -35,8 +35,8 @@ from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _MOE_NOTE = (
-    "The twin's random router sends the tokens of a batch to more experts than a trained one: verifying costs less "
-    "than shown."
+    "The twin's random router sends the tokens of a batch to more experts than a trained one would: break-even lies "
+    "between `least`, if all of them needed the same experts, and the value shown."
 )
 _CAPTION = (
     "T verify: k + 1 tokens in one batch; T draft: one drafted token; reread: the draft reads the batch again. "
@@ -56,6 +56,7 @@ _CASE = Shape(
         "The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
         needed_acceptance,
     ),
+    of(StepTimes, "least_break_even_len", lambda case: case.step.times),
     of(SpeculationCase, "speedup_by_len"),
 )
 _PUBLISHED = Shape(
@@ -231,6 +232,8 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
         texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
         return right(f"x{length:g}", texts, "", 2)
 
+    least = [right("least", (format_number(each.least_break_even_len) for each in times), "tokens")]
+    least = least if any(each.repeated_ms is not None for each in times) else []
     return fitted_table(
         [
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
@@ -241,6 +244,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("T draft", (format_ms(each.draft_ms) for each in times), "ms", 1),
             right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
+            *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
             *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
             right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),

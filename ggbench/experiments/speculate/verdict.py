@@ -36,8 +36,9 @@ def verdict(found: SpeculateResult) -> str:
         case = _best(found.at(n_depth))
         share = needed_acceptance(case)
         if share is None:
-            best = expected_text(case.step.best_speedup)
-            parts.append(f"{at}slower even if every drafted token is accepted ({best} times the speed, k {case.k})")
+            best = case.step.best_speedup
+            how = "slower" if best.high < 1 else "no gain shown"
+            parts.append(f"{at}{how} even if every drafted token is accepted ({expected_text(best)} times, k {case.k})")
             continue
         most = max(most, *(each.step.best_speedup.value for each in found.at(n_depth)))
         length = expected_text(case.step.break_even)
