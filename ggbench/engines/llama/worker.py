@@ -7,19 +7,18 @@ import ctypes
 import importlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import (Iterator)
+from ggbench.engines import (protocol)
+from ggbench.engines.contract import (ProveContext, Request, Workload)
+from ggbench.engines.events import (Event, Loaded, MemoryKind, Opened, Opening, Proving, Ready)
+from ggbench.engines.llama.config import (LlamaRequest, LoadModel, MakeContext)
+from ggbench.engines.llama.ggml_devices import (GgmlDevices)
+from ggbench.engines.llama.logs import (is_out_of_memory, out_of_memory_line, wanted_bytes)
+from ggbench.engines.llama.memory_limits import (GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads)
+from ggbench.engines.llama.model import (LlamaModel, LlamaRefused, llama_library)
+from ggbench.engines.protocol import (EventPipe, serve)
+from msgspec.structs import (replace)
 
-from msgspec.structs import replace
-
-from ggbench.engines import protocol
-from ggbench.engines.contract import ProveContext, Request, Workload
-from ggbench.engines.events import Loaded, MemoryKind, Opened, Opening, Ready
-from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
-from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
-from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
-from ggbench.engines.protocol import EventPipe, serve
 
 
 class Worker:
@@ -108,7 +107,11 @@ class Worker:
                 carry_out(self._model, request, self._send_event)
                 if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
                     with self._drafting() as draft:  # MTP layers decode only with the model's own output
-                        carry_out(draft, request, lambda _: None)
+                        carry_out(draft, request, self._send_progress)
+
+    def _send_progress(self, event: Event) -> None:
+        if isinstance(event, Proving):
+            self._send(event)
 
     @contextlib.contextmanager
     def _drafting(self) -> Iterator[LlamaModel]:

@@ -26,7 +26,7 @@ from textual.widgets import Input, Label, Static
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
-from ggbench.fields import FLAG, defaults_of, options_of
+from ggbench.fields import FLAG, defaults_of, field_docs, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.units import exact_size, format_count, parse_size, parse_tokens
@@ -87,6 +87,7 @@ def option_fields(record: type) -> tuple[FormField, ...]:
         default, kind, hint = defaults_of(record).get(name), option.kind, hints[name]
         choices = kind.choices or (get_args(hint) if get_origin(hint) is Literal else ())
         is_shown = default not in (None, ()) and kind is not FLAG
+        about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
         parse = kind.read
         if parse is int:
             parse = _whole("a whole number", kind.least or 0, kind.most or (1 << 31) - 1)
@@ -94,11 +95,11 @@ def option_fields(record: type) -> tuple[FormField, ...]:
             FormField(
                 name,
                 option.flags_of(name, default)[-1].partition("/")[0],
-                option.help.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
+                about.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
                 parse,
                 kind.write,
                 {"off": False, "on": True} if kind is FLAG else _same(choices),
-                option.help,
+                about,
                 kind.write(default) if is_shown else "default",
             )
         )
