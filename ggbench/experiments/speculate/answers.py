@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import PROMPT, Continue
-from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Continued
 from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import AnsweredText, DraftedPair, DraftedText, SpeculateSettings
@@ -57,7 +57,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     """
     settings = session.settings(SpeculateSettings)
     draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
-    kind = spec_type_of(settings.spec_type, draft)
+    kind = spec_type_of(settings.asked_type(session.setup), draft)
     k = None if kind.startswith(_DRAFTLESS) else settings.n_served
     setup = session.setup.holding(_N_CTX)
     configs = setup.drafting(""), setup.drafting(kind, draft.paths[0] if draft else None, k)
@@ -83,14 +83,11 @@ def _continue_all(
             return ending
         events, ending = yield from session.ask(Continue(text, _N_ANSWER))
         for event in events:
-            if not isinstance(event, Continued):
-                continue
-            if event.n_tokens < 2 or not event.decode_ns:
-                return Failed("decode", f"the model ended {name} after {event.n_tokens} tokens, too few to time")
-            answered = AnsweredText(name, number, k, is_drafted, event)
-            session.recorder.observe(answered)
-            how = "with" if is_drafted else "without"
-            yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
+            if isinstance(event, Continued):
+                answered = AnsweredText(name, number, k, is_drafted, event)
+                session.recorder.observe(answered)
+                how = "with" if is_drafted else "without"
+                yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
     return ending
 
 
