@@ -55,12 +55,17 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
     recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type).
     """
+    from msgspec.structs import replace
+
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.speculate.measure import EXPERIMENT, find_file_or_twin
 
+    if asked.setup.mtp:
+        settings = replace(settings, spec_type="draft-mtp")
+        asked = replace(asked, setup=replace(asked.setup, mtp=False))
     given = given_setup(EXPERIMENT, asked)
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)

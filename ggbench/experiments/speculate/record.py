@@ -6,9 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.events import Continued, TextDrafted
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
@@ -71,10 +69,6 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
                 f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
                 f"use at most {MOST_DRAFTED}",
             )
-
-    def asked_type(self, setup: EngineConfig) -> str:
-        """Return the type of a server's drafts; empty if it follows from the draft's file."""
-        return self.spec_type or ("draft-mtp" if LlamaConfig.of(setup).mtp else "")
 
     @property
     def n_served(self) -> int | None:

@@ -317,7 +317,8 @@ d deletes the run at the cursor, D the marked runs; u restores them until ggbenc
 
         def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
             with host_of(self).services.open_store() as store:
-                yield read_runs(store, known), store.notices
+                for runs in read_runs(store, known):
+                    yield runs, store.notices
 
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
             self._runs, notices = read
