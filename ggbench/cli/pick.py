@@ -207,6 +207,9 @@ def _measured(
     end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
+        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith("ud-"):
+            output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
+            continue
         size = candidate.row.weight_bytes or 0
         left_s, needed_s = end - time.monotonic(), s_per_byte * size
         if left_s <= max(0.0, needed_s):

@@ -63,6 +63,8 @@ load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_decodes = _load_options(*_KV, "n_ctx", "kv_unified")
 """Like `load_options`, plus --kv-unified."""
+load_options_of_drafts = _load_options(*_KV, "n_ctx", *_DRAFTS)
+"""Like `load_options`, plus what drafts."""
 load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",

@@ -33,14 +33,7 @@ from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import (
-    counted,
-    format_bytes,
-    format_count,
-    format_length,
-    format_ms,
-    format_number,
-)
+from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
 
 if TYPE_CHECKING:
     from ggbench.tui.planner import PlannedQuant
@@ -250,11 +243,11 @@ class LatestResults:
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        """Find them in `runs`, newest first, as listed by the store."""
+        """Find them in `runs`: completed here, newest first."""
         self._decodes: dict[_Key, QuantSummary] = {}
         self._searches: dict[_Key, QuantSummary] = {}
         for run in runs:
-            if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
+            if not run.head.setup.loads_gguf:
                 continue
             setup, subject = LlamaConfig.of(run.head.setup), run.subject
             summary = QuantSummary.of([run])

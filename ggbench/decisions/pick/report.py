@@ -155,6 +155,8 @@ def _note(checked: Checked) -> str:
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
     parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
     parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
+    if candidate.is_split and candidate.speed is not None and candidate.speed.turn_s is None:
+        parts.append("turn unknown: nobody timed prompts with this part in main memory")
     if candidate.probed_by is not None:
         parts.append(f"max n_ctx found by run {candidate.probed_by}")
     return "; ".join(parts)

@@ -89,7 +89,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
             for number, own in enumerate(group.own):
                 yield Working("write", 0, own.file_bytes, counted(twins[number].cost.n_layer, "layer"))
                 paths.append(group.write(number, folder))
-        pair = _Pair(session, str(draft_path), paths, repeats_token=_has_random_router(target))
+        pair = _Pair(session, draft_path, paths, repeats_token=_has_random_router(target))
         stack.callback(pair.close)
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
@@ -150,7 +150,7 @@ def _has_random_router(model: ModelFile) -> bool:
 class _Pair:
     """The target, or its largest twin, with the draft in one worker; the smaller twin in another."""
 
-    def __init__(self, session: Session, draft: str, paths: Sequence[Path], *, repeats_token: bool) -> None:
+    def __init__(self, session: Session, draft: Path, paths: Sequence[Path], *, repeats_token: bool) -> None:
         self._session, self._draft, self._paths, self._repeats_token = session, draft, paths, repeats_token
         self._smaller: Engine | None = None
         if len(paths) > 1:
@@ -158,7 +158,7 @@ class _Pair:
         self._n_passes = 1
 
     def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
-        ending = yield from self._session.open(setup, self._paths[-1])
+        ending = yield from self._session.open(setup, self._paths[-1], self._draft)
         if self._smaller is not None and isinstance(ending, Completed):
             *_, found = self._smaller.open(Source(self._paths[0]), setup)
             assert isinstance(found, Ending)
@@ -204,7 +204,7 @@ class _Pair:
         for number in range(FEWEST_ROUNDS):
             for name, text in TEXTS.items():
                 yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-                events, ending = yield from session.ask(DraftText(text, n_gen, best.k, self._draft))
+                events, ending = yield from session.ask(DraftText(text, n_gen, best.k))
                 if not isinstance(ending, Completed):
                     return ending
                 for event in events:
@@ -217,8 +217,7 @@ class _Pair:
     def _run(self, twin: int, n_depth: int) -> Generator[Progress, None, tuple[list[Speculated], Ending]]:
         settings = self._session.settings(SpeculateSettings)
         is_largest = twin == len(self._paths) - 1
-        draft = self._draft if is_largest else ""
-        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, draft, self._repeats_token)
+        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, self._repeats_token)
         events: Sequence[object]
         if is_largest:
             events, ending = yield from self._session.ask(workload)

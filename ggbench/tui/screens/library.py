@@ -190,11 +190,10 @@ class LibraryScreen(StartScreen):
     @on(RunStored)
     def _read_results(self) -> None:
         def read() -> Iterator[LatestResults]:
-            from ggbench.show.listed_runs import ListedRun
+            from ggbench.runs.comparable import runs_of_all
 
             with host_of(self).services.open_store() as store:
-                runs = (ListedRun.of(stored).run for stored in store.list_runs() if stored.is_finished)
-                yield LatestResults(run for run in runs if run is not None)
+                yield LatestResults(runs_of_all(store))
 
         def take(results: LatestResults) -> None:
             self._results = results
