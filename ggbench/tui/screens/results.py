@@ -5,31 +5,32 @@ Threads read the store, each with its own connection, and another ggbench may ch
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Iterator, Sequence)
-from ggbench.decisions.compare.comparison import (compare_quants)
-from ggbench.decisions.compare.estimates import (Repeats, RunSpreads, stored_repeats)
-from ggbench.decisions.compare.report import (ComparisonReport)
-from ggbench.errors import (GgbenchError, StoreError, UnknownName)
-from ggbench.runs.store.runs import (DeletedRun, RUNNING)
-from ggbench.show.listed_runs import (ListedRun, SavedRun, saved_figures)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.text import (sanitize)
-from ggbench.tui.host import (RunStored, TaskScreen, host_of)
-from ggbench.tui.screens.dialogs import (ReportForm, SaveChoice)
-from ggbench.tui.stored_runs import (describe_runs, may_draw, read_runs)
-from ggbench.tui.widgets.bars import (KeysFooter, StatusMessage, TooSmall)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from ggbench.tui.widgets.runs_table import (RunsTable)
-from pathlib import (Path)
-from rich.text import (Text)
-from textual import (on)
-from textual.app import (ComposeResult)
-from textual.binding import (Binding, BindingType)
-from textual.containers import (VerticalScroll)
-from textual.events import (ScreenResume)
-from textual.widgets import (Input, Static)
-from typing import (ClassVar, Literal)
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
 
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.events import ScreenResume
+from textual.widgets import Input, Static
+
+from ggbench.decisions.compare.comparison import compare_quants
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
+from ggbench.decisions.compare.report import ComparisonReport
+from ggbench.errors import GgbenchError, StoreError, UnknownName
+from ggbench.runs.store.runs import RUNNING, DeletedRun
+from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
+from ggbench.show.presenter import presenter_of
+from ggbench.text import sanitize
+from ggbench.tui.host import RunStored, TaskScreen, host_of
+from ggbench.tui.screens.dialogs import ReportForm, SaveChoice
+from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.runs_table import RunsTable
 
 _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
