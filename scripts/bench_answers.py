@@ -53,13 +53,15 @@ def main() -> int:
         with Store.open(homes["", "small"] / "ggbench" / "results.sqlite") as store:
             n_runs = store.count_runs()[0]
             newest = [run.run_id for run in store.list_runs(kind="decode", state="completed", limit=2)]
+        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}  # as installed
+        base = {**os.environ, **compiled}
         jobs: dict[tuple[str, str, str], tuple[tuple[str, ...], dict[str, str]]] = {
-            (text, "", ""): (words, dict(os.environ)) for text, words in (_EMPTY, _BASE)
+            (text, "", ""): (words, base) for text, words in (_EMPTY, _BASE)
         }
         for command in asked.commands:
             words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(command.format(*newest)))
             for (tree, size), home in homes.items():
-                environment = {**os.environ, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
+                environment = {**base, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
                 jobs[command, tree, size] = words, environment
         seconds: dict[tuple[str, str, str], list[float]] = {job: [] for job in jobs}
         peaks: dict[tuple[str, str, str], list[int]] = {job: [] for job in jobs}

@@ -8,6 +8,7 @@ bandwidth alone.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,6 +56,7 @@ class KnownSpeeds:
         self._budget = budget
         self._store = store if budget.is_here else None
         self._here = ThisMachine.describe() if self._store is not None else None
+        self._cache_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
         self._by_file: dict[tuple[str, str], list[Run]] = {}
         self._shares: dict[EngineConfig | None, BandwidthShares | None] = {}
 
@@ -68,6 +70,10 @@ class KnownSpeeds:
                 with contextlib.suppress(StoreError):
                     store = opened.enter_context(Store.open())
             yield cls(store, budget)
+
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
+        """Return the parts of a setup that affect speed on this machine, as `ThisMachine.decisive`; None elsewhere."""
+        return None if self._here is None else self._here.decisive(setup, n_layer)
 
     def runs_of(self, file: ModelFile) -> list[Run]:
         """Return the completed runs of a file's tensors on this machine with its llama.cpp, newest first."""
@@ -111,23 +117,27 @@ class KnownSpeeds:
 
         None for fewer than two models.
         """
-        if self._here is None or self._store is None or self._budget.bandwidth is None:
+        if self._here is None or self._budget.bandwidth is None:
             return None
         asked = self._here.decisive(setup, None)
         asked = None if asked is None else asked.without_placement()
         if asked not in self._shares:
-            alike: list[Run] = []
-            with contextlib.suppress(StoreError):
-                alike = [run for run in runs_with_rates(self._store, self._here.key) if self._is_alike(run, asked)]
+            alike = [run for run in self._with_rates if self._is_alike(run, asked)]
             self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
         return self._shares[asked]
 
+    @functools.cached_property
+    def _with_rates(self) -> list[Run]:
+        found: list[Run] = []
+        if self._here is not None and self._store is not None:
+            with contextlib.suppress(StoreError):
+                found = list(runs_with_rates(self._store, self._here.key))
+        return found
+
     def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[RunSpeed]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
-        if self._here is None:
-            return []
-        wanted = self._here.decisive(setup, file.n_layer)
-        same = [run for run in self.runs_of(file) if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        wanted = self.decisive(setup, file.n_layer)
+        same = [run for run in self.runs_of(file) if self.decisive(run.head.setup, run.subject.n_layer) == wanted]
         if n_seqs > 1:
             same = [run for run in same if run.head.setup.kv_unified is setup.kv_unified]
         speeds = (experiment_of(run.head.kind).speed_of(run, n_seqs) for run in same)
@@ -141,8 +151,7 @@ class KnownSpeeds:
         decisive = self._here.decisive(run.head.setup, run.subject.n_layer)
         if decisive is None or asked is None or decisive.without_placement() != asked:
             return False
-        least_bytes = 0 if on_gpu else describe_cpu().last_level_cache_bytes or 0
-        if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
+        if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
@@ -214,6 +223,21 @@ def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
         expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
         expected_first=expected_at(known, 1),
     )
+
+
+def with_estimate_together(row: PlanRow, known: SpeedEstimate | None, n_seqs: int) -> PlanRow:
+    """Return a row with the expected speed of `n_seqs` sequences at once; `known` has the latency of their steps."""
+    found = None if row.together is None else expected_at(known, row.together.n)
+    if row.together is None or found is None:
+        return row
+    low, high = found.tok_s_ci95
+    together = replace(
+        row.together,
+        tok_s_estimate=n_seqs * found.tok_s,
+        tok_s_estimate_ci95=(n_seqs * low, n_seqs * high),
+        tok_s_basis=found.speed_basis,
+    )
+    return replace(row, together=together)
 
 
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:

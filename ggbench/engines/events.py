@@ -44,6 +44,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
     """Copies of each device's inputs, so that several devices can compute different batches at once."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -86,6 +88,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
             n_ubatch=self.n_ubatch,
             flash_attn=allocated.flash_attn,
             swa_cells=allocated.swa_cells,
+            draft_buffers=allocated.draft_buffers,
         )
 
 
@@ -196,6 +199,8 @@ class SpeculativeStep(msgspec.Struct, frozen=True):
     """Reading the same batch with the draft."""
     step_ns: int
     """The whole step, without choosing the model's own tokens."""
+    repeated_ns: int | None = None
+    """Verifying one token k + 1 times, after the step; None if not timed."""
 
 
 class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
@@ -205,6 +210,19 @@ class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
     sampler_ns: int
     """Time to choose one token from the model's logits."""
     steps: list[SpeculativeStep]
+
+
+class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
+    """The same text, generated without and with a draft."""
+
+    n_tokens: int
+    """Tokens generated without the draft, after the prompt."""
+    plain_ns: int
+    drafted_ns: int
+    accepted: list[int]
+    """Drafted tokens accepted in each step, which also yields one of the model's own."""
+    first_difference: int | None
+    """Number of the first token, from 0, that differs between both texts; None if they are equal."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -238,6 +256,7 @@ Event = (
     | ContextProven
     | Tokenized
     | Speculated
+    | TextDrafted
     | Scored
 )
 
@@ -308,6 +327,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     other_bytes: int | None = None
     """`peak_bytes`, or with weights on GPUs the process's memory there, minus all buffers; None if the buffers are
     larger, as some may be untouched."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers; not included in the totals."""
+
+    @property
+    def draft_bytes(self) -> int | None:
+        """Memory of what drafts, over all devices; None if nothing does."""
+        return sum(each.total_bytes for each in self.draft_buffers) or None
 
     @property
     def kv_bytes(self) -> int | None:

@@ -22,6 +22,10 @@ LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
 
 
+TYPICAL_ACCEPTANCE = 0.7
+"""The acceptance for which k is chosen where none is measured."""
+
+
 class StepTimes(msgspec.Struct, frozen=True):
     """The times of a step that drafts k tokens."""
 
@@ -39,6 +43,9 @@ class StepTimes(msgspec.Struct, frozen=True):
     """The rest of a step, e.g. removing the rejected tokens from both caches."""
     sampler_ms: float
     """Choosing one token from the model's logits, with a draft or without."""
+    repeated_ms: float | None = None
+    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
+    a trained router."""
 
     @property
     def step_ms(self) -> float:
@@ -74,6 +81,17 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
 
     @property
+    def least_break_even_len(self) -> float | None:
+        """Break-even if all verified tokens needed the same experts, the least that a trained router can need; None for
+        a dense model, and with a trained router.
+        """
+        times = self.times
+        if times.repeated_ms is None:
+            return None
+        saved_ms = max(0.0, times.verify_ms - times.repeated_ms)
+        return self.break_even.value * (1 - saved_ms / times.step_ms)
+
+    @property
     def best_speedup(self) -> Expected:
         """The speed-up if every drafted token is accepted."""
         return self.speedup(self.times.k + 1)
@@ -85,13 +103,18 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    names = (name for name in StepTimes.__struct_fields__ if name != "k")
-    middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
-    logs = [math.log(each.break_even_len) for each in rounds]
+    values = {name: [getattr(each, name) for each in rounds] for name in StepTimes.__struct_fields__ if name != "k"}
+    middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
+    break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
+    return MeasuredStep(replace(rounds[0], **middle), break_even)
+
+
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
+    logs = list(map(math.log, ratios))
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
-    break_even = Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-    return MeasuredStep(replace(rounds[0], **middle), break_even)
+    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def mean_len(acceptance: float, k: int) -> float:

@@ -6,7 +6,6 @@ and the legend explains the visible marks.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
@@ -28,24 +27,15 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.metric import has_speed_at, is_extrapolated
 from ggbench.show.plan import longest_text
 from ggbench.show.text import b_text, planned_speed_text, w_text
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import (
-    counted,
-    format_bytes,
-    format_count,
-    format_length,
-    format_ms,
-    format_number,
-    format_rough_seconds,
-)
+from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
 
 if TYPE_CHECKING:
-    from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.tui.planner import PlannedQuant
 
 
@@ -53,7 +43,7 @@ _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
-_BASES = {
+BASES = {
     "measured": "from runs",
     "forecast": "from a forecast",
     "profile": "from a profile",
@@ -117,25 +107,6 @@ class QuantRow(msgspec.Struct, frozen=True):
         """Return the bandwidth limit in tokens/s at position n; None if not planned."""
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
         return next((speed.tok_s for speed in speeds if speed.n == n), None)
-
-    def decode_s(self, settings: DecodeSettings) -> tuple[tuple[float, float] | None, str]:
-        """Return the fewest and most seconds that a decode takes, prompts left out, and what that is from.
-
-        From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
-        there is one; the bandwidth's bound alone is the least. None without any of them.
-        """
-        limit, expected = self.plan.limit, self.plan.expected
-        line = self.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
-        if line is None:
-            return None, ""
-        starts = settings.depths or (settings.n_prompt,)
-        line_s = sum(settings.n_gen * float(line.ms(start + settings.n_gen / 2)) for start in starts) / 1e3
-        least_s = most_s = line_s * settings.repeat
-        if self.line is not None or expected is None or self.plan.n_ctx is None:
-            return (least_s, most_s), "measured" if self.line is not None else ""
-        slow, fast = expected.tok_s_ci95
-        bound = 1e3 / float(line.ms(self.plan.n_ctx))
-        return (least_s * bound / fast, most_s * bound / slow if slow > 0 else math.inf), expected.speed_basis
 
     def needed_bytes(self, n_ctx: int) -> int | None:
         """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
@@ -272,11 +243,11 @@ class LatestResults:
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        """Find them in `runs`, newest first, as listed by the store."""
+        """Find them in `runs`: completed here, newest first."""
         self._decodes: dict[_Key, QuantSummary] = {}
         self._searches: dict[_Key, QuantSummary] = {}
         for run in runs:
-            if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
+            if not run.head.setup.loads_gguf:
                 continue
             setup, subject = LlamaConfig.of(run.head.setup), run.subject
             summary = QuantSummary.of([run])
@@ -394,7 +365,7 @@ class Library:
         counts = [(n_matching - n_listed, "that do not fit (f)"), (len(self.rows) - n_matching, "by the filter")]
         return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
 
-    def status(self, n_gen: int, *, is_machine_known: bool, is_planning: bool) -> str:
+    def status(self, *, is_machine_known: bool, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
@@ -411,7 +382,6 @@ class Library:
             *self.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
             describe_config(self.options),
-            f"n_gen {format_count(n_gen)}" if self.rows else "",
         )
         return " · ".join(filter(None, parts))
 
@@ -433,7 +403,7 @@ class Library:
         if any(row.searched is not None for row in rows):
             parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
         if bases := dict.fromkeys(row.plan.expected.speed_basis for row in rows if row.plan.expected):
-            parts.append(f"expected: {', '.join(_BASES[basis] for basis in bases)}")
+            parts.append(f"expected: {', '.join(BASES[basis] for basis in bases)}")
         if rows and not has_bandwidth:
             parts.append("no speeds without a bandwidth: g chooses a card")
         return " · ".join(parts)
@@ -460,41 +430,6 @@ class Library:
             measured=measured,
             searched=searched,
         )
-
-
-def decode_estimate(
-    rows: Sequence[QuantRow], settings: DecodeSettings, n_ctx: int, budget: Budget | None, n_unknown: int
-) -> str:
-    """Return the time of decodes of these quants and the most memory that one needs, as far as known.
-
-    `budget` is this machine's, or None if the rows were planned for another; `n_unknown` counts quants without a row.
-    """
-    n_runs = len(rows) + n_unknown
-    each = f"{format_count(settings.n_gen)} tokens" + (
-        f" after each of {', '.join(map(format_length, settings.depths))}" if settings.depths else ""
-    )
-    found = [row.decode_s(settings) for row in rows] if budget is not None else []
-    known = [(*seconds, basis) for seconds, basis in found if seconds is not None]
-    if not known:
-        time = "the time is unknown"
-    else:
-        bases = list(dict.fromkeys(_BASES.get(basis, "the bandwidth limit") for *_, basis in known))
-        is_least = len(known) < n_runs or not all(basis for *_, basis in known)
-        least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
-        total = format_rough_seconds(least_s)
-        if is_least or not math.isfinite(most_s):
-            total = f"at least {total}"
-        else:
-            total = f"about {' to '.join(dict.fromkeys((total, format_rough_seconds(most_s))))}"
-        time = f"{total} ({', '.join(bases)})"
-    prompts = ", and the time of the prompts" if settings.depths and known else ""
-    needed_bytes = max((row.needed_bytes(n_ctx) or 0 for row in rows), default=0)
-    memory = f"{format_bytes(needed_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
-    if budget is not None:
-        fits = "" if needed_bytes <= budget.usable_bytes else f"{FITS_NOT} more than is free: "
-        memory = f"{fits}{memory}, of {format_bytes(budget.usable_bytes)}"
-    what = f"{each}, {counted(n_runs, 'quant')}" if n_runs > 1 else each
-    return f"{what}: {time}{prompts}. {memory[0].upper()}{memory[1:]}."
 
 
 def describe_config(config: LlamaConfig) -> str:

@@ -126,8 +126,6 @@ def main(way: str, *flags: str) -> None:
         elif request.path == "/metrics" and "--metrics" in flags:
             steps = 2 * n_answers
             handler.document(200, METRICS.format(steps=steps, drafted=N_DRAFTED * n_answers).encode())
-        elif request.path == "/apply-template":
-            handler.document(200, json.dumps({"prompt": "<|user|>" + request.body["messages"][0]["content"]}).encode())
         elif way == "no room" and request.path == "/completion":
             handler.document(500, b'{"error":{"message":"decode() failed: std::bad_alloc"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":

@@ -130,7 +130,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
 ) -> None:
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin, "README.md": b"x"})
-    app = GgbenchApp(online, n_gen=100)
+    app = GgbenchApp(online)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         shown = await find(app, pilot, "tiny")

@@ -27,7 +27,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import PullItem, WorkState
-from tests.fakes.driving import check_snapshot, press, settle
+from tests.fakes.driving import ask, check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.library import local
@@ -55,9 +55,10 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
-        "options": ["o", *"12GiB", "down", "down", "right"], "search": ["m", *"12GiB"],
-        "quality": ["Q", "down", *"wikitext-2"], "speed": ["T", *"1,2k"],
+        "options": ["o", *"12GiB", "down", "down", "right"], "measure": ["b"],
+        "search": [*["down"] * 4, *"12GiB"], "quality": ["down", *"wikitext-2"], "speed": ["down", *"1,2k"],
     }  # fmt: skip
+    kinds = {"search": "maxctx", "quality": "quality", "speed": "speed"}
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
@@ -65,6 +66,8 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
         await press(app, pilot, "space", "j", "space", "right")
         check_snapshot(app, "library")
         for name, pressed in keys.items():
+            if name in kinds:
+                await ask(app, pilot, kinds[name])
             await press(app, pilot, *pressed)
             if name == "confirm":
                 app.push_screen(ConfirmScreen(QUESTION, "Download"))

@@ -37,7 +37,6 @@ from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -225,15 +224,20 @@ class _Finder:
     def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
         """Return the newest run that searched this file with this setup, and the n_ctx it found.
 
-        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less.
+        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less; or if a draft
+        took or takes some of it.
         """
-        if variant.file is None:
+        if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
-        here, header = ThisMachine.describe(), variant.file.header_sha256
-        wanted, usable = here.decisive(setup, variant.file.n_layer), self._request.budget.usable_bytes
+        header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
+        wanted = self._speeds.decisive(setup, variant.file.n_layer)
         for run in self._speeds.runs_of(variant.file):
             found, ran = run.result, run.head.setup
-            if run.subject.header_sha256 != header or here.decisive(ran, run.subject.n_layer) != wanted:
+            if (
+                run.memory.draft_buffers
+                or run.subject.header_sha256 != header
+                or self._speeds.decisive(ran, run.subject.n_layer) != wanted
+            ):
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -15,13 +16,16 @@ from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN, letter
-from ggbench.show.figures import Figure, Mark
+from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import changes_report, draft_text, longest_text
+from ggbench.show.plan import draft_text, longest_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
+
+if TYPE_CHECKING:
+    from ggbench.show.figures import Figure
 
 
 def pick_report(
@@ -151,6 +155,8 @@ def _note(checked: Checked) -> str:
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
     parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
     parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
+    if candidate.is_split and candidate.speed is not None and candidate.speed.turn_s is None:
+        parts.append("turn unknown: nobody timed prompts with this part in main memory")
     if candidate.probed_by is not None:
         parts.append(f"max n_ctx found by run {candidate.probed_by}")
     return "; ".join(parts)
@@ -196,6 +202,8 @@ def pick_figure(pick: Pick) -> Figure | None:
     A partly known loss is drawn at the known part, with the mark `?`. None if fewer than two candidates
     have a speed and a loss.
     """
+    from ggbench.show.figures import Figure, Mark  # imports numpy
+
     places = {}
     for candidate in (each.candidate for each in _open_to_choice(pick)):
         if candidate.speed is not None and candidate.least_loss is not None:

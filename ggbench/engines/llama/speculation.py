@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ggbench.engines.contract import Speculate, without_gc
-from ggbench.engines.events import Event, Speculated, SpeculativeStep
+from ggbench.engines.contract import DraftText, Speculate, without_gc
+from ggbench.engines.events import Event, Speculated, SpeculativeStep, TextDrafted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch
@@ -21,7 +21,7 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
     """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
-    draft = model.draft(request.draft) if request.draft else None
+    draft = model.draft
     if draft is not None:
         _check_vocabularies(model, draft)
     with ExitStack() as stack:
@@ -35,13 +35,94 @@ def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], Non
             emit(Speculated(single_ns, sampler_ns, [timer.step(k) for k in request.n_drafted]))
 
 
+def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
+    """Generate the text of `DraftText` twice. Raises LlamaRefused."""
+    draft = model.draft
+    if draft is None:
+        raise LlamaRefused("decode", "no draft is loaded")
+    _check_vocabularies(model, draft)
+    prompt = model.tokenize(request.text, "decode")
+    with ExitStack() as stack:
+        generator = _Generator(stack, model, draft, request.n_drafted)
+        stack.enter_context(without_gc())
+        times, texts, accepted = [], [], list[int]()
+        for drafts in (False, True):
+            generator.read(prompt)
+            n_gen, started = request.n_gen, time.perf_counter_ns()
+            tokens = generator.drafted(n_gen, accepted) if drafts else generator.plain(n_gen)
+            times.append(time.perf_counter_ns() - started)
+            texts.append(tokens)
+    plain, drafted = texts
+    differences = (at for at, (one, other) in enumerate(zip(plain, drafted, strict=False)) if one != other)
+    plain_ns, drafted_ns = times
+    emit(TextDrafted(len(plain), plain_ns, drafted_ns, accepted, next(differences, None)))
+
+
+class _Generator:
+    """Generates greedily after a prompt; the last chosen token is not in a cache yet."""
+
+    def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel, k: int) -> None:
+        self._models = model, draft
+        self._target, self._draft = model.context("decode"), draft.context("decode")
+        self._one, self._verify, self._reread = (
+            make_batch([(0, 0, 0, has_all_logits or at == last) for at in range(last + 1)])
+            for last, has_all_logits in ((0, True), (k, True), (k, False))
+        )
+        for batch in (self._one, self._verify, self._reread):
+            stack.callback(lib.llama_batch_free, batch)
+        self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
+        self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
+        self._k, self._n_past, self._token = k, 0, 0
+
+    def read(self, prompt: Any) -> None:  # noqa: ANN401 - an array of a ctypes type
+        for model in self._models:
+            model.read(prompt)
+        self._n_past = len(prompt)
+        self._token = lib.llama_sampler_sample(self._target_sampler, self._target, -1)
+
+    def plain(self, n_gen: int) -> list[int]:
+        return [self._next(self._target, self._target_sampler) for _ in range(n_gen)]
+
+    def _next(self, context: Any, sampler: Any) -> int:  # noqa: ANN401 - ctypes pointers
+        """Decode the last token and choose the next."""
+        self._one.token[0], self._one.pos[0] = self._token, self._n_past
+        _require(lib.llama_decode(context, self._one))
+        self._n_past += 1
+        self._token = lib.llama_sampler_sample(sampler, context, -1)
+        return self._token
+
+    def drafted(self, n_gen: int, accepted: list[int]) -> list[int]:
+        """Return at least `n_gen` tokens; add the number of accepted ones of each step to `accepted`."""
+        tokens: list[int] = []
+        while len(tokens) < n_gen:
+            n_past, last = self._n_past, self._token
+            batch = [last, *(self._next(self._draft, self._draft_sampler) for _ in range(self._k))]
+            _forget(self._draft, n_past)
+            for context, made in ((self._target, self._verify), (self._draft, self._reread)):
+                for at, token in enumerate(batch):
+                    made.token[at], made.pos[at] = token, n_past + at
+                _require(lib.llama_decode(context, made))
+            n_accepted = 0
+            while True:
+                self._token = lib.llama_sampler_sample(self._target_sampler, self._target, n_accepted)
+                tokens.append(self._token)
+                if n_accepted == self._k or self._token != batch[n_accepted + 1]:
+                    break
+                n_accepted += 1
+            accepted.append(n_accepted)
+            self._n_past = n_past + n_accepted + 1
+            for context in (self._target, self._draft):
+                _forget(context, self._n_past)
+        return tokens
+
+
 class _Timer:
     """Times steps after `n_depth` cells, with batches made in advance: nothing else is inside a timed region."""
 
     def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate) -> None:
         self._n_depth = request.n_depth
         self._target, self._draft = model.context("decode"), None if draft is None else draft.context("decode")
-        tokens = model.prompt_tokens(max(request.n_drafted) + 1)
+        tokens = list(model.prompt_tokens(max(request.n_drafted) + 1))
 
         def batch(n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
             last = n_tokens - 1
@@ -52,10 +133,14 @@ class _Timer:
 
         self._single = batch(1, has_all_logits=True)
         self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
+        self._repeated = {}
+        if request.repeats_token:
+            tokens = [tokens[0]] * len(tokens)
+            self._repeated = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
         self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
         if draft is not None:
             # its vocabulary may lack the last of the model's tokens
-            tokens = draft.prompt_tokens(max(request.n_drafted) + 1)
+            tokens = list(draft.prompt_tokens(max(request.n_drafted) + 1))
             self._drafted = batch(1, has_all_logits=True)
             self._reread = {k: batch(k + 1, has_all_logits=False) for k in request.n_drafted}
             self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
@@ -71,7 +156,7 @@ class _Timer:
             lib.llama_sampler_sample(self._target_sampler, self._target, -1)
             sampler_ns = clock() - decoded
             _require(status)
-            self._forget(self._target)
+            _forget(self._target, self._n_depth)
             found.append(decoded - started)
         return found[1:], sampler_ns
 
@@ -88,7 +173,7 @@ class _Timer:
                 status = status or llama_decode(draft, one)
                 one.token[0] = sample(sampler, draft, -1)
             drafted_at = clock()
-            self._forget(draft)
+            _forget(draft, self._n_depth)
         verify_at = clock()
         status = status or llama_decode(self._target, verify)
         llama_synchronize(self._target)
@@ -97,16 +182,28 @@ class _Timer:
             status = status or llama_decode(draft, self._reread[k])
             llama_synchronize(draft)
             reread_end = clock()
-            self._forget(draft)
-        self._forget(self._target)
+            _forget(draft, self._n_depth)
+        _forget(self._target, self._n_depth)
         ended = clock()
         _require(status)
+        repeated_ns = self._repeated_ns(k) if self._repeated else None
         times = drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
-        return SpeculativeStep(k, *times)
+        return SpeculativeStep(k, *times, repeated_ns)
 
-    def _forget(self, context: Any) -> None:  # noqa: ANN401 - a ctypes pointer
-        if not lib.llama_memory_seq_rm(lib.llama_get_memory(context), 0, self._n_depth, -1):
-            raise LlamaRefused("decode", "llama.cpp cannot remove the last tokens from this model's cache")
+    def _repeated_ns(self, k: int) -> int:
+        started = time.perf_counter_ns()
+        status = lib.llama_decode(self._target, self._repeated[k])
+        lib.llama_synchronize(self._target)
+        elapsed_ns = time.perf_counter_ns() - started
+        _require(status)
+        _forget(self._target, self._n_depth)
+        return elapsed_ns
+
+
+def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer
+    """Remove all tokens after the first `n_past` from a cache."""
+    if not lib.llama_memory_seq_rm(lib.llama_get_memory(context), 0, n_past, -1):
+        raise LlamaRefused("decode", "llama.cpp cannot remove the last tokens from this model's cache")
 
 
 def _require(status: int) -> None:

@@ -106,6 +106,7 @@ class LlamaServerEngine(EndpointEngine):
         self.close()
         try:
             path = _with_tokens(source.path)
+            draft = [] if source.draft is None else ["-md", str(_with_tokens(source.draft))]
             build = self._build(setup.words[0])
             drafts = draft_flags(setup, build, _with_tokens)
         except GgbenchError as error:
@@ -115,7 +116,8 @@ class LlamaServerEngine(EndpointEngine):
         self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
         self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
         is_mapped = setup.mmap and limit_bytes is None
-        flags = build.flags_of(server_flags(replace(setup, n_ctx=self._n_ctx, mmap=is_mapped), on_gpu=True))
+        wanted = replace(setup, n_ctx=self._n_ctx, mmap=is_mapped)
+        flags = build.flags_of(server_flags(wanted, on_gpu=True, draft=draft))
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
@@ -53,6 +54,8 @@ _NO_DRAFTS = re.compile(
     r"failed to initialize speculative decoding context: .+|speculative decoding not supported by this context"
 )
 _LISTENING = re.compile(r"listening on http://[^:]+:(\d+)|is listening.*\bport: (\d+)")
+_LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
+"""Before the lines of what drafts: `common_speculative_init_result` in llama.cpp's speculative.cpp."""
 _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
 _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
@@ -251,7 +254,11 @@ class ServerProcess:
         return Crashed(status, (shorten(cause, 200),), program=NAME)
 
     def allocated(self) -> Allocated:
-        return parse_allocations(self.load_log, self._places())
+        places = self._places()
+        drafts = (number for number, line in enumerate(self.load_log) if _LOADS_DRAFT.search(line))
+        first = next(drafts, len(self.load_log))
+        draft = parse_allocations(self.load_log[first:], places)
+        return replace(parse_allocations(self.load_log[:first], places), draft_buffers=draft.buffers)
 
     @property
     def why_no_drafts(self) -> str:

@@ -43,7 +43,9 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
         return session.context.launch(loaded, session.cancel)
 
     alone = planned(DryAllocator(engine_of(), loaded, budget.devices))
-    paired = planned(DraftingAllocator(engine_of(), loaded, budget, Draft(draft, engine_of(), loaded, budget)))
+    paired = planned(
+        DraftingAllocator(engine_of(), loaded, budget.devices, Draft(draft, engine_of(), loaded, budget.devices))
+    )
     if paired.draft_bytes is None or paired.n_ctx is None:
         return None
     weight_bytes = draft.weight_bytes or 0

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, Source, Speculate
+from ggbench.engines.contract import DraftText, Engine, Source, Speculate
 from ggbench.engines.endings import Completed, Ending
-from ggbench.engines.events import Speculated
+from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.pair_memory import pair_memory, require_fit
@@ -23,7 +23,10 @@ from ggbench.experiments.speculate.record import (
     PairCost,
     SpeculateSettings,
     SpeculationRound,
+    TextRound,
 )
+from ggbench.experiments.speculate.steps import measured_steps
+from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
@@ -35,13 +38,17 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_pair, check_rolls_back, check_stands_alone
 from ggbench.sizing.layer_sample import WHOLE_BYTES, StepCost, layer_placements, step_cost, twin_layers
-from ggbench.stats.speculation import StepTimes
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_rough_seconds
 
 _N_SINGLE = 2
 _REQUEST_S, _MOST_PASSES = 1.0, 8
 """Passes of a request: as many as take about this long."""
+_TEXTS_SHARE = 0.5
+"""Time for texts, as a share of that for steps."""
+_FEWEST_GEN, _MOST_GEN = 16, 192
+"""Tokens of a text; a model too slow for the fewest generates none."""
 _UNKNOWN_BYTES_PER_S = 20e9
 _WEIGHTS_SHARE = 0.5
 """Share of the memory bandwidth reached by reading weights."""
@@ -63,16 +70,18 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     twins = _twins(session, target, setup)
     subject = subject_of(session.draft, draft, setup.for_draft())
     session.recorder.observe(DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(target)))
-    n_ctx = max(depths) + max(settings.n_drafted) + 2
-    setup = LlamaConfig.of(setup.holding(n_ctx))
+    needed = replace(settings, depths=depths).n_ctx_needed
+    setup = LlamaConfig.of(setup.holding(needed))
     memory = pair_memory(session, target, draft, setup)
     if memory is not None:
         session.recorder.observe(memory)
         if not twins:
             require_fit(target, memory)
     group = group_twins([each.file for each in twins[:-1]]) if twins else None
-    cost = _cost(session, target, draft, group, twins, settings, depths)
+    has_texts = not (target.is_twin or draft.is_twin or twins or session.target.path is None)
+    cost = _cost(session, target, draft, group, twins, settings, depths, has_texts=has_texts)
     yield _announced(cost)
+    started = time.monotonic()
     with contextlib.ExitStack() as stack:
         draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
         if group is None:
@@ -83,11 +92,13 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
             for number, own in enumerate(group.own):
                 yield Working("write", 0, own.file_bytes, counted(twins[number].cost.n_layer, "layer"))
                 paths.append(group.write(number, folder))
-        pair = _Pair(session, str(draft_path), paths)
+        pair = _Pair(session, draft_path, paths, repeats_token=_has_random_router(target))
         stack.callback(pair.close)
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
-            ending = yield from pair.rounds(depths)
+            ending = yield from pair.rounds(depths, started)
+        if isinstance(ending, Completed) and has_texts:
+            ending = yield from pair.texts()
         return ending
 
 
@@ -142,30 +153,31 @@ def _has_random_router(model: ModelFile) -> bool:
 class _Pair:
     """The target, or its largest twin, with the draft in one worker; the smaller twin in another."""
 
-    def __init__(self, session: Session, draft: str, paths: Sequence[Path]) -> None:
-        self._session, self._draft, self._paths = session, draft, paths
+    def __init__(self, session: Session, draft: Path, paths: Sequence[Path], *, repeats_token: bool) -> None:
+        self._session, self._draft, self._paths, self._repeats_token = session, draft, paths, repeats_token
         self._smaller: Engine | None = None
         if len(paths) > 1:
             self._smaller = session.context.launch(session.setup, session.cancel)
         self._n_passes = 1
 
     def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
-        ending = yield from self._session.open(setup, self._paths[-1])
+        ending = yield from self._session.open(setup, self._paths[-1], self._draft)
         if self._smaller is not None and isinstance(ending, Completed):
             *_, found = self._smaller.open(Source(self._paths[0]), setup)
             assert isinstance(found, Ending)
             return found
         return ending
 
-    def rounds(self, depths: Sequence[int]) -> Generator[Progress, None, Ending]:
-        """Time every depth in every round, after an untimed one, as long as the time allows."""
+    def rounds(self, depths: Sequence[int], started: float) -> Generator[Progress, None, Ending]:
+        """Time every depth in every round, after an untimed one, as long as the time since `started` allows."""
         session, settings = self._session, self._session.settings(SpeculateSettings)
-        started = time.monotonic()
+        round_began = started
         ending: Ending = Completed()
         for number in range(-1, settings.rounds):
-            spent_s = time.monotonic() - started
-            if number >= FEWEST_ROUNDS and spent_s * (number + 2) / (number + 1) > settings.within_s:
+            now = time.monotonic()
+            if number >= FEWEST_ROUNDS and 2 * now - round_began - started > settings.within_s:
                 break
+            round_began = now
             for n_depth in depths if number >= 0 else depths[:1]:
                 text = f"round {number + 1} of {settings.rounds}" if number >= 0 else "warm-up"
                 yield Working("probe", max(0, number), settings.rounds, text)
@@ -183,11 +195,35 @@ class _Pair:
                     yield PointMeasured("", found)
         return ending
 
+    def texts(self) -> Generator[Progress, None, Ending]:
+        """Generate each text with the k that is fastest at a typical acceptance, alternating with none."""
+        session, settings = self._session, self._session.settings(SpeculateSettings)
+        timed = session.recorder.recording.of(SpeculationRound)
+        n_depth = min(each.n_depth for each in timed)
+        steps = [step for depth, step in measured_steps(timed, ()) if depth == n_depth]
+        best = best_step(steps, TYPICAL_ACCEPTANCE).times
+        ending: Ending = Completed()
+        n_gen = _n_gen(best.t1_ms / 1e3, settings.within_s)
+        if not n_gen:
+            yield PointMeasured("no text is generated, as that would take longer than --within", best)
+            return ending
+        for number in range(FEWEST_ROUNDS):
+            for name, text in TEXTS.items():
+                yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
+                events, ending = yield from session.ask(DraftText(text, n_gen, best.k))
+                if not isinstance(ending, Completed):
+                    return ending
+                for event in events:
+                    if isinstance(event, TextDrafted):
+                        found = TextRound(name, number, best.k, event)
+                        session.recorder.observe(found)
+                        yield PointMeasured("", found)
+        return ending
+
     def _run(self, twin: int, n_depth: int) -> Generator[Progress, None, tuple[list[Speculated], Ending]]:
         settings = self._session.settings(SpeculateSettings)
         is_largest = twin == len(self._paths) - 1
-        draft = self._draft if is_largest else ""
-        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, draft)
+        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, self._repeats_token)
         events: Sequence[object]
         if is_largest:
             events, ending = yield from self._session.ask(workload)
@@ -201,6 +237,12 @@ class _Pair:
     def close(self) -> None:
         if self._smaller is not None:
             self._smaller.close()
+
+
+def _n_gen(token_s: float, within_s: float) -> int:
+    """Return the tokens of each text, given the time of one; 0 if there is no time for any."""
+    n_gen = int(_TEXTS_SHARE * within_s / (2 * token_s * FEWEST_ROUNDS * len(TEXTS)))
+    return min(n_gen, _MOST_GEN) if n_gen >= _FEWEST_GEN else 0
 
 
 def _n_passes(request_s: float) -> int:
@@ -220,7 +262,9 @@ def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
         )
         k = steps[0].n_drafted
         host_ms = max(0.0, whole - draft - verify - reread)
-        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms))
+        repeated = [step.repeated_ns / 1e6 for step in steps if step.repeated_ns is not None]
+        repeated_ms = statistics.median(repeated) if repeated else None
+        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms, repeated_ms))
     return tuple(found)
 
 
@@ -232,6 +276,8 @@ def _cost(
     twins: Sequence[_Twin],
     settings: SpeculateSettings,
     depths: Sequence[int],
+    *,
+    has_texts: bool,
 ) -> PairCost:
     context = session.context
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
@@ -248,7 +294,10 @@ def _cost(
     disk_bytes += 0 if session.draft is None or session.draft.path else draft.file_bytes
     made_s = (len(token_s) * _STARTED_S) + (disk_bytes or 0) / _MADE_BYTES_PER_S
     measured_s = max(rounds_s[0], min(rounds_s[1], settings.within_s))
-    return PairCost(made_s + pass_s + measured_s, disk_bytes)
+    text_s = 0.0
+    if has_texts:
+        text_s = FEWEST_ROUNDS * len(TEXTS) * 2 * token_s[0] * _n_gen(token_s[0], settings.within_s)
+    return PairCost(made_s + pass_s + measured_s + text_s, disk_bytes)
 
 
 def _announced(cost: PairCost) -> PointMeasured:

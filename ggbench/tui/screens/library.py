@@ -60,8 +60,6 @@ _NOTICE_S = 10.0
 _MAX_FOUND = 20
 """Number of repos to list from a Hub search."""
 _LARGEST_N_CTX = 1 << 20
-_LENGTHS = (300, 1_000, 3_000, 10_000)
-"""Numbers of tokens per run that a key cycles through."""
 
 
 class LibraryScreen(StartScreen):
@@ -77,18 +75,10 @@ class LibraryScreen(StartScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("P", "pick", "Pick", tooltip="Recommend a quant to run, with reasons and commands"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, and move to the next"),
-        Binding("b", "decode", "Measure", tooltip="Measure the marked quants, or the chosen one"),
-        Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding(
-            "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"
+            "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality and more"
         ),
-        Binding(
-            "T", "ask('speed')", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"
-        ),
-        Binding("t", "ask('tune')", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
-        Binding(
-            "a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a search (t)"
-        ),
+        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
@@ -96,7 +86,6 @@ class LibraryScreen(StartScreen):
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
-        Binding("n", "change_length", "n_gen", show=False, tooltip="Tokens of a run: 300, 1,000, 3,000 or 10,000"),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("g", "choose_card", "Other card", show=False, tooltip="Plan for another GPU, or for a size of memory"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
@@ -156,7 +145,7 @@ class LibraryScreen(StartScreen):
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("decode", "search", "quality", "ask", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("measure", "apply_tuned", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
@@ -201,11 +190,10 @@ class LibraryScreen(StartScreen):
     @on(RunStored)
     def _read_results(self) -> None:
         def read() -> Iterator[LatestResults]:
-            from ggbench.show.listed_runs import ListedRun
+            from ggbench.runs.comparable import runs_of_all
 
             with host_of(self).services.open_store() as store:
-                runs = (ListedRun.of(stored).run for stored in store.list_runs() if stored.is_finished)
-                yield LatestResults(run for run in runs if run is not None)
+                yield LatestResults(runs_of_all(store))
 
         def take(results: LatestResults) -> None:
             self._results = results
@@ -383,11 +371,6 @@ class LibraryScreen(StartScreen):
         else:
             self._table.focus()
 
-    def action_change_length(self) -> None:
-        host = host_of(self)
-        host.n_gen = next((length for length in _LENGTHS if length > host.n_gen), _LENGTHS[0])
-        self.show_status()
-
     def action_toggle_fits(self) -> None:
         self.library.is_fits_only = not self.library.is_fits_only
         self.show_rows()
@@ -492,9 +475,7 @@ class LibraryScreen(StartScreen):
     def show_status(self) -> None:
         """Update the error message, the legend and the status line."""
         library, filtered = self.library, self._quant_filter.value
-        status = library.status(
-            host_of(self).n_gen, is_machine_known=self.machine is not None, is_planning=self._is_planning
-        )
+        status = library.status(is_machine_known=self.machine is not None, is_planning=self._is_planning)
         has_bandwidth = self.budget is None or self.budget.bandwidth is not None or self.card.is_here
         self.query_one("#legend", Static).update(library.legend(has_bandwidth=has_bandwidth))
         is_empty = bool(library.rows) and not library.listed()

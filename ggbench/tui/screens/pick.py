@@ -23,7 +23,8 @@ from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show import letter
-from ggbench.show.plan import change_text, fit_text, longest_text
+from ggbench.show.changes import change_text
+from ggbench.show.plan import fit_text, longest_text
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
