@@ -150,8 +150,8 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     by_perplexity = [(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None]
     klds, ratios, how = _by_model(usable), _by_model(by_perplexity), ""
     if kin.isdisjoint(klds):
-        for others, words in ((scored, ", over another text or n_ctx"), (by_perplexity, ", by perplexity")):
-            telling = [(row, loss) for row, loss in others if row.base and row.model in kin]
+        for candidates, words in ((scored, ", over another text or n_ctx"), (by_perplexity, ", by perplexity")):
+            telling = [(row, loss) for row, loss in candidates if row.base and row.model in kin]
             if telling and statistics.median(_by_model(telling).values()) >= _TELLING_NATS:
                 usable, how = telling, words
                 break
