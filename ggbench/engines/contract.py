@@ -367,7 +367,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class Continue(Workload, frozen=True, tag="continue"):
-    """Continue a text greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+    """Continue a text greedily by `n_gen` tokens, past any end of it. Reports a `Continued`."""
 
     stage: ClassVar[Stage] = "decode"
 
