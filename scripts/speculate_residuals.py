@@ -129,17 +129,16 @@ def _integers(text: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _files(pair: Pair, *, remove: bool) -> Iterator[tuple[Path, Path]]:
-    """Write the two twins, cut to the pair's layers, with a vocabulary: the server needs one."""
-    found, written = [], []
+    """Write the two twins, cut to the pair's layers. The engine of the server gives them a vocabulary."""
+    found = []
     for ref, n_layer in ((pair.model, pair.layers), (pair.draft, pair.draft_layers)):
         model, quant = ref.split(":")
-        bare = cached_twin(model, load_catalog().model(model).hyper, quant, paths.twins_dir(), n_layer)
-        found.append(with_vocabulary(read_model_file(bare), paths.twins_dir()))
-        written += [bare, found[-1]]
+        found.append(cached_twin(model, load_catalog().model(model).hyper, quant, paths.twins_dir(), n_layer))
     try:
         yield found[0], found[1]
     finally:
-        for path in written if remove else ():
+        for path in found if remove else ():
+            with_vocabulary(read_model_file(path), paths.twins_dir()).unlink()
             path.unlink()
 
 
@@ -202,7 +201,7 @@ def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[in
     assert isinstance(end, Finished)
     if end.error is not None:
         raise end.error
-    assert isinstance(end.run.result, SpeculateResult), end.run.reason
+    assert end.run.is_complete and isinstance(end.run.result, SpeculateResult), end.run.reason
     return end.run.result.cases
 
 

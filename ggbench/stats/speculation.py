@@ -57,13 +57,6 @@ class StepTimes(msgspec.Struct, frozen=True):
         """Mean tokens of a step with which it is as fast as decoding without a draft; it pays above that."""
         return self.step_ms / self.t1_ms
 
-    @property
-    def least_break_even_len(self) -> float | None:
-        """Break-even if all verified tokens needed the same experts, the least that a trained router can need."""
-        if self.repeated_ms is None:
-            return None
-        return (self.step_ms - self.verify_ms + min(self.verify_ms, self.repeated_ms)) / self.t1_ms
-
     def speedup(self, mean_len: float, break_even_len: float) -> float:
         """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
         sampler_ms = mean_len * self.sampler_ms
@@ -86,6 +79,17 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         """Return the speed with steps of `mean_len` tokens over that without a draft."""
         found = self.break_even
         return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
+
+    @property
+    def least_break_even_len(self) -> float | None:
+        """Break-even if all verified tokens needed the same experts, the least that a trained router can need; None for
+        a dense model, and with a trained router.
+        """
+        times = self.times
+        if times.repeated_ms is None:
+            return None
+        saved_ms = max(0.0, times.verify_ms - times.repeated_ms)
+        return self.break_even.value * (1 - saved_ms / times.step_ms)
 
     @property
     def best_speedup(self) -> Expected:

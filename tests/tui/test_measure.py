@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.forecast.record import ForecastSettings
@@ -22,7 +22,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.forms import ChoiceField
-from tests.fakes.driving import ask, press, words_of
+from tests.fakes.driving import ask, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.measured import put_run, start
@@ -172,5 +172,25 @@ def test_a_run_started_during_another_waits_in_the_queue(
         assert "queued after 1 run; press 2 for the queue" in words_of(app)
         assert [item.state.is_at_work for item in app.run_queue.items] == [True, False]
         gate.opened.set()
+
+    drive(here(), steps)
+
+
+def test_the_mouse_changes_starts_and_closes(
+    here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        await press(app, pilot, "b")
+        await pilot.click("#what")
+        await settle(app, pilot)
+        assert app.screen.query_one("#what", ChoiceField).value == "forecast"
+        await pilot.click(app.screen.query(Button).first())
+        await settle(app, pilot)
+        assert [job.experiment.kind for job in jobs] == ["forecast"]
+        await press(app, pilot, "1", "b")
+        await pilot.click(app.screen.query(Button).last())
+        await settle(app, pilot)
+        assert not app.screen.is_modal
 
     drive(here(), steps)

@@ -21,7 +21,7 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
     """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
-    draft = model.draft(request.draft) if request.draft else None
+    draft = model.draft
     if draft is not None:
         _check_vocabularies(model, draft)
     with ExitStack() as stack:
@@ -37,7 +37,9 @@ def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], Non
 
 def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
     """Generate the text of `DraftText` twice. Raises LlamaRefused."""
-    draft = model.draft(request.draft)
+    draft = model.draft
+    if draft is None:
+        raise LlamaRefused("decode", "no draft is loaded")
     _check_vocabularies(model, draft)
     prompt = model.tokenize(request.text, "decode")
     with ExitStack() as stack:

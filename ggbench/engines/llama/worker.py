@@ -86,6 +86,7 @@ class Worker:
                     with self._drafting() as draft:
                         silent = lambda share: None  # noqa: E731 - the progress is the model's
                         draft.load(request.draft, setup.for_draft(), devices, silent, dry=False)
+                    self._model.draft = draft
                 model = self._model
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)

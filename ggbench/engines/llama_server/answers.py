@@ -45,7 +45,7 @@ def draft_flags(setup: LlamaServerConfig, build: Build, with_tokens: Callable[[P
 def answer(client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event) -> Continued | Ending:
     """Continue a text, or return why not. Raises NetworkError and ServerFailed."""
     before = _counters(client)
-    request = Generate(model, Prompt(0, text=asked.text), asked.n_gen, ignores_end=False)
+    request = Generate(model, Prompt(0, text=asked.text), asked.n_gen)
     text, last = "", None
     for _, item in server.stream([request], cancel):
         text += item.text if isinstance(item, Tokens) else ""
@@ -56,7 +56,7 @@ def answer(client: Client, server: Server, model: str, asked: Continue, cancel: 
 def _continued(text: str, last: Item | None, before: _Counters, after: _Counters) -> Continued | Ending:
     if isinstance(last, GenerationFailed):
         raise last.error
-    if not isinstance(last, Ended) or last.n_gen is None or last.decode_ns is None:
+    if not isinstance(last, Ended) or last.n_gen is None or not last.decode_ns:
         return Failed("decode", f"this {NAME} is too old: it does not time its tokens")
     grown = {key: value - before.get(key, 0) for key, value in after.items()}
     return Continued(

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import PROMPT, Continue
-from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Continued
 from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import AnsweredText, DraftedPair, DraftedText, SpeculateSettings
@@ -22,6 +22,7 @@ from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
+from ggbench.sizing.drafts import check_drafts, check_pair
 from ggbench.stats.speculation import geometric_mean
 from ggbench.text import shorten
 from ggbench.units import format_number
@@ -53,15 +54,19 @@ def spec_type_of(asked: str, draft: ModelFile | None) -> str:
 def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     """Continue all texts without drafts and with, in each round; the server is started anew each time.
 
-    Raises UsageError without anything to draft with.
+    Raises UsageError or BadFile without anything suitable to draft with.
     """
     settings = session.settings(SpeculateSettings)
     draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
     kind = spec_type_of(settings.spec_type, draft)
+    target = yield from session.prepare_file()
+    if kind == "draft-simple" and draft is not None:
+        check_pair(target, draft)
+    elif kind == "draft-mtp" and draft is None:
+        check_drafts(None, target)
     k = None if kind.startswith(_DRAFTLESS) else settings.n_served
     setup = session.setup.holding(_N_CTX)
     configs = setup.drafting(""), setup.drafting(kind, draft.paths[0] if draft else None, k)
-    yield from session.prepare()
     subject = subject_of(session.draft, draft, setup) if session.draft else None
     session.recorder.observe(DraftedPair(subject, spec_type=kind))
     for number in range(_N_ROUNDS):
@@ -83,14 +88,11 @@ def _continue_all(
             return ending
         events, ending = yield from session.ask(Continue(text, _N_ANSWER))
         for event in events:
-            if not isinstance(event, Continued):
-                continue
-            if event.n_tokens < 2 or not event.decode_ns:
-                return Failed("decode", f"the model ended {name} after {event.n_tokens} tokens, too few to time")
-            answered = AnsweredText(name, number, k, is_drafted, event)
-            session.recorder.observe(answered)
-            how = "with" if is_drafted else "without"
-            yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
+            if isinstance(event, Continued):
+                answered = AnsweredText(name, number, k, is_drafted, event)
+                session.recorder.observe(answered)
+                how = "with" if is_drafted else "without"
+                yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
     return ending
 
 

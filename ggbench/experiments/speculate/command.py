@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, option, output_option, settings_options
+from ggbench.commands.load_options import load_options_of_drafts
+from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
 from ggbench.experiments.speculate.record import SpeculateRequest
 
 _DRAFT = ("--draft", "-md")
@@ -37,10 +38,9 @@ class _SpeculateCommand(DocumentedCommand):
     """,
 )
 @settings_options(SpeculateRequest)
-@option("--mtp", "Draft with the model's own MTP layers; same as --spec-type draft-mtp.", is_flag=True)
 @output_option("--plot", "Plot the speed-up against the mean tokens per step in the terminal.", is_flag=True)
-@measuring_options()
-def command(settings: SpeculateRequest, mtp: bool, plot: bool, asked: MeasureRequest) -> None:
+@measuring_options(load=load_options_of_drafts)
+def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> None:
     """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
     A step drafts k tokens, verifies them in one batch, and yields L tokens on average, the model's own included. It
@@ -63,7 +63,9 @@ def command(settings: SpeculateRequest, mtp: bool, plot: bool, asked: MeasureReq
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.speculate.measure import EXPERIMENT, find_file_or_twin
 
-    settings = replace(settings, spec_type="draft-mtp") if mtp else settings
+    if asked.setup.mtp:
+        settings = replace(settings, spec_type="draft-mtp")
+        asked = replace(asked, setup=replace(asked.setup, mtp=False))
     given = given_setup(EXPERIMENT, asked)
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)

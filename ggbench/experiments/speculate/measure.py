@@ -48,9 +48,9 @@ class SpeculateExperiment(Experiment):
         assert isinstance(settings, SpeculateSettings)
         if setup.is_served:
             setup.drafting(settings.spec_type, n_draft=settings.n_served)
-        elif settings.spec_type:
+        elif kind := settings.spec_type:
             raise UsageError(
-                f"ggbench's own llama.cpp does not draft by {settings.spec_type}",
+                f"ggbench's own llama.cpp does not draft by {kind}",
                 "add --engine llama-server=PATH, or give a draft model",
             )
 
@@ -65,7 +65,7 @@ class SpeculateExperiment(Experiment):
         from ggbench.models.reference import parse_model
 
         assert isinstance(request, SpeculateRequest)
-        if not request.draft and not request.settings.spec_type:
+        if not request.draft and not request.spec_type:
             hint = "name a smaller model of the same family: --draft MODEL"
             served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
             raise UsageError("speculate needs a draft model", hint + served)
@@ -99,7 +99,8 @@ class SpeculateExperiment(Experiment):
         )
 
     def stated(self, job: Job) -> dict[str, object]:
-        return {"draft": ":".join(job.draft.words) if job.draft else None, **super().stated(job)}
+        draft = {"draft": ":".join(job.draft.words)} if job.draft else {}
+        return {**draft, **super().stated(job)}
 
 
 EXPERIMENT = SpeculateExperiment()

@@ -31,7 +31,7 @@ from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
 from ggbench.show.text import expected_text
-from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
+from ggbench.stats.speculation import LENS, MeasuredStep, StepTimes, best_step, mean_len
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _MOE_NOTE = (
@@ -56,7 +56,7 @@ _CASE = Shape(
         "The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
         needed_acceptance,
     ),
-    of(StepTimes, "least_break_even_len", lambda case: case.step.times),
+    of(MeasuredStep, "least_break_even_len", lambda case: case.step),
     of(SpeculationCase, "speedup_by_len"),
 )
 _PUBLISHED = Shape(
@@ -232,7 +232,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
         texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
         return right(f"x{length:g}", texts, "", 2)
 
-    least = [right("least", (format_number(each.least_break_even_len) for each in times), "tokens")]
+    least = [right("least", (format_number(each.step.least_break_even_len) for each in cases), "tokens")]
     least = least if any(each.repeated_ms is not None for each in times) else []
     return fitted_table(
         [

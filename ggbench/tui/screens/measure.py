@@ -54,12 +54,12 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
-            sheet.border_subtitle = "enter starts · ctrl+r defaults · esc closes"
             yield self.line(self.fields[0], self._texts[_WHAT])
             with Vertical(id="lines"):
                 yield from (self.line(field, self._texts[field.name]) for field in self.fields[1:])
             yield Static(id="cost", markup=False)
             yield Static(id="about", markup=False)
+            yield self.buttons("Start")
 
     def on_mount(self) -> None:
         self._show_cost()
