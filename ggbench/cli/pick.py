@@ -274,12 +274,16 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
+    from ggbench.decisions.pick.drafts import possible_draft
     from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
     if output.as_json:
-        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
+        drafting = possible_draft(pick, request.budget)
+        output.document(
+            PICK, pick, commands=commands, possible_draft=drafting, machine=request.budget, config=request.setup
+        )
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
 

@@ -161,10 +161,10 @@ class IgnoredGpuOptions:
 
 
 def check_rpc(setup: EngineConfig) -> None:
-    """Raise UsageError for a setup with RPC servers if llama.cpp was built without RPC."""
+    """Raise UsageError for a setup with RPC servers if ggbench's llama.cpp runs it and was built without RPC."""
     from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
-    if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
+    if getattr(setup, "rpc_servers", ()) and not setup.is_served and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
 
 

@@ -43,3 +43,8 @@ def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> N
 def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("speculate", tiny_twin, "--draft", tiny_twin, "--memory-limit", "20MiB")
     assert ran.code == 3 and "and its draft need" in ran.err and "smaller quant" in ran.err
+
+
+def test_a_published_model_is_not_downloaded(ggbench: Run, repo: str, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", repo, "q8_0", "--draft", tiny_twin, "-k", "3", "-d", "0", "--json")
+    assert ran.code == 0 and ran.json["provenance"] == "twin" and len(ran.json["cases"]) == 1

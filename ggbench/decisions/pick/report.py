@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.drafts import draft_remark, possible_draft
 from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
@@ -79,6 +80,7 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("main memory", _main_memory_text(pick)),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
+        ("could draft", draft_remark(possible_draft(pick, budget))),
         ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
     ]
 

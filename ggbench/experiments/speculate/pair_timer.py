@@ -32,6 +32,7 @@ from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import describe_cpu
+from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
@@ -69,7 +70,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     session.use_file(target)
     twins = _twins(session, target, setup)
     subject = subject_of(session.draft, draft, setup.for_draft())
-    session.recorder.observe(DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(target)))
+    session.recorder.observe(
+        DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(session.target, target))
+    )
     needed = replace(settings, depths=depths).n_ctx_needed
     setup = LlamaConfig.of(setup.holding(needed))
     memory = pair_memory(session, target, draft, setup)
@@ -78,7 +81,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         if not twins:
             require_fit(target, memory)
     group = group_twins([each.file for each in twins[:-1]]) if twins else None
-    has_texts = not (target.is_twin or draft.is_twin or twins or session.target.path is None)
+    has_texts = _is_trained(session.target) and _is_trained(session.draft)
     cost = _cost(session, target, draft, group, twins, settings, depths, has_texts=has_texts)
     yield _announced(cost)
     started = time.monotonic()
@@ -92,7 +95,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
             for number, own in enumerate(group.own):
                 yield Working("write", 0, own.file_bytes, counted(twins[number].cost.n_layer, "layer"))
                 paths.append(group.write(number, folder))
-        pair = _Pair(session, draft_path, paths, repeats_token=_has_random_router(target))
+        pair = _Pair(session, draft_path, paths, repeats_token=_has_random_router(session.target, target))
         stack.callback(pair.close)
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
@@ -127,8 +130,7 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
 
     A file that is here is measured itself, and so is a twin of up to 1 GB.
     """
-    is_here = session.target.path is not None and not session.target.download_bytes
-    if is_here or (model.weight_bytes or 0) <= WHOLE_BYTES:
+    if session.target.path is not None or _is_trained(session.target) or (model.weight_bytes or 0) <= WHOLE_BYTES:
         return ()
     if len(layer_placements(model, setup)) > 1 and list_gpus():
         raise Unsupported(
@@ -145,9 +147,14 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
     return (*twins, _Twin(step_cost(model, range(model.n_layer - model.n_layer_nextn), *types), model))
 
 
-def _has_random_router(model: ModelFile) -> bool:
+def _is_trained(target: Target) -> bool:
+    """Return whether it is a file with trained weights on this disk, also one in the Hub's cache."""
+    return target.provenance in ("file", "hub") and not target.download_bytes
+
+
+def _has_random_router(target: Target, model: ModelFile) -> bool:
     """Return whether a twin's router, which is random, chooses experts."""
-    return bool(model.n_expert) and (model.is_twin or not model.paths)
+    return bool(model.n_expert) and not _is_trained(target)
 
 
 class _Pair:
