@@ -17,14 +17,13 @@ from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.forms import NO_BASE, QualityAsked, SettingsDialog
 from ggbench.tui.screens.starting import QualityRequest
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press, words_of
 from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.scores import Scattered, without_mark
 from tests.fakes.watched import WatchedQueue
 from tests.fakes.wikitext import TEXT, archive
@@ -44,7 +43,7 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
         for quant in ("q8_0", "q4_0")
     )  # fmt: skip
     rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
-    planner.rows_of[str(folder)] = [PlannedQuant(row.quant, row) for row in rows]
+    planner.rows_of[str(folder)] = [planned(row.quant, row) for row in rows]
     return App(msgspec.structs.replace(services, local_models=lambda: models), n_gen=200)
 
 
@@ -71,7 +70,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
         assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
-        await press(app, pilot, "1", "k", "Q", "left", "enter")
+        await press(app, pilot, "1", "Q", "left", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
         assert asked[1].settings == settings
 

@@ -54,7 +54,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"twin:small", "enter", "enter", "T")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter", "T")
         assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
@@ -130,7 +130,7 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"twin:small", "enter", "enter", "t")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter", "t")
         assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
         assert "✗" in shown and "'q9' is not a KV cache type" in shown
@@ -175,7 +175,7 @@ def test_what_was_found_is_taken_over_with_one_key(
     found = FoundSetup(run.run_id, run.result.changes(run.result.best), "found")
 
     async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"twin:small", "enter", "enter", "a")
+        shown = await press(app, pilot, "slash", *"unpub", "enter", "enter", "a")
         assert "there are no tuned settings for" in shown
         assert app.setup == LlamaConfig()
         monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)

@@ -30,8 +30,6 @@ from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.needs import Needs
-    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.hub.access import HubAccess
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
@@ -270,36 +268,6 @@ class StartScreen(TaskScreen):
     def action_pull(self) -> None:
         self._start(None)
 
-    def action_pick(self) -> None:
-        """Ask for the requirements, and pick one of the quants of the chosen model."""
-        from ggbench.tui.screens.pick import PickScreen, PickTask
-
-        entry, budget, machine = self.library.entry, self.budget, self.machine
-        if entry is None or not entry.model or budget is None or machine is None:
-            return
-        setup, services = self.library.options, host_of(self).services
-
-        def choose(needs: Needs) -> Pick:
-            from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
-
-            self._answers["pick"] = needs
-            caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
-            with services.open_store() as store:
-                return machine.planner.pick(entry.model, entry.quants, PickRequest(needs, budget, setup, caches), store)
-
-        def measure(candidate: Candidate) -> None:
-            planned = replace(candidate.setup, n_ctx=candidate.n_ctx)
-            names = (candidate.selector or candidate.row.quant,)
-            row = QuantRow(names[0], candidate.row)
-            self._ask_to_decode(planned, [(entry.model, names)], [row], sanitize(names[0]))
-
-        def pull(candidate: Candidate) -> None:
-            if (file := candidate.to_run) is not None:  # for a twin, its published file
-                self.find_targets(None, [(file.model, (file.quant,))])
-
-        task = PickTask(entry.title, budget, setup, choose, measure, pull)
-        self._ask("pick", forms.PICK, lambda needs: self.app.push_screen(PickScreen(task, needs)), entry.title)
-
     def action_choose_options(self) -> None:
         self.app.push_screen(forms.SettingsDialog(forms.OPTIONS, host_of(self).setup), self._set_options)
 
@@ -391,7 +359,7 @@ class StartScreen(TaskScreen):
             self.fail("start", UsageError("nothing to download", hint))
         elif download_bytes and host_of(self).services.hub.offline:
             message = f"{size} must be downloaded, but ggbench is offline"
-            self.fail("start", NetworkError(message, "twins need no network: see twin: on the left"))
+            self.fail("start", NetworkError(message, "twins need no network: ggbench tui twin:MODEL"))
         elif download_bytes <= CONFIRM_ABOVE_BYTES:
             ask_to_join(confirmed=True)
         else:
