@@ -68,6 +68,11 @@ def added_places_file() -> Path:
     return _folder("config") / "places.json"
 
 
+def measure_choices_file() -> Path:
+    """Return the last choices of the TUI's dialog for measurements."""
+    return _folder("config") / "measure.json"
+
+
 def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     """Return the user's folder for data, caches or config. Raises UsageError without a home folder."""
     with suppress(RuntimeError):

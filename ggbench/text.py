@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Sequence
 
@@ -67,3 +68,8 @@ def _plain_character(character: str) -> str:
 
 def in_words(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def shell_path(path: str) -> str:
+    """Quote a path for a POSIX shell, but not a leading `~`, which a shell would no longer expand."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)

@@ -29,6 +29,7 @@ CASES = (
     "twin:qwen2.5-3b:q4_k_m", "twin:qwen1.5-moe-a2.7b:q4_k_m", "twin:qwen1.5-7b:q4_k_m",
 )  # fmt: skip
 AIM = 0.10
+ROUNDS = 4
 
 
 def main() -> int:
@@ -43,7 +44,7 @@ def main() -> int:
     context, found = run_context(None, needs_bandwidth=False), list[Residual]()
     for model in asked.models:
         with on_disk(model, remove=asked.remove) as (target, path):
-            for each in _residuals(profile, path, [measure_ms(context, path) for _ in range(LOADS)]):
+            for each in _residuals(profile, path, [measure_ms(context, path, ROUNDS) for _ in range(LOADS)]):
                 each.show(f"{target.model} {target.quant}", f"{os.getloadavg()[0]:.1f}")
                 found.append(each)
     steps = [abs(each.error) for each in found if not each.name.startswith("prompt")]

@@ -62,8 +62,8 @@ def command(
     is stored as a run; the search does not depend on -n.
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
-    over their means: builds, forks, or the same program with other flags (-dev, -fa). With --json it is compare's
-    document.
+    over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
+    flags (-dev, -fa). With --json it is compare's document.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
@@ -139,7 +139,7 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
         output.notice(f"{text}: {runs}")
     if len(found) > 1:
         with Store.open() as store:
-            comparison = compare(found, RunSpreads(stored_repeats(store)))
+            comparison = compare(found, RunSpreads(stored_repeats(store, found)))
         if output.as_json:
             output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
         else:
@@ -184,7 +184,7 @@ def _with_expected_speeds(
     summaries: Sequence[QuantSummary], jobs: Sequence[Job], asked: MeasureRequest
 ) -> list[QuantSummary]:
     """Add the known speed of the file, halfway through the decode, to summaries without a measured one."""
-    from ggbench.decisions.known import KnownSpeeds, expected_at
+    from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import machine_budget
 
@@ -203,10 +203,11 @@ def _with_expected_speeds(
         bandwidth=asked.bandwidth,
         measures=False,
     )
-    found, known = [], KnownSpeeds.here(budget)
-    for each, file in zip(summaries, files, strict=True):
-        n_prompt, n_gen = each.asked("n_prompt"), each.asked("n_gen")
-        middle = n_prompt + (n_gen + 1) // 2 if n_prompt is not None and n_gen else None
-        expected = expected_at(known.of(file, asked.setup), middle)
-        found.append(replace(each, expected=expected))
+    found = []
+    with KnownSpeeds.here(budget) as known:
+        for each, file in zip(summaries, files, strict=True):
+            n_prompt, n_gen = each.asked("n_prompt"), each.asked("n_gen")
+            middle = n_prompt + (n_gen + 1) // 2 if n_prompt is not None and n_gen else None
+            expected = expected_at(known.of(file, asked.setup), middle)
+            found.append(replace(each, expected=expected))
     return found

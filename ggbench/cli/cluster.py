@@ -103,7 +103,7 @@ def serve(
         try:
             serving = server.wait_until_ready()
             if output.as_json:
-                from ggbench.show.plan import CLUSTER_SERVE
+                from ggbench.show.cluster import CLUSTER_SERVE
 
                 output.document(CLUSTER_SERVE, serving, pid=server.pid)
             else:
@@ -142,11 +142,11 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]
     if output.as_json:
-        from ggbench.show.plan import CLUSTER_PROBE
+        from ggbench.show.cluster import CLUSTER_PROBE
 
         output.document(CLUSTER_PROBE, servers=probes)
     else:
-        from ggbench.show.plan import probes_table
+        from ggbench.show.cluster import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):
@@ -183,11 +183,11 @@ def plan(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> 
         variants = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
     plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
     if output.as_json:
-        from ggbench.show.plan import CLUSTER_PLAN
+        from ggbench.show.cluster import CLUSTER_PLAN
 
         output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
-        from ggbench.show.plan import cluster_report
+        from ggbench.show.cluster import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):

@@ -97,7 +97,7 @@ def command(
     with Store.open() as store:
         columns, notices = compared_runs(store, named, model, against, average=average)
         output.notice(*store.notices, *notices)
-        repeats = stored_repeats(store)
+        repeats = stored_repeats(store, columns)
     comparison = None
     if len(columns) > 1:
         comparison = compare(columns, RunSpreads(repeats))

@@ -34,6 +34,7 @@ EXIT_CODES = (
 
 _WITH_DOCUMENTS = (
     "ggbench.show.plan",
+    "ggbench.show.cluster",
     "ggbench.show.limits",
     "ggbench.show.model_documents",
     "ggbench.show.profile",

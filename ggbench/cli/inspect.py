@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
+    Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
+
     For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
     FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason. For a
     Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
@@ -56,8 +58,12 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
+        from ggbench.sizing.projectors import encoders, is_projector
 
-        output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
+        more: dict[str, object] = {"tensors": model_file.tensors} if tensors else {}
+        if is_projector(model_file):
+            more["encoders"] = encoders(model_file)
+        output.document(INSPECT, model_file, **more)
     else:
         from ggbench.show.models import header_details, tensors_table
 

@@ -28,6 +28,7 @@ GROUPS = {
         "pick": "The quant and KV cache to run, why, and the commands for it.",
         "plan": "Memory and speed limit of each quant, without downloading.",
         "forecast": "Predict a model's speed from a few layers, without its file.",
+        "speculate": "Whether a draft model makes decoding faster here, before the download.",
         "limits": "Theoretical limits of a GPU: context, prefill knees, W and B.",
         "published": "Published measurements of other systems.",
     },
@@ -184,7 +185,12 @@ def _run(args: list[str] | None) -> int:
             raise
         return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
+            from ggbench.cli.welcome import show_welcome
+
+            show_welcome()
+        else:
+            click.echo(error.format_message())
         return ExitCode.DONE
     except click.UsageError as error:
         hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.decisions.compare.estimates import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
+from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
@@ -140,7 +140,7 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
         return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
     runs = list(store.list_runs(model=model))[::-1]
     if not runs:
-        names = sorted({stored.subject.model for stored in store.list_runs()})
+        names = store.models()
         known = f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
         raise UsageError(f"no run of {sanitize(model or '')!r} is stored", known)
     return runs

@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import (
-    BudgetOptions,
-    budget_options,
-    dry_allocator,
-    kv_list_options,
-    load_options_but_cache,
-)
+from ggbench.commands.load_options import kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
@@ -154,7 +149,7 @@ def command(
     from ggbench.models.reference import parse_model
 
     ref = None if model is None else parse_model(model, *quants)
-    memory = memory.of_model(ref)
+    memory = memory.of_model(ref, setup, hub)
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = memory.drafting(setup, hub)
     if draft is not None:
@@ -236,7 +231,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
     from ggbench.runs.experiment import Job, experiment_of
 
     workload, file = request.needs.workload, candidate.to_run
-    setup = msgspec.structs.replace(candidate.setup, mtp=False)  # speeds do not include drafting
+    setup = candidate.setup.undrafted()  # speeds do not include drafting
     if file is not None and file.is_here and file.paths:
         from ggbench.experiments.decode.record import DecodeSettings
 

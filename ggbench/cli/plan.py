@@ -11,15 +11,10 @@ import click
 import msgspec
 import msgspec.structs
 
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
-from ggbench.commands.load_options import (
-    BudgetOptions,
-    IgnoredGpuOptions,
-    budget_options,
-    dry_allocator,
-    load_options_of_plans,
-)
+from ggbench.commands.load_options import IgnoredGpuOptions, load_options_of_plans
 from ggbench.commands.options import (
     HubOptions,
     against_option,
@@ -100,7 +95,7 @@ def command(
     if others and (ref.engine or against or setup.rpc_servers):
         raise UsageError("--or compares plans of GGUF files alone", "omit --or, --against, --rpc or the other engine")
     alternative: PlanRow | None = None
-    memory = memory.of_model(ref)
+    memory = memory.of_model(ref, setup, hub)
     if ref.engine:
         from ggbench.plugins import load_plugin
 

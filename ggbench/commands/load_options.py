@@ -5,40 +5,33 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
 from ggbench.commands.options import (
     TOKENS,
-    HubOptions,
     MeasureRequest,
     as_record,
     field_option,
     field_options,
     model_option,
     option,
-    projector_option,
 )
-from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, joined, long_flag, options_of
+from ggbench.fields import config_options, long_flag, options_of
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words, sanitize
-from ggbench.units import MIB, exact_size, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
-    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, FoundSetup, Job
-    from ggbench.sizing.dry_allocator import DryAllocator
-    from ggbench.sizing.plan_record import Budget
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -48,7 +41,9 @@ _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
 """Fields of commands about memory; others measure one sequence, or as many as they are asked for."""
-_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, "mtp", "n_ctx")]
+_DRAFTS = ("mtp", "type_k_draft", "type_v_draft")
+"""Fields of commands about memory, too."""
+_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, *_DRAFTS, "n_ctx")]
 
 
 def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
@@ -72,20 +67,21 @@ load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
     *_SLOTS,
-    "mtp",
+    *_DRAFTS,
     n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
     *_KV,
     "n_ctx",
     *_SLOTS,
+    *_DRAFTS,
     n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
 """Like `load_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
 """
-load_options_but_cache = _load_options(*_SLOTS, "mtp")
-"""Without KV types and n_ctx; with slots and --mtp."""
+load_options_but_cache = _load_options(*_SLOTS, *_DRAFTS)
+"""Without KV types and n_ctx; with slots and what drafts."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
@@ -119,191 +115,6 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
             "-ctv --type-v", "Data types of the V cache: one, or one per K type.", metavar="TYPE,...", default=default
         ),
     )
-
-
-def _cache_ram(text: str) -> int:
-    """Return bytes; a number without a unit is in MiB, as llama-server's is."""
-    if text.strip().startswith("-"):
-        raise UsageError("a prompt cache without a limit cannot be planned", "give its size, e.g. --cache-ram 4GiB")
-    return int(text) * MIB if text.strip().isdecimal() else parse_size(text)
-
-
-_CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
-_COUNT = FieldKind(int, metavar="N", least=0)
-_GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
-
-
-class BudgetOptions(msgspec.Struct, frozen=True):
-    """The options for the memory to plan for, as typed."""
-
-    gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
-    """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
-    machine: Annotated[str | None, Option(kind=FieldKind(metavar="FILE|NAME"), heading="memory")] = None
-    """Plan for the machine of this device profile, which ggbench profile writes."""
-    vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory."""
-    ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
-    """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
-    reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
-    bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
-    """Memory bandwidth for the limits, e.g. 1008GB/s."""
-    cache_ram: Annotated[int | None, Option(kind=_CACHE_RAM, heading="memory")] = None
-    """Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted."""
-    ctx_checkpoints: Annotated[int | None, Option("-ctxcp", kind=_COUNT, heading="memory")] = None
-    """Context checkpoints of each slot to count, made for windows and recurrent states. Default: not counted."""
-    draft: Annotated[str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")] = None
-    """Count a draft model for speculative decoding: its weights and its own context of the same length."""
-    mmproj: Path | None = None
-
-    @property
-    def given(self) -> tuple[tuple[str, str], ...]:
-        """Names and values, for the command line that reproduces a row."""
-        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        written: dict[str, Callable[[Any], str]] = {"gpu": joined, "cache_ram": exact_size}
-        return tuple(
-            (name.replace("_", "-"), written.get(name, str)(value))
-            for name, value in values
-            if value or (name == "cache_ram" and value is not None)
-        )
-
-    @property
-    def is_described(self) -> bool:
-        """Whether it is not this machine's."""
-        return bool(self.gpu) or any(each is not None for each in (self.machine, self.vram, self.ram))
-
-    def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
-        """Return the memory; with `measures`, the bandwidth of main memory is measured if it is not known yet.
-
-        Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
-        """
-        from ggbench.sizing.projectors import read_projector
-
-        budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
-        if self.cache_ram is not None:
-            budget = budget.beside_prompt_cache(self.cache_ram)
-            if not budget.usable_bytes:
-                raise UsageError(
-                    f"a prompt cache of {format_bytes(self.cache_ram)} uses up {format_bytes(budget.memory_bytes)}",
-                    "lower --cache-ram; 0 for none",
-                )
-        if self.mmproj is None:
-            return budget
-        return budget.beside_projector(read_projector(self.mmproj, setup.flash_attn))
-
-    def of_model(self, ref: ModelRef | None) -> BudgetOptions:
-        """Return the options with the projector that `--mmproj auto` means. Raises UsageError or BadFile."""
-        if self.mmproj is None:
-            return self
-        from ggbench.sizing.projectors import find_projector
-
-        return replace(self, mmproj=find_projector(self.mmproj, ref))
-
-    def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
-        if self.draft is None:
-            return None
-        if setup.mtp:
-            raise UsageError("--draft and --mtp exclude each other", "omit one of them")
-        from ggbench.models.reference import parse_model
-        from ggbench.models.targets import resolve_headers, single
-        from ggbench.sizing.drafts import check_stands_alone
-
-        draft = single(resolve_headers(parse_model(self.draft), hub=hub.access()))
-        check_stands_alone(draft.header())
-        return draft
-
-    def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
-        from ggbench.machine.description import describe_machine
-        from ggbench.machine.host import default_threads
-        from ggbench.machine.profile import find_profile
-        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget, profiled_budget
-        from ggbench.stats.decode_timing import Bandwidth
-        from ggbench.units import parse_bandwidth
-
-        reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
-        limit_bytes = setup.memory_limit_bytes
-        if setup.rpc_servers and setup.n_gpu_layers:
-            from ggbench.sizing.cluster import device_memories
-
-            if self.is_described:
-                raise UsageError(
-                    "--rpc plans for the devices of the servers", "omit --gpu, --vram, --ram and --machine"
-                )
-            check_rpc(setup)
-            return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-        if self.machine is not None:
-            if self.gpu or any(each is not None for each in (self.vram, self.ram, self.bandwidth)):
-                raise UsageError(
-                    "--machine describes the whole machine", "omit --gpu, --vram, --ram and --bandwidth, or --machine"
-                )
-            profile = find_profile(self.machine)
-            budget = profiled_budget(profile, setup, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
-            _check_split(setup, len(budget.devices))
-            return budget
-        if self.is_described:
-            machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
-            if setup.main_gpu is not None:
-                machine = machine.only(setup.main_gpu)
-            budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
-            _check_split(setup, len(budget.devices))
-            return budget
-        rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),
-            reserve_bytes=reserve_bytes,
-            bandwidth=rate,
-            limit_bytes=limit_bytes,
-            measures=measures,
-        )
-        _check_split(setup, len(budget.devices))
-        return budget
-
-
-def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    """Return the allocator for a plan, which stops `engine` at its end."""
-    from ggbench.engines.contract import launch_engine
-    from ggbench.machine.host import default_threads
-    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-
-    loaded = replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    if draft is None and not setup.mtp:
-        return DryAllocator(engine, loaded, budget.devices)
-    from ggbench.sizing.drafts import Draft, DraftingAllocator
-
-    if draft is None:
-        return DraftingAllocator(engine, loaded, budget, None)
-    drafts = Draft(draft.header(), launch_engine(loaded), loaded, budget)
-    return DraftingAllocator(engine, loaded, budget, drafts)
-
-
-def _check_split(setup: LlamaConfig, n_devices: int) -> None:
-    """Raise UsageError for a tensor split into more shares than there are GPUs."""
-    if len(setup.tensor_split) > max(1, n_devices):
-        found = (
-            "there is no GPU"
-            if not n_devices
-            else "there is 1 GPU"
-            if n_devices == 1
-            else f"there are {n_devices} GPUs"
-        )
-        raise UsageError(f"a split into {len(setup.tensor_split)} shares, and {found}", "pass a share for each GPU")
-
-
-def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
-    return BudgetOptions(**given)
-
-
-budget_options = as_record(
-    "memory",
-    _record,
-    BudgetOptions.__struct_fields__,
-    *field_options(BudgetOptions),
-    projector_option,
-)
-"""Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 
 
 def check_main_gpu(setup: LlamaConfig) -> None:

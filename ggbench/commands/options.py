@@ -178,9 +178,11 @@ _ENGINE = source_option(
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
-    "-mm --mmproj", "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL.", PATH,
+    "-mm --mmproj",
+    "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",
+    PATH,
     metavar="FILE|auto",
-)  # fmt: skip
+)
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
     "--against", "Show the nearest published rows below your own.", click.Choice(["published"])
@@ -211,10 +213,10 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
 def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
     """Add the options of a type of settings; the command gets `settings`, a record of that type."""
     names = [name for name in fields.options_of(settings) if name not in but]
-    return as_record("settings", functools.partial(_given, settings), names, *field_options(settings, names))
+    return as_record("settings", functools.partial(given_record, settings), names, *field_options(settings, names))
 
 
-def _given(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
+def given_record(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
     """Return a record of these values, with its defaults in place of None."""
     return getattr(record, "of_options", record)(**{name: value for name, value in values.items() if value is not None})
 
@@ -240,7 +242,7 @@ _download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
     from ggbench.models.served_models import ServerOptions
 
-    return _given(ServerOptions, **given)  # type: ignore[no-any-return]
+    return given_record(ServerOptions, **given)  # type: ignore[no-any-return]
 
 
 def _engine_options(function: _Function) -> _Function:
@@ -254,7 +256,7 @@ def _engine_options(function: _Function) -> _Function:
 
     def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
         return {
-            name: _given(kind, **{field: given.get(field) for field in fields.options_of(kind)})
+            name: given_record(kind, **{field: given.get(field) for field in fields.options_of(kind)})
             for name, kind in types.items()
         }
 

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title
-from ggbench.show.plan import MEMORY, PLAN_ROW, change_options, fit_text, longest_text
+from ggbench.show.plan import MEMORY, PLAN_ROW, fit_text, longest_text
 from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow

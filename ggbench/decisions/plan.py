@@ -36,11 +36,13 @@ def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAll
     if not budget.on_gpu and budget.profile is None and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
-    from ggbench.decisions.known import KnownSpeeds, with_estimates  # slow to import
+    from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates  # slow to import
 
-    known = KnownSpeeds.here(request.budget)
-    for target, row in zip(targets, rows, strict=True):
-        yield with_estimates(row, known.of(target.file, request.setup))
+    setup, n_seqs = request.setup, request.setup.n_seq_max
+    with KnownSpeeds.here(request.budget) as known:
+        for target, row in zip(targets, rows, strict=True):
+            row = with_estimates(row, known.of(target.file, setup))
+            yield row if n_seqs == 1 else with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
 
 
 def plan_model(

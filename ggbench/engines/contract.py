@@ -150,6 +150,13 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
+    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+        """Return the setup with drafts of this type, as of llama-server's --spec-type; without any if it is empty.
+
+        Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
+        """
+        raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
+
     def with_threads(self, threads: int) -> Self:
         return self
 
@@ -219,6 +226,8 @@ class Workload(Request, frozen=True):
 class Source(msgspec.Struct, frozen=True):
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
+    draft: Path | None = None
+    """A draft model to load beside it, with a context of its own; only for an engine that `loads_gguf`."""
 
 
 class DescribedDevice(msgspec.Struct, frozen=True):
@@ -357,6 +366,58 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     n_batch: int = 0
 
 
+class Continue(Workload, frozen=True, tag="continue"):
+    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+
+    stage: ClassVar[Stage] = "decode"
+
+    text: str
+    n_gen: int
+
+
+class Speculate(Workload, frozen=True, tag="speculate"):
+    """Fill `n_depth` cells of both models, then time single tokens of this one, and steps of speculative decoding.
+
+    A step works like llama-server's: the draft decodes k tokens one by one, each chosen from its logits; the model
+    verifies k + 1 tokens in one batch; the draft reads that batch too; both forget it. The verified tokens are not the
+    drafted ones but always the same, so that the steps of all k are alike. Reports a `Speculated` for each pass, after
+    an untimed step. The context needs `n_outputs_max` of the largest k + 1.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    n_depth: int
+    n_drafted: tuple[int, ...]
+    """Values of k, each timed once in a pass."""
+    n_single: int
+    """Single tokens timed in a pass, after an untimed one."""
+    n_passes: int = 1
+    draft: str = ""
+    """The file of the draft model, which stays loaded; empty to time the model's part of each step alone."""
+
+    @property
+    def n_outputs(self) -> int:
+        return max(self.n_drafted) + 1
+
+
+class DraftText(Workload, frozen=True, tag="draft_text"):
+    """Continue a text greedily by `n_gen` tokens, without a draft and then with one. Reports a `TextDrafted`.
+
+    Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
+    """
+
+    stage: ClassVar[Stage] = "decode"
+
+    text: str
+    n_gen: int
+    n_drafted: int
+    draft: str
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_drafted + 1
+
+
 class ProveContext(Workload, frozen=True, tag="prove_context"):
     """Decode a full n_ubatch over all sequences and one more token of each at the end of the context, using it up.
 
@@ -418,7 +479,7 @@ class Score(Workload, frozen=True, tag="score"):
         return len(self.chunks) * len(self.targets[0])
 
 
-AnyWorkload = Prefill | Decode | DecodeAtDepth | BatchedDecode | ProveContext | Tokenize | Score
+AnyWorkload = Prefill | Decode | DecodeAtDepth | Speculate | DraftText | BatchedDecode | ProveContext | Tokenize | Score
 
 
 @contextlib.contextmanager

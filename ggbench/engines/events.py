@@ -44,6 +44,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""
     n_copies: int = 1
     """Copies of each device's inputs, so that several devices can compute different batches at once."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -86,6 +88,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
             n_ubatch=self.n_ubatch,
             flash_attn=allocated.flash_attn,
             swa_cells=allocated.swa_cells,
+            draft_buffers=allocated.draft_buffers,
         )
 
 
@@ -137,6 +140,22 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
     seq: int | None = None
 
 
+class Continued(msgspec.Struct, frozen=True, tag="continued"):
+    """An answer, with the times and counts of the server's own clock."""
+
+    text: str
+    n_tokens: int
+    """Includes the first, which comes with the prompt."""
+    decode_ns: int
+    """Time of all tokens but the first."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_steps: int | None = None
+    """Steps that verified a draft; None if the server does not count them."""
+    accepted_at: tuple[int, ...] = ()
+    """Accepted drafts by their position in the step; empty if the server does not count them."""
+
+
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
     """Progress of a proof: first the context is filled, then a batch is computed at its end."""
 
@@ -168,6 +187,42 @@ class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
     """Token that the model adds before a text; None if it adds none."""
 
 
+class SpeculativeStep(msgspec.Struct, frozen=True):
+    """Times of a step of speculative decoding, in nanoseconds; those of the draft are 0 without one."""
+
+    n_drafted: int
+    draft_ns: int
+    """Decoding the drafted tokens one by one, and choosing each."""
+    verify_ns: int
+    """Decoding them and the token before in one batch."""
+    reread_ns: int
+    """Reading the same batch with the draft."""
+    step_ns: int
+    """The whole step, without choosing the model's own tokens."""
+
+
+class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
+    """One pass over single tokens and steps of speculative decoding."""
+
+    single_ns: list[int]
+    sampler_ns: int
+    """Time to choose one token from the model's logits."""
+    steps: list[SpeculativeStep]
+
+
+class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
+    """The same text, generated without and with a draft."""
+
+    n_tokens: int
+    """Tokens generated without the draft, after the prompt."""
+    plain_ns: int
+    drafted_ns: int
+    accepted: list[int]
+    """Drafted tokens accepted in each step, which also yields one of the model's own."""
+    first_difference: int | None
+    """Number of the first token, from 0, that differs between both texts; None if they are equal."""
+
+
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
@@ -194,9 +249,12 @@ Event = (
     | ServerAnswered
     | TokensTogether
     | RequestEnded
+    | Continued
     | Proving
     | ContextProven
     | Tokenized
+    | Speculated
+    | TextDrafted
     | Scored
 )
 
@@ -267,6 +325,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     other_bytes: int | None = None
     """`peak_bytes`, or with weights on GPUs the process's memory there, minus all buffers; None if the buffers are
     larger, as some may be untouched."""
+    draft_buffers: tuple[DeviceBuffers, ...] = ()
+    """Buffers of a draft model, or of the second context of MTP layers; not included in the totals."""
+
+    @property
+    def draft_bytes(self) -> int | None:
+        """Memory of what drafts, over all devices; None if nothing does."""
+        return sum(each.total_bytes for each in self.draft_buffers) or None
 
     @property
     def kv_bytes(self) -> int | None:

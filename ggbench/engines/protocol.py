@@ -40,6 +40,8 @@ LOG_WARN, LOG_ERROR = 3, 4
 class Log(msgspec.Struct, frozen=True, tag="log"):
     level: int
     text: str
+    of_draft: bool = False
+    """Whether a draft model or its context caused it."""
 
 
 class Devices(msgspec.Struct, frozen=True, tag="devices"):

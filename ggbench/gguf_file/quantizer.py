@@ -45,6 +45,9 @@ _UNREADABLE_HINT = "install llama-cpp-python 0.3.36, whose log ggbench can parse
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
 """Types for which ggml aborts the process; the first two are for internal arithmetic."""
 
+_WITH_IMPORTANCE = "iq"
+"""Prefix of the quants whose types are chosen as with an importance matrix."""
+
 _log_in_use = threading.Lock()
 """llama.cpp has one log callback for the whole process."""
 
@@ -56,8 +59,8 @@ def choose_types(
 
     `tensors` are those of the unquantized model; `ftypes` maps a quant's name to llama.cpp's number. llama.cpp reads a
     sparse file with no data after the header, so the tensors take no disk space. Its choices are cached for each model
-    and build. A quant that needs an importance matrix gets the types chosen without one. Raises EngineFailed if
-    llama.cpp refuses.
+    and build. They depend on whether there is an importance matrix: i-quants are rarely published without one, so
+    theirs are made as if there were one, those of other quants without. Raises EngineFailed if llama.cpp refuses.
     """
     listed = tuple(tensors)
     header = encode_header(metadata, listed)
@@ -74,11 +77,15 @@ def choose_types(
 
 
 def _build() -> bytes:
-    """Return a fingerprint of the llama.cpp build, without loading it: its libraries' sizes and times."""
+    """Return a fingerprint of the llama.cpp build, without loading it (its libraries' sizes and times), and of the way
+    it is asked.
+    """
     spec = importlib.util.find_spec("llama_cpp")
     folders = (spec and spec.submodule_search_locations) or ()
     files = sorted(file for folder in folders for file in Path(folder, "lib").glob("lib*"))
-    return repr([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]).encode()
+    return repr(
+        [_WITH_IMPORTANCE, *((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)]
+    ).encode()
 
 
 def _cached(path: Path, n_tensors: int) -> dict[str, list[str]]:
@@ -127,6 +134,9 @@ def _dry_run(path: bytes, quant: str, ftype: int) -> str:
     params.ftype = ftype
     params.dry_run = True
     params.nthread = 1
+    if quant.startswith(_WITH_IMPORTANCE):
+        entry = lib.llama_model_imatrix_data
+        params.imatrix = (entry * 2)(entry(b"any tensor", (ctypes.c_float * 1)(1.0), 1))  # a null name ends the list
     with _captured_log() as lines:
         status = lib.llama_model_quantize(path, b"", ctypes.byref(params))
     log = b"".join(lines).decode("utf-8", "replace")

@@ -24,6 +24,7 @@ import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
+from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_metadata, build_tensors
@@ -36,6 +37,8 @@ from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, writ
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
 _FINGERPRINT = "ggbench.twin.fingerprint"
+_TYPES_OF_EXPERTS = {"gpt-oss": "mxfp4"}
+"""Types in which the experts of an architecture are trained and published, whatever the quant."""
 _LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
 """Prefixes of keys not to copy: a twin is one file with no tokenizer and the default alignment."""
 
@@ -46,8 +49,8 @@ def plan_twin(
     """Return the twin of each quant as a ModelFile with no path, by the quant's name in lower case; write no file.
 
     `name` is the model's name, `source` the source of its shape (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
-    model. The types are those chosen by the installed llama.cpp for this number of layers without an importance matrix.
-    Raises UnknownName for a quant, EngineFailed.
+    model. The types are those chosen by the installed llama.cpp for this number of layers, except those of experts that
+    are never requantized. Raises UnknownName for a quant, EngineFailed.
     """
     if n_layer is not None:
         if n_layer > hyper.n_layer:
@@ -61,6 +64,13 @@ def plan_twin(
     planned = {}
     for quant, retyped in choose_types(metadata, tensors, ftypes).items():
         added = {keys.FILE_TYPE: ftypes[quant], keys.QUANTIZATION_VERSION: version}
+        if experts := _TYPES_OF_EXPERTS.get(hyper.architecture):
+            retyped = tuple(
+                replace(each, type_name=experts, n_bytes=tensor_bytes(experts, each.shape))
+                if each.name.endswith("_exps.weight")
+                else each
+                for each in retyped
+            )
         planned[quant] = _planned(f"{name} {quant}", metadata | added, retyped, name, source)
     return planned
 

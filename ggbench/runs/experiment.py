@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import msgspec
@@ -13,7 +13,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
+from ggbench.errors import Unsupported, UsageError
 from ggbench.fields import reproduce, stated_options
 from ggbench.models.reference import MEASURE_OWN, own_models
 from ggbench.plugins import load_plugin
@@ -25,6 +25,8 @@ from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
@@ -101,8 +103,33 @@ class Experiment(abc.ABC):
     """Why it cannot measure with the user's own llama-server, in one line; empty if it can."""
     needs_gguf: ClassVar[str] = ""
     """Why it cannot measure another engine's models, in one line; empty if it can."""
+    needs_trained: ClassVar[str] = ""
+    """Why it cannot measure a twin, in one line; empty if it can."""
+    needs_download: ClassVar[bool] = True
+    """Whether a model on the Hub is downloaded first; False if its header is enough."""
+    keeps_n_ctx: ClassVar[bool] = False
+    """Whether it measures in one context, of the planned n_ctx if that is enough."""
+    asked_config: ClassVar[tuple[str, ...]] = ()
+    """Fields of `LlamaConfig` that a dialog asks for besides the options of `request_type`."""
+    caution: ClassVar[str] = ""
+    """What a user should know before it starts, in a sentence; empty if nothing."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message before it counts as a hang; None for the engine's default."""
+
+    @property
+    def request_type(self) -> type[msgspec.Struct]:
+        """The record that `jobs` takes, made of its options; by default the settings."""
+        return self.settings_type  # type: ignore[return-value]  # settings are Structs
+
+    def jobs(
+        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+    ) -> list[Job]:
+        """Return the jobs that measure these targets of a model. Raises UsageError, and Unsupported for a twin."""
+        twins = [target for target in targets if target.provenance == "twin"]
+        if self.needs_trained and twins:
+            raise Unsupported(f"{twins[0].model} {twins[0].quant} is a twin: {self.needs_trained}", "use the file")
+        assert isinstance(request, Settings)
+        return [Job(self, target, target.setup(setup), request) for target in targets]
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError, before any download, for a setup with which the settings cannot be measured."""
@@ -185,6 +212,8 @@ class Job(msgspec.Struct, frozen=True):
     settings: Settings
     base: Base | None = None
     """None for an experiment without a base."""
+    draft: Target | None = None
+    """The model that drafts for the target; None for an experiment without one."""
 
     def __post_init__(self) -> None:
         self.experiment.check(self.setup, self.settings)

@@ -36,6 +36,11 @@ class Settings:
         """Maximum number of tokens in the KV cache; None if not known in advance."""
         return None
 
+    @property
+    def decodes(self) -> tuple[tuple[int, int], ...]:
+        """The tokens in the cache before each decode, and the tokens that it times; empty if not known in advance."""
+        return ()
+
 
 class Result:
     """The result of a kind of experiment, each with its own frozen record.

@@ -131,6 +131,7 @@ class Session:
         """Set when the user stops the run."""
         self.target = job.target
         self.base = job.base
+        self.draft = job.draft
         self.setup = job.setup
         """The setup for loading the target, with the machine's threads filled in."""
         self.recorder = recorder

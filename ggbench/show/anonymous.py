@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shlex
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plugins import plugin_names
+from ggbench.text import shell_path
 
 if TYPE_CHECKING:
     from ggbench.show.listed_runs import SavedRun
@@ -48,9 +48,7 @@ class Paths(msgspec.Struct, frozen=True):
     def shell_word(self, path: str) -> str:
         """Return a path for a command line; `FILE` if its folder must be left out."""
         shown = self.shown(path)
-        if shown.startswith("~/"):
-            return f"~/{shlex.quote(shown[2:])}"
-        return shlex.quote(path) if shown == path else "FILE"
+        return shell_path(shown) if shown.startswith("~/") or shown == path else "FILE"
 
 
 _Record = TypeVar("_Record")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
+from ggbench.text import sanitize
 from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
@@ -301,19 +303,58 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     )
 
 
-def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
-    held: dict[int, dict[str, int]] = {}
+def memory_stacks(summaries: Sequence[QuantSummary]) -> tuple[StackChart, ...]:
+    """Return a chart of each memory that the runs use: every GPU, and main memory last."""
+    held: dict[str, dict[int, dict[str, int]]] = {}
     for index, memory in enumerate(summary.memory for summary in summaries):
         if memory.buffers and memory.n_ctx is not None:
-            output = sum(each.output_bytes for each in memory.buffers)
-            parts = {"weights": memory.weight_bytes, "KV cache": memory.kv_bytes, "compute": memory.compute_bytes,
-                     "output": output, OUTSIDE: memory.other_bytes}  # fmt: skip
-            held[index] = {name: n_bytes for name, n_bytes in parts.items() if n_bytes}
+            for place, parts in _parts_by_place(memory).items():
+                held.setdefault(place, {})[index] = parts
+    places = sorted(held, key=lambda place: (place == _MAIN_MEMORY, place))
+    if len(places) < 2:
+        return (_memory_stack("memory", "Memory by use", next(iter(held.values()), {})),)
+    return tuple(
+        _memory_stack(
+            "memory" if not number else f"memory-{number + 1}", f"Memory by use: {sanitize(place)}", held[place]
+        )
+        for number, place in enumerate(places)
+    )
+
+
+_MAIN_MEMORY = "main memory"
+
+
+def _parts_by_place(memory: Memory) -> dict[str, dict[str, int]]:
+    """Return what a run takes of each memory, by use. Memory outside buffers is left out if several GPUs share it."""
+    found: dict[str, dict[str, int]] = {}
+
+    def add(buffers: DeviceBuffers, name: str, n_bytes: int | None) -> None:
+        parts = found.setdefault(_MAIN_MEMORY if buffers.is_host else buffers.device, {})
+        parts[name] = parts.get(name, 0) + (n_bytes or 0)
+
+    for each in memory.buffers:
+        add(each, "weights", each.weight_bytes)
+        add(each, "KV cache", each.kv_bytes)
+        add(each, "compute", each.compute_bytes)
+        add(each, "output", each.output_bytes)
+    for each in memory.draft_buffers:
+        add(each, "draft", each.total_bytes)
+    in_main = found.get(_MAIN_MEMORY, {})
+    if "weights" in in_main:  # pages of a mapped file that nothing reads take no memory
+        buffered = sum(each.weight_bytes for each in memory.buffers)
+        in_main["weights"] += (memory.weight_bytes or 0) - buffered
+    computing = [place for place in found if place != _MAIN_MEMORY] if memory.weights_on_gpu else [_MAIN_MEMORY]
+    if len(computing) == 1:
+        found.setdefault(computing[0], {})[OUTSIDE] = memory.other_bytes or 0
+    return {place: left for place, parts in found.items() if (left := {each: n for each, n in parts.items() if n})}
+
+
+def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -> StackChart:
     totals = {index: sum(parts.values()) for index, parts in held.items()}
     unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
     return StackChart(
-        "memory",
-        "Memory by use",
+        key,
+        title,
         unit,
         tuple(
             StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))

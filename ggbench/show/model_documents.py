@@ -16,6 +16,7 @@ from ggbench.models.catalog import CatalogModel, CatalogUpdate
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
+from ggbench.sizing.projectors import Encoder
 
 
 def _provenance(is_twin: Get) -> tuple[Field, ...]:
@@ -78,6 +79,7 @@ INSPECT = Document(
     ),
     of(ModelFile, "unknown_types"),
     field("metadata", dict[str, object], 'Every key; a long array is `{"array_length": n}`.', _metadata),
+    sometimes(field("encoders", list[Encoder], "Of a projector: what it reads images or audio with.")),
     sometimes(field("tensors", list[TensorInfo], "With --tensors.")),
 )
 

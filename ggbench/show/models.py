@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,8 @@ from ggbench.show.tables import (
     right,
     spaced,
 )
-from ggbench.text import sanitize, shorten
+from ggbench.sizing.projectors import encoders, is_projector, projector_of
+from ggbench.text import sanitize, shell_path, shorten
 from ggbench.units import counted, format_bytes, format_count, format_number, format_params, format_percent
 
 if TYPE_CHECKING:
@@ -107,11 +107,7 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 def _model_text(model: LocalModel) -> str:
     """Return the text to type, after a name that is not in the path, such as Ollama's, and before any problem."""
-    path = model.model
-    quoted = (
-        f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
-    )  # shells do not expand a quoted ~
-    typed = sanitize(quoted) if model.paths else ""
+    typed = sanitize(shell_path(model.model)) if model.paths else ""
     has_name = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
     return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown
@@ -186,8 +182,11 @@ def header_details(model_file: ModelFile) -> RenderableType:
     metadata = [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
     parts = [
         facts_table("File", _file(model_file)),
-        facts_table("Shape", shape_facts(model_file)),
-        facts_table("Memory", _memory(model_file)),
+        *(
+            [facts_table("Projector", _projector_facts(model_file))]
+            if is_projector(model_file)
+            else [facts_table("Shape", shape_facts(model_file)), facts_table("Memory", _memory(model_file))]
+        ),
         types_table(model_file),
         facts_table("Metadata", metadata),
     ]
@@ -257,6 +256,31 @@ def shape_facts(model_file: ModelFile) -> Facts:
         ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
         ("trained to", "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens"),
         ("window", window),
+    ]
+
+
+def _projector_facts(model_file: ModelFile) -> Facts:
+    """Return what a projector is, and the model that it belongs to, as far as the header says."""
+    found: list[tuple[str, str]] = []
+    for each in encoders(model_file):
+        size = "" if each.image_size is None else f"images of {format_count(each.image_size)} pixels a side"
+        size += "" if each.patch_size is None else f" in patches of {format_count(each.patch_size)}"
+        shape = "" if each.n_layer is None else f"{format_count(each.n_layer)} layers"
+        shape += "" if each.n_embd is None else f" {format_count(each.n_embd)} wide"
+        parts = (each.projector_type and f"type {sanitize(each.projector_type)}", shape.strip(), size.strip())
+        found.append((each.kind, ", ".join(filter(None, parts))))
+        if each.projection_dim is not None:
+            found.append(("for models", f"{format_count(each.projection_dim)} wide"))
+    named = (model_file.metadata.get(f"general.{key}") for key in ("base_model.0.name", "basename", "name"))
+    compute_bytes = None if model_file.unknown_types else projector_of(model_file, model_file.name).compute_bytes
+    return [
+        *found,
+        ("model", next((shorten(str(name), _VALUE_WIDTH) for name in named if name), "")),
+        ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
+        ("BPW", format_number(model_file.bpw)),
+        ("weights", format_bytes(model_file.weight_bytes)),
+        ("compute", f"at most {format_bytes(compute_bytes)} for llama.cpp's warm-up image" if compute_bytes else ""),
+        ("use", "load it beside its model: llama-server --mmproj, ggbench plan MODEL --mmproj"),
     ]
 
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
-from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
-from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.readings import Program
-from ggbench.show import ESSENTIAL, FITS, FITS_NOT, UNKNOWN
+from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
 from ggbench.show.against import PublishedSize
+from ggbench.show.changes import CHANGE, changes_report, left_text
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, slots_text, swa_text
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
-    Change,
-    ChangeKind,
     MemoryPart,
     MemoryPartName,
     MemoryStack,
@@ -113,7 +107,7 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
     lines = {
         **({"layers": [str(device.n_layers) if device else "" for device in devices]} if row.devices else {}),
         **{PART_LABELS[part]: [format_bytes(size.get(part)) for size in sizes] for part in parts},
-        "left": [_left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
+        "left": [left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
         "total": [format_bytes(stack.memory_bytes) for stack in stacks],
     }
     hardware = list(map(_hardware, devices))
@@ -136,15 +130,8 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
     return fitted_table(cells, dim=dim, title=row.quant, width=width)
 
 
-def _left_text(left_bytes: int | None) -> str:
-    if left_bytes is None:
-        return UNKNOWN
-    mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "missing")
-    return f"{mark} {format_bytes(abs(left_bytes))} {word}"
-
-
 def fit_text(row: PlanRow) -> str:
-    return UNKNOWN if row.fits is None else _left_text(row.left_bytes)
+    return UNKNOWN if row.fits is None else left_text(row.left_bytes)
 
 
 def longest_text(row: PlanRow) -> str:
@@ -171,6 +158,7 @@ def _facts(
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
         ("planned at", _setting(config, rows)),
+        (_users(rows), _together_line(rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
@@ -278,6 +266,8 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(row.expected for row in rows):
         expected = [planned_speed_text(row.expected) for row in rows]
         cells.append(right("expected", expected, f"tok/s {filled}", stays=True))
+    if len(rows) > 1 and any(row.together for row in rows):
+        cells.append(right(_users(rows), map(_together_text, rows), "each / all", 1, stays=True))
     if any(row.limit for row in rows):
         w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
         cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
@@ -315,6 +305,28 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
 
 
+def _users(rows: Sequence[PlanRow]) -> str:
+    return f"{max((row.setup.n_seq_max for row in rows if row.setup), default=1)} users"
+
+
+def _together_line(rows: Sequence[PlanRow]) -> str:
+    """Return what the users of a single quant get at once; empty for one user, or if not even the bound is known."""
+    speed = rows[0].together if len(rows) == 1 else None
+    if speed is None:
+        return ""
+    basis = "at best" if speed.tok_s_estimate is None else "expected"
+    return f"{_together_text(rows[0])} tok/s, each / all at once with {format_count(speed.n)} tokens each, {basis}"
+
+
+def _together_text(row: PlanRow) -> str:
+    """Return `8.30 / 33.2`, the speeds of each user and of all; after a `~` if expected, else the bound."""
+    speed, n_slots = row.together, row.setup.n_seq_max if row.setup else 1
+    if speed is None:
+        return UNKNOWN
+    mark, tok_s = ("", speed.tok_s) if speed.tok_s_estimate is None else ("~", speed.tok_s_estimate)
+    return f"{mark}{format_number(tok_s / n_slots)} / {mark}{format_number(tok_s)}"
+
+
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
@@ -324,6 +336,8 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
+    if len(rows) > 1 and any(row.together and row.together.tok_s_estimate for row in rows):
+        lines.append("~: expected, from what is known of one user or of several")
     sources: dict[str, dict[str, None]] = {}
     for expected in filter(None, (row.expected for row in rows)):
         sources.setdefault(expected.speed_basis, {})[expected.basis] = None
@@ -334,164 +348,6 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
-
-
-def changes_report(title: str, changes: Sequence[Change], *, width: int) -> RenderableType:
-    """Return the sufficient changes, best first; if there are none, all, with the memory still missing."""
-    enough = [change for change in changes if change.fits]
-    shown = enough or changes
-    if not enough:
-        title += "; no single change is enough: combine some, or use a smaller model"
-    if not shown:
-        return Text(title)
-    cells = [
-        left("change", map(change_text, shown), stays=True, wraps=True),
-        right("memory", (format_bytes(change.needed_bytes) for change in shown), stays=True),
-        left("fits", (_left_text(change.left_bytes) for change in shown), stays=True),
-        right("max n_ctx", (format_count(change.planned_n_ctx) for change in shown), "tokens", 2),
-        right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        left("costs", (COSTS[change.kind] for change in shown), stays=True, wraps=True),
-    ]
-    return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
-
-
-COSTS: Mapping[ChangeKind, str] = {
-    "close programs": "none for the model",
-    "n_ubatch": "slower prompts",
-    "flash attention": "nothing",
-    "KV q8_0": "a little quality",
-    "draft": "the speed that drafting gains",
-    "n_cpu_moe": "speed: experts are read from main memory",
-    "quant": "quality",
-    "n_ctx": "context",
-    "KV q4_0": "quality, most in long contexts",
-    "n_gpu_layers": "speed: the other layers are computed by the CPU",
-}
-
-
-def change_options(change: Change) -> str:
-    """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
-    setup = change.setup
-    if setup is None or change.kind == "draft":
-        return ""
-    if change.kind in ("KV q8_0", "KV q4_0"):
-        return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
-    flag, field = _OPTIONS[change.kind]
-    return f"{flag} {getattr(setup, field)}"
-
-
-_OPTIONS: Mapping[ChangeKind, tuple[str, str]] = {
-    "n_ubatch": ("-ub", "n_ubatch"),
-    "flash attention": ("-fa", "flash_attn"),
-    "n_cpu_moe": ("-ncmoe", "n_cpu_moe"),
-    "n_ctx": ("-c", "n_ctx"),
-    "n_gpu_layers": ("-ngl", "n_gpu_layers"),
-}
-
-
-def change_text(change: Change) -> str:
-    """Return a change in a few words: its options, `q4_0 as planned`, or the programs to close."""
-    if change.programs:
-        return f"close {in_words(list(map(_program_text, change.programs)))}"
-    if change.kind == "draft":
-        return "without a draft"
-    return change_options(change) or f"{sanitize(change.quant)} as planned"
-
-
-def _program_text(program: Program) -> str:
-    """Return `firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
-    size, n_pids = format_bytes(program.held_bytes), len(program.pids)
-    where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
-    return f"{sanitize(program.name)} ({where})"
-
-
-_CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
-
-
-def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
-    """Return a line for each device; a server's first line describes the server."""
-    lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
-
-    def texts(text: Callable[[ServerProbe], str]) -> list[str]:
-        return [text(probe) if is_first else "" for probe, _, is_first in lines]
-
-    def of_device(text: Callable[[RemoteDevice], str], unknown: str = UNKNOWN) -> list[str]:
-        return [unknown if device is None else text(device) for _, device, _ in lines]
-
-    def of_link(text: Callable[[Link], str]) -> list[str]:
-        return texts(lambda probe: UNKNOWN if probe.link is None else text(probe.link))
-
-    def rates(name: str, part: str) -> list[str]:
-        def text(link: Link) -> str:
-            rate: Percentiles | None = getattr(link, name)
-            return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))
-
-        return of_link(text)
-
-    return fitted_table(
-        [
-            names("server", texts(lambda probe: probe.server)),
-            right("protocol", texts(lambda probe: ".".join(map(str, probe.protocol or ())) or UNKNOWN), priority=1),
-            right("device", of_device(lambda device: str(device.number), "")),
-            right("free", of_device(lambda device: format_bytes(device.free_bytes))),
-            right("total", of_device(lambda device: format_bytes(device.total_bytes)), priority=2),
-            right("round trip", of_link(lambda link: format_ms(link.round_trip_ns.p50 / 1e6)), "ms"),
-            right("p95", of_link(lambda link: format_ms(link.round_trip_ns.p95 / 1e6)), "ms", 3),
-            right("up", rates("up_bytes_per_s", "p50")),
-            right("up p95", rates("up_bytes_per_s", "p95"), priority=4),
-            right("down", rates("down_bytes_per_s", "p50")),
-            right("down p95", rates("down_bytes_per_s", "p95"), priority=4),
-            notes(texts(lambda probe: probe.reason)),
-        ],
-        labels=[probe.server for probe, _, _ in lines],
-        dim=[not probe.is_usable for probe, _, _ in lines],
-        width=width,
-        caption=_CAPTION if any(probe.link for probe in probes) else "",
-    )
-
-
-def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
-    title = f"{sanitize(plan.model)} {sanitize(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
-    if plan.best is None:
-        return Text(f"{title}: none, it does not fit")
-    counts, at_n_ctx = plan.best.n_layers, f"at {format_length(plan.n_ctx)}"
-    kv = (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds)
-    by_device = fitted_table(
-        [
-            names("device", (speed.device for speed in plan.speeds)),
-            right("layers", map(str, counts), stays=True),
-            right("layer", (format_ms(speed.layer_ms) for speed in plan.speeds), "ms", stays=True),
-            right("its KV", kv, f"ms {at_n_ctx}", 2, stays=True),
-            right("output", (format_ms(speed.output_ms) for speed in plan.speeds), "ms, as last", 1, stays=True),
-            right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
-        ],
-        dim=[not count for count in counts],
-        title=title,
-        width=width,
-    )
-    choices = {"all of use": plan.best} | {f"without {machine}": split for machine, split in plan.without}
-    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
-
-    def advice(name: str, split: ClusterSplit | None) -> str:
-        if split is None:
-            return "does not fit"
-        return "no loss: leave it out" if plan.best == split and name in servers else ""
-
-    first = (format_number(1e3 / split.b_ms if split else None) for split in choices.values())
-    later = (format_number(1e3 / split.at_n_ctx_ms if split else None) for split in choices.values())
-    by_machine = fitted_table(
-        [
-            names("machines", choices),
-            right("tok/s", first, "first", stays=True),
-            right("tok/s", later, at_n_ctx, stays=True),
-            notes(advice(name, split) for name, split in choices.items()),
-        ],
-        width=width,
-    )
-    lines = [
-        Text(sanitize(line), no_wrap=True, overflow="ignore") for line in (plan.llama_server, plan.command) if line
-    ]
-    return Group(by_device, Padding(by_machine, (1, 0)), *lines)
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
@@ -513,19 +369,6 @@ _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
 MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
-CHANGE = Shape(
-    "Change",
-    "What would help if it does not fit.",
-    of(Change, "change=kind"),
-    field(
-        "options",
-        str | None,
-        "Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`.",
-        lambda change: change_options(change) or None,
-    ),
-    of(Change, "quant? programs needed_bytes left_bytes fits planned_n_ctx tok_s"),
-    field("costs", str, "What it costs in exchange.", lambda change: COSTS[change.kind]),
-)
 PUBLISHED_SIZE = Shape(
     "PublishedSize",
     "A published size of it.",
@@ -578,21 +421,3 @@ PLAN = Document(
     field("alternative", PLAN_ROW | None, "A smaller quant that was not requested, if no row fits."),
 )
 """Made from what `repo_read` returns, with model, `machine` (a `Budget`) and rows."""
-CLUSTER_SERVE = Document(
-    "cluster.serve",
-    "cluster serve",
-    "A running server; the command continues until stopped.",
-    of(RpcServerReady),
-    field("pid", int, "The serving process."),
-)
-"""Made from an `RpcServerReady`."""
-CLUSTER_PROBE = Document(
-    "cluster.probe", "cluster probe HOST:PORT...", "The probed RPC servers.", field("servers", list[ServerProbe])
-)
-CLUSTER_PLAN = Document(
-    "cluster.plan",
-    "cluster plan MODEL [QUANT...]",
-    "The best split of each quant over the machines.",
-    field("model", str),
-    field("plans", list[ClusterPlan]),
-)

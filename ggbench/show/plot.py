@@ -136,13 +136,13 @@ class _Canvas:
         """Write a name to the right of a mark, to its left, above or below, where all is blank; else nowhere."""
         before, after = column - len(text) - 1, column + 2
         for start, line in ((after, row), (before, row), (after, row - 1), (after, row + 1), (before, row - 1)):
-            if not (0 <= line < len(self.rows) and start >= 0 and start + len(text) <= len(self.rows[0])):
-                continue
-            around = self.rows[line][max(0, start - 1) : start + len(text) + 1]
-            is_beside = line == row
-            if all(cell == " " for cell, _ in (around[1:] if is_beside and start == after else around[:-1])):
-                self.put(start, line, text, ink)
-                return
+            end = start + len(text)
+            if 0 <= line < len(self.rows) and 0 <= start and end <= len(self.rows[0]):
+                cells = self.rows[line][max(0, start - 1) : end + 1]
+                beside = column - max(0, start - 1)
+                if all(cell == " " for at, (cell, _) in enumerate(cells) if line != row or at != beside):
+                    self.put(start, line, text, ink)
+                    return
 
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:

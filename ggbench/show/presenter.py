@@ -18,7 +18,7 @@ from ggbench.show.figures import (
     batch_sizes,
     decode_bars,
     latency_figure,
-    memory_stack,
+    memory_stacks,
     prompt_speed,
     series_of,
 )
@@ -84,7 +84,7 @@ class Presenter(abc.ABC):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Return the charts of a report besides `figures`; runs may be of other kinds, and charts empty."""
-        return (memory_stack(summaries),)
+        return memory_stacks(summaries)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
@@ -124,7 +124,7 @@ class QuantPresenter(Presenter):
         return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))
+        return (*decode_bars(summaries), prompt_speed(summaries, names), *memory_stacks(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return decode_metrics(summaries)

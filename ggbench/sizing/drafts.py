@@ -1,28 +1,26 @@
 """Size speculative decoding: a draft model, or the model's own MTP layers.
 
-llama-server gives the second context the n_ctx, slots and batches of the first, but an f16 cache, all layers on the
-GPU and one output for each slot. MTP layers lie in the model's file, so only a context is added. Source:
-`common_base_params_to_speculative` and `common_speculative_init_result` in llama.cpp's speculative.cpp.
+llama-server gives the second context the n_ctx, slots and batches of the first, but a cache of other types, f16 by
+default, all layers on the GPU and one output for each slot (`LlamaConfig.for_draft`). MTP layers lie in the model's
+file, so only a context is added.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
-from ggbench.sizing.dry_allocator import DraftMemory, DryAllocator, DryContext
-from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget
-from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext
+from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -35,11 +33,11 @@ _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 class Draft:
     """A draft model with a dry worker of its own, which `close` stops."""
 
-    def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, budget: Budget) -> None:
-        """`setup` is the target's as loaded."""
+    def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
+        """`setup` is the target's as loaded; `devices` are those of the budget."""
         self.file = file
         self._stack = contextlib.ExitStack()
-        self._allocator = self._stack.enter_context(DryAllocator(engine, _of_draft(setup), budget.devices))
+        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.for_draft(), devices))
         self._is_loaded = False
 
     def close(self) -> None:
@@ -53,34 +51,16 @@ class Draft:
             self._is_loaded = True
         return self._allocator.context(n_ctx, setup)
 
-    def check(self, target: ModelFile) -> None:
-        """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
-
-        llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
-        """
-        name, of = sanitize(self.file.name), sanitize(target.name)
-        kinds = [file.metadata.get("tokenizer.ggml.model") for file in (self.file, target)]
-        sizes = [file.n_vocab or 0 for file in (self.file, target)]
-        hint = "use a smaller model of the same family"
-        if all(kinds) and kinds[0] != kinds[1]:
-            raise UsageError(
-                f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
-            )
-        if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
-            counts = " and ".join(map(format_count, sizes))
-            raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
-        if (self.file.weight_bytes or 0) > (target.weight_bytes or self.file.weight_bytes or 0):
-            larger, than = map(format_bytes, (self.file.weight_bytes, target.weight_bytes))
-            raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
-
 
 class DraftingAllocator(DryAllocator):
     """A dry allocator whose contexts are those of a target, each with what drafts for it."""
 
-    def __init__(self, engine: Engine, setup: LlamaConfig, budget: Budget, draft: Draft | None) -> None:
+    def __init__(
+        self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory], draft: Draft | None
+    ) -> None:
         """Without a `draft`, the MTP layers of the model draft, as `setup.mtp` says."""
-        super().__init__(engine, setup, budget.devices)
-        self._budget, self._draft = budget, draft
+        super().__init__(engine, setup, devices)
+        self._draft = draft
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -90,11 +70,8 @@ class DraftingAllocator(DryAllocator):
                 self._draft.close()
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load like a dry allocator. Raises also UsageError for an unsuitable draft, and BadFile without MTP layers."""
-        if self._draft is not None:
-            self._draft.check(file)
-        elif not any(".nextn." in tensor.name for tensor in file.tensors):
-            raise BadFile(f"{sanitize(file.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
+        """Load like a dry allocator. Raises also like `check_drafts`."""
+        check_drafts(None if self._draft is None else self._draft.file, file)
         return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
@@ -102,26 +79,51 @@ class DraftingAllocator(DryAllocator):
         setup = setup or self._setup
         if self._draft is None and not setup.mtp:
             return super().context(n_ctx, setup)
-        n_outputs = min(setup.n_batch, setup.n_seq_max * (1 + DRAFT_TOKENS))
-        context = super().context(n_ctx, replace(setup, n_outputs_max=n_outputs))
+        context, alike = super().context(n_ctx, setup.of_target()), setup.for_draft()
         if self._draft is not None:
-            file, alike = self._draft.file, _of_draft(setup)
-            drafting = self._draft.context(context.n_ctx, alike)
+            file, drafting = self._draft.file, self._draft.context(context.n_ctx, alike)
         else:
             assert self._file is not None
-            file, alike = _without_weights(self._file), replace(setup, ctx_type="mtp", type_k="f16", type_v="f16")
-            drafting = super().context(context.n_ctx, alike)
-        return replace(context, draft=self._memory(file, alike, drafting))
+            file, drafting = _without_weights(self._file), super().context(context.n_ctx, alike)
+        return replace(context, draft=DraftContext(file, alike, drafting))
 
-    def _memory(self, file: ModelFile, setup: LlamaConfig, context: DryContext) -> DraftMemory:
-        budget = self._budget
-        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
-        if budget.devices:
-            needed = [device.needed_bytes for device in placement.planned(context)]
-            by_place = dict(zip((*range(len(budget.devices)), HOST), needed, strict=False))
-        else:
-            by_place = {HOST: (placement.weight_bytes or 0) + placement.context_bytes(context)}
-        return DraftMemory(by_place, placement.process_bytes(context))
+
+def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
+    """Raise like `check_pair` for a draft model; without one BadFile for a target without MTP layers."""
+    if draft is not None:
+        check_pair(target, draft)
+    elif not any(".nextn." in tensor.name for tensor in target.tensors):
+        raise BadFile(f"{sanitize(target.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
+
+
+def check_pair(target: ModelFile, draft: ModelFile) -> None:
+    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
+
+    llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
+    """
+    name, of = sanitize(draft.name), sanitize(target.name)
+    kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
+    sizes = [file.n_vocab or 0 for file in (draft, target)]
+    hint = "use a smaller model of the same family"
+    if all(kinds) and kinds[0] != kinds[1] and "none" not in kinds:  # a twin has none
+        raise UsageError(
+            f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
+        )
+    if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
+        counts = " and ".join(map(format_count, sizes))
+        raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
+    if (draft.weight_bytes or 0) > (target.weight_bytes or draft.weight_bytes or 0):
+        larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
+        raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
+
+
+def check_rolls_back(file: ModelFile) -> None:
+    """Raise Unsupported for a model with a recurrent state, which a rejected token has already changed."""
+    if any(state.recurrent_elements for state in file.states):
+        raise Unsupported(
+            f"{sanitize(file.name)} has recurrent layers ({file.architecture}), which cannot forget rejected tokens",
+            "llama-server restores a copy of their state after each rejection; measure that with a server",
+        )
 
 
 def check_stands_alone(file: ModelFile) -> None:
@@ -131,13 +133,6 @@ def check_stands_alone(file: ModelFile) -> None:
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
             "use a stand-alone draft model",
         )
-
-
-def _of_draft(setup: LlamaConfig) -> LlamaConfig:
-    """Return a draft's setup for its target's; `-ngl 0` keeps it in main memory too, as --n-gpu-layers-draft 0 does."""
-    n_gpu_layers = 0 if setup.n_gpu_layers == 0 else -1
-    placed = replace(setup, n_gpu_layers=n_gpu_layers, cpu_moe=False, n_cpu_moe=0, override_tensor=())
-    return replace(placed, type_k="f16", type_v="f16", mtp=False, n_outputs_max=None)
 
 
 def _without_weights(file: ModelFile) -> ModelFile:

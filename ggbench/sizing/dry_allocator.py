@@ -22,13 +22,13 @@ from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST, device_layers
 
 
-class DraftMemory(msgspec.Struct, frozen=True):
-    """The memory of a draft model, or of the second context of MTP layers, beside the context of the same n_ctx."""
+class DraftContext(msgspec.Struct, frozen=True):
+    """A draft model, or the MTP layers of the model itself, with a context of the same n_ctx."""
 
-    by_place: Mapping[int, int]
-    """Weights, cache, compute buffers and outputs in each memory, HOST for main memory."""
-    process_bytes: int
-    """What its context takes of main memory outside buffers."""
+    file: ModelFile
+    """The draft model; without weights for MTP layers, which are in the model's file."""
+    setup: LlamaConfig
+    context: DryContext
 
 
 class DryContext(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class DryContext(msgspec.Struct, frozen=True):
     """The compute buffer of each device except main memory, by llama.cpp's name."""
     swa_cells: int | None = None
     """Cells of the sliding-window layers' caches; None if there are no such layers, or the engine does not say."""
-    draft: DraftMemory | None = None
+    draft: DraftContext | None = None
 
 
 def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:

@@ -18,7 +18,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
-from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.dry_allocator import DraftContext, DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, MemoryPartName, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
@@ -52,6 +52,7 @@ class Placement:
         self.on_gpu = on_gpu
         self.devices, self.host = tuple(devices), host
         self._file, self._setup = file, setup
+        self._draft: Placement | None = None
         self.n_ctx_step = KV_CELLS * setup.n_streams
         """llama.cpp rounds n_ctx up to its multiples."""
         n_places = max(1, len(devices)) if on_gpu else 0
@@ -121,7 +122,7 @@ class Placement:
         """Return the contents of each device, main memory last; nothing if they have no names."""
         if not self.devices or self.weights is None:
             return ()
-        caches = self._cache_by_place(context)
+        caches, drafts = self._cache_by_place(context), self._draft_by_place(context)
         found = [
             PlannedDevice(
                 device=device.device,
@@ -132,7 +133,7 @@ class Placement:
                 weight_bytes=self.weights[place],
                 kv_bytes=caches.get(place, 0),
                 compute_bytes=self._compute_at(place, context),
-                draft_bytes=_of_draft(context, place),
+                draft_bytes=drafts.get(place, 0),
                 usable_bytes=device.usable_bytes,
             )
             for place, device in enumerate(self.devices)
@@ -150,7 +151,7 @@ class Placement:
                 weight_bytes=self.host_weight_bytes or 0,
                 kv_bytes=caches.get(HOST, 0),
                 compute_bytes=self._host_compute(context) + context.output_bytes,
-                draft_bytes=_of_draft(context, HOST),
+                draft_bytes=drafts.get(HOST, 0),
                 usable_bytes=None if self.host is None else host.usable_bytes,
             ),
         )
@@ -208,7 +209,29 @@ class Placement:
         """Return the memory of the draft in the planned memory; None without one."""
         if context.draft is None:
             return None
-        return sum(n for place, n in context.draft.by_place.items() if not self.on_gpu or place != HOST)
+        by_place = self._draft_by_place(context)
+        return sum(n_bytes for place, n_bytes in by_place.items() if not self.on_gpu or place != HOST)
+
+    def draft_weight_bytes(self, context: DryContext) -> int:
+        """Return the weights of a draft model in the planned memory; 0 without one."""
+        return 0 if context.draft is None else self._draft_placement(context.draft).weight_bytes or 0
+
+    def _draft_by_place(self, context: DryContext) -> dict[int, int]:
+        """Return what a draft takes of each memory."""
+        if context.draft is None:
+            return {}
+        placement, drafting = self._draft_placement(context.draft), context.draft.context
+        if not self.devices:
+            place = 0 if self.on_gpu else HOST
+            return {place: (placement.weight_bytes or 0) + placement.context_bytes(drafting)}
+        places = (*range(len(self.devices)), HOST)
+        return {place: each.needed_bytes for place, each in zip(places, placement.planned(drafting), strict=False)}
+
+    def _draft_placement(self, draft: DraftContext) -> Placement:
+        """Return where a draft lies; it is the same for contexts of any length."""
+        if self._draft is None:
+            self._draft = Placement(draft.file, draft.setup, on_gpu=self.on_gpu, devices=self.devices, host=self.host)
+        return self._draft
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
         """Return the bytes of a budget that model and context need: more than all of it if any memory is short.
@@ -223,7 +246,9 @@ class Placement:
         """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.on_gpu:
             return 0
-        of_draft = 0 if context.draft is None else context.draft.process_bytes
+        of_draft = 0
+        if context.draft is not None:
+            of_draft = self._draft_placement(context.draft).process_bytes(context.draft.context)
         return max(0, self.process_bytes(context) + of_draft - BESIDE_BUFFERS_BYTES)
 
     def process_bytes(self, context: DryContext) -> int:
@@ -321,10 +346,6 @@ def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
     return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
 
 
-def _of_draft(context: DryContext, place: int) -> int:
-    return 0 if context.draft is None else context.draft.by_place.get(place, 0)
-
-
 def speed_bounds(
     budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
@@ -332,22 +353,44 @@ def speed_bounds(
 
     A token reads from the memories in turn. `longest` is the longest context that fits.
     """
-    bandwidths = place_bandwidths(budget)
-    try:
-        read = {n: placement.read_bytes(n) for n in (1, *DECODE_POSITIONS, n_ctx)}
-    except Unsupported:
+    latency_ms = _latencies(budget, placement, (1, *DECODE_POSITIONS, n_ctx))
+    if latency_ms is None:
         return None, ()
-    if not set().union(*read.values()) <= set(bandwidths):
-        return None, ()
-
-    def latency_ms(n: int) -> float:
-        return sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in read[n].items()) * 1e3
-
     speeds = tuple(
-        PlannedSpeed(n, latency_ms(n), 1e3 / latency_ms(n), None if longest is None else longest >= n)
+        PlannedSpeed(n, latency_ms[n], 1e3 / latency_ms[n], None if longest is None else longest >= n)
         for n in (*DECODE_POSITIONS, n_ctx)
     )
-    return _limit(placement, bandwidths, latency_ms(1), sum(read[1].values())), speeds
+    n_bytes = sum(placement.read_bytes(1).values())
+    return _limit(placement, place_bandwidths(budget), latency_ms[1], n_bytes), speeds
+
+
+def speed_together(
+    budget: Budget, placement: Placement, n_seqs: int, n: int, *, fits: bool | None
+) -> PlannedSpeed | None:
+    """Return the bandwidth bound of `n_seqs` sequences at position `n` each; None for one, or if it is unknown.
+
+    A step reads the weights once, as if all sequences used the same experts, and the cache of each.
+    """
+    latency_ms = _latencies(budget, placement, (1, n)) if n_seqs > 1 else None
+    if latency_ms is None:
+        return None
+    step_ms = latency_ms[1] + n_seqs * (latency_ms[n] - latency_ms[1])
+    return PlannedSpeed(n, step_ms, 1e3 * n_seqs / step_ms, fits)
+
+
+def _latencies(budget: Budget, placement: Placement, positions: Sequence[int]) -> dict[int, float] | None:
+    """Return the least time [ms] to read what a token at each position needs; None if it is unknown."""
+    bandwidths = place_bandwidths(budget)
+    try:
+        read = {n: placement.read_bytes(n) for n in positions}
+    except Unsupported:
+        return None
+    if not set().union(*read.values()) <= set(bandwidths):
+        return None
+    return {
+        n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3
+        for n, by_place in read.items()
+    }
 
 
 def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:

@@ -23,7 +23,7 @@ from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
 from ggbench.sizing.memory_stacks import memory_stacks
-from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds
+from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds, speed_together
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.splits import smallest_split
 from ggbench.sizing.theory.kv_cache import checkpoint_bytes
@@ -187,6 +187,9 @@ def _planned(
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
+        together=speed_together(
+            budget, placement, setup.n_seq_max, asked.n_ctx // setup.n_seq_max, fits=None if left is None else left >= 0
+        ),
         flash_attn=asked.flash_attn,
         swa_cells=asked.swa_cells,
         notes=tuple(notes),

@@ -296,7 +296,9 @@ class PlanRow(msgspec.Struct, frozen=True):
     decode: tuple[PlannedSpeed, ...] = ()
     """Speeds at a few fixed positions, the same in every plan."""
     at_n_ctx: PlannedSpeed | None = None
-    """Speed with a full context of `n_ctx`."""
+    """Speed of one user with a full slot of `n_ctx`."""
+    together: PlannedSpeed | None = None
+    """Speed of all slots at once, which share `n_ctx` equally; None for a single slot."""
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()

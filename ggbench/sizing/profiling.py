@@ -55,7 +55,10 @@ _AGREE = 0.05
 _BATCH_ROUNDS = 2
 """Rounds in which the large batch is timed too."""
 _N_DEPTH = 4097
-_CPU_BATCH, _GPU_BATCH = 128, 512
+_N_BATCH = 512
+"""Tokens of a prompt's batch: llama.cpp's n_ubatch."""
+_N_ATTENTION = 128
+"""Tokens of the batch whose attention stands for that of a prompt's, in proportion: a whole one takes minutes."""
 _CPU_BYTES, _GPU_BYTES = 128 * MIB, 768 * MIB
 _CACHE_FACTOR = 2
 """A twin's weights are at least this multiple of the CPU's last-level cache."""
@@ -63,7 +66,7 @@ _COMMON_TYPE = "q4_k"
 """The type of the twins of experts and of narrow matrices."""
 _HEADS = ((64, 16, 2), (64, 16, 16), (128, 16, 2), (128, 16, 4), (128, 16, 16), (256, 8, 1), (256, 8, 4))
 """Width of a head, query heads and KV heads of the shapes whose attention is timed."""
-_NARROW = {"n_embd": 1024, "n_head": 8, "n_head_kv": 8, "n_ff": 3072}
+_NARROW = {"n_embd": 512, "n_head": 8, "n_head_kv": 8, "n_ff": 1536}
 _BASE = Hyperparameters(
     architecture="llama", n_layer=4, n_embd=64, n_head=2, n_head_kv=2, n_ff=64, n_vocab=256, n_ctx_train=32768
 )  # fmt: skip
@@ -89,7 +92,6 @@ class _Place(msgspec.Struct, frozen=True):
     wide: Hyperparameters
     """The shape of twins whose weights are timed."""
     least_bytes: int
-    n_batch: int
 
 
 def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = launch_engine) -> MachineProfile:
@@ -105,7 +107,6 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
         cpu_setup,
         replace(_BASE, n_embd=2048, n_head=16, n_head_kv=16, n_ff=8192),
         max(_CPU_BYTES, _CACHE_FACTOR * (cpu.last_level_cache_bytes or 0)),
-        _GPU_BATCH if devices else _CPU_BATCH,
     )
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +119,7 @@ def take_profile(on_step: OnStep, launch: Callable[[LlamaConfig], Engine] = laun
             for number, device in enumerate(devices):
                 setup = LlamaConfig(threads=threads, main_gpu=number, split_mode="none")
                 wide = replace(_BASE, n_embd=4096, n_head=32, n_head_kv=32, n_ff=14336)
-                place = _Place(setup, wide, _GPU_BYTES, _GPU_BATCH)
+                place = _Place(setup, wide, _GPU_BYTES)
                 rates = {} if device.name in seen else timer.rates(place, device.name)
                 seen.add(device.name)
                 gpus.append(_gpu(device, number, rates))
@@ -193,8 +194,7 @@ class _Timer:
 
     def rates(self, place: _Place, name: str) -> dict[int, Rates]:
         """Return what a batch of each size costs at this place."""
-        batches = (1, *SMALL_BATCHES, place.n_batch)
-        large = (1, place.n_batch)
+        batches = (1, *SMALL_BATCHES, _N_BATCH)
         rates = dict.fromkeys(batches, Rates(0.0, 0.0, 0.0, 0.0, 1.0, {}, {}))
 
         def timed(what: str, file: ModelFile, setup: LlamaConfig = place.setup) -> dict[int, Timed]:
@@ -204,7 +204,7 @@ class _Timer:
 
         for cache, flash in CACHES:
             self._on_step(f"{name}: attention to {cache}{'' if flash else ' without flash attention'}")
-            for n, attention in self._attention(place, cache, large, flash=flash).items():
+            for n, attention in self._attention(place, cache, flash=flash).items():
                 known = rates[n].attention | {cache_key(cache, cache, flash_attn=flash): attention}
                 rates[n] = replace(rates[n], attention=known)
         for n in SMALL_BATCHES:
@@ -246,20 +246,19 @@ class _Timer:
             rates[n] = replace(rates[n], expert_layer_ms=layer_ms, expert_share=share)
         return rates
 
-    def _attention(
-        self, place: _Place, cache: str, batches: Sequence[int], *, flash: bool
-    ) -> dict[int, tuple[Attention, ...]]:
-        """Return the timed shapes of attention for each batch."""
+    def _attention(self, place: _Place, cache: str, *, flash: bool) -> dict[int, tuple[Attention, ...]]:
+        """Return the timed shapes of attention for one token and for a prompt's batch."""
         setup = replace(place.setup, type_k=cache, type_v=cache, flash_attn="on" if flash else "off")
-        found: dict[int, tuple[Attention, ...]] = dict.fromkeys(batches, ())
+        scales = {1: (1, 1.0), _N_BATCH: (_N_ATTENTION, _N_BATCH / _N_ATTENTION)}
+        found: dict[int, tuple[Attention, ...]] = dict.fromkeys(scales, ())
         for head_dim, n_head, n_head_kv in _HEADS:
             shape = replace(_BASE, n_layer=4, head_dim=head_dim, n_head=n_head, n_head_kv=n_head_kv)
             file = _pure(shape, "q8_0")
             (work,) = _work(file, setup).attention
-            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), batches)
-            for n in batches:
-                ns = (far.timed(n).ms - near.timed(n).ms) * 1e6 / (_N_DEPTH - 1) / work.n_head
-                one = Attention(head_dim, work.n_bytes / work.n_head, max(ns, 1e-6), far.timed(n).spread)
+            (_, near), (_, far) = self._samples(file, setup, (1, _N_DEPTH), (1, _N_ATTENTION))
+            for n, (timed, scale) in scales.items():
+                ns = scale * (far.timed(timed).ms - near.timed(timed).ms) * 1e6 / (_N_DEPTH - 1) / work.n_head
+                one = Attention(head_dim, work.n_bytes / work.n_head, max(ns, 1e-6), far.timed(timed).spread)
                 found[n] = (*found[n], one)
         return found
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import FlashAttn
 from ggbench.errors import BadFile, UsageError
@@ -13,6 +16,10 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import ModelRef
 from ggbench.text import sanitize
 
+if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
+
+_File = TypeVar("_File")
 _AUTO = Path("auto")
 _PUBLISHED = "use the file published with the model as mmproj"
 _WARM_UP_TOKENS = {
@@ -35,7 +42,8 @@ class Projector(msgspec.Struct, frozen=True):
     a GPU. Source: tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
     """
 
-    path: Path
+    path: Path | None
+    """None for one that is not on this disk."""
     weight_bytes: int
     """Without a compute buffer."""
     compute_bytes: int = 0
@@ -43,8 +51,10 @@ class Projector(msgspec.Struct, frozen=True):
 
     llama-server's --fit counts that image too; larger ones take more.
     """
-    widths: frozenset[int] = frozenset()
-    """Candidate output widths, from its tensors' shapes."""
+    widths: frozenset[int] | None = None
+    """Candidate output widths, from its tensors' shapes; None if only its size is published."""
+    url: str = ""
+    """Where to download it; empty if it is on this disk, or no address is known."""
 
     @property
     def needed_bytes(self) -> int:
@@ -53,9 +63,10 @@ class Projector(msgspec.Struct, frozen=True):
 
     def check(self, model: ModelFile) -> None:
         """Raise BadFile if no tensor gives out embeddings as wide as the model's, so that llama-server refuses both."""
-        if model.n_embd and model.n_embd not in self.widths:
+        if self.widths is not None and model.n_embd and model.n_embd not in self.widths:
+            name = self.path.name if self.path is not None else self.url.rpartition("/")[2]
             raise BadFile(
-                f"{sanitize(self.path.name)} is not a projector of {sanitize(model.name)}: "
+                f"{sanitize(name)} is not a projector of {sanitize(model.name)}: "
                 f"none of its tensors is {model.n_embd} wide",
                 _PUBLISHED,
             )
@@ -66,15 +77,19 @@ def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
 
     `auto` counts as on: clip.cpp falls back, and asks to report it, only on a backend that lacks the operation.
     """
-    file = read_model_file(path)
-    if file.architecture != "clip":
+    return replace(projector_of(read_model_file(path), path.name, flash_attn), path=path)
+
+
+def projector_of(file: ModelFile, name: str, flash_attn: FlashAttn = "auto") -> Projector:
+    """Return the projector that a header describes. Raises BadFile for a header of another kind."""
+    if not is_projector(file):
         raise BadFile(
-            f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
+            f"{sanitize(name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
             _PUBLISHED,
         )
     if file.weight_bytes is None:
         raise BadFile(
-            f"{sanitize(path.name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
+            f"{sanitize(name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
             "use another file of the projector, e.g. F16",
         )
     last = [tensor for tensor in file.tensors if not tensor.name.startswith(("v.blk.", "a.blk."))]
@@ -82,7 +97,35 @@ def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
     widths |= {_count(file, f"clip.{kind}.projection_dim") for kind in ("vision", "audio")}
     buffer_bytes, score_bytes = _compute_bytes(file)
     compute_bytes = buffer_bytes + (score_bytes if flash_attn == "off" else 0)
-    return Projector(path, file.weight_bytes, compute_bytes, frozenset(widths - {0}))
+    return Projector(None, file.weight_bytes, compute_bytes, frozenset(widths - {0}))
+
+
+def is_projector(file: ModelFile) -> bool:
+    return file.architecture == "clip"
+
+
+def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) -> Projector:
+    """Return the projector published with a model: of a repo by its header, of the catalog by its size alone.
+
+    Raises BadFile for a model without one, UsageError if the catalog has no size of it, and like `list_repo`.
+    """
+    from ggbench.hub.api import file_url
+    from ggbench.hub.headers import read_variant_header
+    from ggbench.hub.listing import list_repo
+    from ggbench.hub.repo_records import RepoVariant
+    from ggbench.models.catalog import load_catalog
+
+    if model.kind in ("catalog", "twin"):
+        known = load_catalog().model(model.name)
+        if known.mmproj_bytes is None:
+            hint = "give its file, --mmproj FILE, or a Hub repo with one as MODEL: org/name"
+            raise UsageError(f"the catalog has no projector of {known.id}", hint)
+        return Projector(None, known.mmproj_bytes)
+    listing = list_repo(hub, model.name, model.revision)
+    chosen = _chosen({each.path: each for each in listing.sidecars}, sanitize(listing.repo))
+    file = read_variant_header(hub, listing, RepoVariant(chosen.name, None, (chosen,)))
+    url = file_url(hub, listing.repo, chosen.path, listing.commit)
+    return replace(projector_of(file, chosen.name, flash_attn), url=url)
 
 
 def find_projector(given: Path, model: ModelRef | None) -> Path:
@@ -103,16 +146,51 @@ def projector_beside(model: Path) -> Path:
     Raises BadFile without one, and for several without one in f16.
     """
     folder = model if model.is_dir() else model.parent
-    named = found = sorted(each for each in folder.glob("*.gguf") if "mmproj" in each.name.lower())
+    return _chosen({each.name: each for each in sorted(folder.glob("*.gguf"))}, sanitize(folder.name) or "this folder")
+
+
+def _chosen(files: Mapping[str, _File], shown: str) -> _File:
+    """Return the only projector among files by name, the one in f16 of several. Raises BadFile for none or many."""
+    named = found = [name for name in files if "mmproj" in name.lower()]
     if len(named) > 1:
-        found = [each for each in named if "f16" in each.name.lower() and "bf16" not in each.name.lower()]
-    shown = sanitize(folder.name) or "this folder"
+        found = [name for name in named if "f16" in name.lower() and "bf16" not in name.lower()]
     if not named:
         raise BadFile(f"no projector (mmproj*.gguf) in {shown}", "download it, or give --mmproj FILE")
     if len(found) != 1:
-        names = sanitize(", ".join(each.name for each in found or named))
+        names = sanitize(", ".join(found or named))
         raise BadFile(f"{len(found or named)} projectors in {shown}", f"choose one with --mmproj: {names}")
-    return found[0]
+    return files[found[0]]
+
+
+class Encoder(msgspec.Struct, frozen=True):
+    """An encoder of images or audio in a projector's file, as its header describes it; None means unstated."""
+
+    kind: Literal["vision", "audio"]
+    projector_type: str | None
+    """clip.cpp's name of what maps its output to the model's embeddings."""
+    n_layer: int | None
+    n_embd: int | None
+    image_size: int | None
+    """Side of the image [pixels]."""
+    patch_size: int | None
+    projection_dim: int | None
+    """Width of the embeddings that it gives out."""
+
+
+def encoders(file: ModelFile) -> tuple[Encoder, ...]:
+    """Return the encoders of a projector's file."""
+    found = []
+    kinds: tuple[Literal["vision", "audio"], ...] = ("vision", "audio")
+    for kind in kinds:
+        if file.metadata.get(f"clip.has_{kind}_encoder") is not True:
+            continue
+        names = (file.metadata.get(key) for key in (f"clip.{kind}.projector_type", "clip.projector_type"))
+        sizes = (
+            _count(file, f"clip.{kind}.{key}") or None
+            for key in ("block_count", "embedding_length", "image_size", "patch_size", "projection_dim")
+        )
+        found.append(Encoder(kind, next((str(name) for name in names if name is not None), None), *sizes))
+    return tuple(found)
 
 
 def _compute_bytes(file: ModelFile) -> tuple[int, int]:

@@ -46,7 +46,7 @@ def what_helps(
     Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
-    alone = replace(sizes, setup=replace(sizes.setup, mtp=False), is_alone=True)
+    alone = replace(sizes, setup=sizes.setup.undrafted(), is_alone=True)
     undrafted = None if row.draft_bytes is None else alone.change("draft", alone.setup)
     changes = [*_of_context(sizes, row), *_of_placement(sizes), *filter(None, [undrafted])]
     changes = [change for change in changes if change.needed_bytes < (row.needed_bytes or 0)]

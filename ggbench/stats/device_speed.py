@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from ggbench.stats.intervals import Z_95, Expected
 
@@ -52,14 +51,6 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
     def _index(self) -> dict[str, int]:
         return {term: index for index, term in enumerate(self.terms)}
 
-    @cached_property
-    def _matrix(self) -> np.ndarray:
-        size = len(self.terms)
-        matrix = np.zeros((size, size))
-        for index, row in enumerate(self.covariance):
-            matrix[index, : index + 1] = matrix[: index + 1, index] = row
-        return matrix * COVARIANCE_UNIT
-
     def predict(self, costs: Sequence[Cost]) -> Expected:
         """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
         index = self._index
@@ -69,14 +60,14 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
         ]
         times = [math.exp(each) for each in logs]
         total = sum(times)
-        gradient, unknown = np.zeros(len(self.terms)), dict[str, float]()
+        shares: dict[str, float] = {}
         for cost, ms in zip(costs, times, strict=True):
             for term in cost.terms:
-                if term in index:
-                    gradient[index[term]] += ms / total
-                else:
-                    unknown[term] = unknown.get(term, 0.0) + ms / total
-        variance = self.residual**2 + max(0.0, float(gradient @ self._matrix @ gradient))
+                shares[term] = shares.get(term, 0.0) + ms / total
+        known = [(index[term], share) for term, share in shares.items() if term in index]
+        unknown = {term: share for term, share in shares.items() if term not in index}
+        fitted = sum(a * b * self.covariance[max(i, j)][min(i, j)] for i, a in known for j, b in known)
+        variance = self.residual**2 + max(0.0, COVARIANCE_UNIT * fitted)
         variance += sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
         factor, least = math.exp(Z_95 * math.sqrt(variance)), least_ms(costs)
         return Expected(*(max(least, ms) for ms in (total, total / factor, total * factor)))

@@ -74,16 +74,14 @@ class GgbenchApp(App[None]):
         self,
         services: Services,
         *,
-        n_gen: int = 10_000,
         opens: Path | str | None = None,
         opens_quant: str | None = None,
     ) -> None:
-        """`n_gen` is the number of tokens that a run decodes; `opens` is the model to open first, at `opens_quant`."""
+        """`opens` is the model to open first, at `opens_quant`."""
         super().__init__()
         self.opens, self.opens_quant = opens, opens_quant
-        self.setup, self.engine = LlamaConfig(), ""
+        self.setup = LlamaConfig()
         self.services = services
-        self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
         self._store_path: Path | None = None
         self._store_files: object = None

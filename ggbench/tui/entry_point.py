@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from ggbench.errors import UsageError
-from ggbench.units import parse_tokens
 
 _EXAMPLES = """\b
 Examples:
@@ -22,22 +21,13 @@ Examples:
 @click.argument("model", required=False)
 @click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
 @click.option(
-    "--n-gen",
-    type=str,
-    callback=lambda _ctx, _param, text: parse_tokens(text, most=1 << 24),
-    default=10_000,
-    show_default=True,
-    metavar="TOKENS",
-    help="Number of tokens that each run decodes, e.g. 1k, which is 1024.",
-)
-@click.option(
     "--api-key-env",
     default="",
     show_default=False,
     metavar="NAME",
     help="Environment variable that holds the API key of servers; the key itself is never stored or shown.",
 )
-def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> None:
+def command(model: str | None, offline: bool, api_key_env: str) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
     Opens MODEL first; it is named as in other commands. Folders and files given here, or typed into the filter (/),
@@ -45,13 +35,13 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
 
     The Library lists local files, catalog twins, repos and Hub search results; for the selected model, each quant's
     memory at the chosen n_ctx (left/right), whether it fits, its longest context and the speed there, for this machine
-    or another card. Measurements replace planned values. Space marks, b measures, m searches the largest context, Q
-    scores a text, T measures by input length and batch size, t searches for settings, p downloads, P asks for your
-    needs and picks. o changes load settings such as memory limit, KV types and -ngl; O resets them.
+    or another card. Measurements replace planned values. Space marks; b asks what to measure, and says how long it will
+    take; p downloads, P asks for your needs and picks. o changes load settings such as memory limit, KV types and -ngl;
+    O resets them.
 
-    Runs continue while you use other screens; p pauses one. Each column of a plot draws the minimum and maximum of its
-    samples, so spikes stay visible. Results keeps every run: c compares marked runs, y copies the command to repeat
-    one, w writes a report, CSV or images.
+    Runs queue up and continue while you use other screens; p pauses one. Each column of a plot draws the minimum and
+    maximum of its samples, so spikes stay visible. Results keeps every run by model, and follows other processes: c
+    compares marked runs, y copies the command to repeat one, w writes a report, CSV or images.
 
     The screens work at 80x24, by keyboard or mouse, without colour.
     """
@@ -62,9 +52,7 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
     if not is_terminal():
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
     opens, quant = (None, None) if model is None else _opened(model)
-    app = GgbenchApp(
-        Services(HubAccess.from_environment(offline=offline), api_key_env), n_gen=n_gen, opens=opens, opens_quant=quant
-    )
+    app = GgbenchApp(Services(HubAccess.from_environment(offline=offline), api_key_env), opens=opens, opens_quant=quant)
     try:
         app.run()
     finally:

@@ -115,10 +115,7 @@ class Host(Protocol):
     """The app's interface for screens and widgets."""
 
     services: Services
-    n_gen: int
     setup: LlamaConfig
-    engine: str
-    """Engine of the session's runs, as `--engine` takes it; empty for ggbench's own llama.cpp."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""
     opens_quant: str | None

@@ -5,7 +5,6 @@ A number that was measured here is bold, one that is estimated begins with ~, an
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import PurePath
@@ -21,25 +20,16 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.figures import LatencyLine
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import (
-    counted,
-    format_bytes,
-    format_count,
-    format_length,
-    format_number,
-    format_rough_seconds,
-)
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.experiments.decode.record import DecodeSettings
 
 
 _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
@@ -48,7 +38,7 @@ _BOLD, _DIM = "bold", "dim"
 PICKED = "★"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
-_BASES = {
+BASES = {
     "measured": "from runs",
     "forecast": "from a forecast",
     "profile": "from a profile",
@@ -93,26 +83,6 @@ class QuantRow(msgspec.Struct, frozen=True):
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
-
-    def decode_s(self, settings: DecodeSettings) -> tuple[tuple[float, float] | None, str]:
-        """Return the fewest and most seconds that a decode takes, prompts left out, and what that is from.
-
-        From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one; the
-        bandwidth's bound alone is the least. None without any of them.
-        """
-        limit, expected = self.plan.limit, self.plan.expected
-        if limit is None:
-            return None, ""
-        line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
-        starts = settings.depths or (settings.n_prompt,)
-        least_s = settings.repeat * sum(
-            settings.n_gen * float(line.ms(start + settings.n_gen / 2)) / 1e3 for start in starts
-        )
-        if expected is None or self.plan.n_ctx is None:
-            return (least_s, least_s), ""
-        slow, fast = expected.tok_s_ci95
-        bound = 1e3 / float(line.ms(self.plan.n_ctx))
-        return (least_s * bound / fast, least_s * bound / slow if slow > 0 else math.inf), expected.speed_basis
 
     def needed_bytes(self, n_ctx: int) -> int | None:
         """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
@@ -221,7 +191,7 @@ def _file(row: QuantRow) -> str:
 
 def _basis(row: QuantRow) -> str:
     speed = row.candidate.speed
-    return UNKNOWN if speed is None else _BASES[speed.basis].removeprefix("from ")
+    return UNKNOWN if speed is None else BASES[speed.basis].removeprefix("from ")
 
 
 def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
@@ -351,12 +321,12 @@ class Library:
 
     def add(self, best: Checked) -> None:
         """Add a quant, or replace it in its place."""
-        row = self._row(best)
+        row = self.row_of(best.candidate, best.meets)
         self.rows[row.name] = row
 
     def take(self, pick: Pick, ranked: Sequence[Checked]) -> None:
         self.pick = pick
-        rows = map(self._row, ranked)
+        rows = (self.row_of(best.candidate, best.meets) for best in ranked)
         self.rows = {row.name: row for row in rows}
 
     def update(self, on_disk: Collection[tuple[str, str]]) -> None:
@@ -436,49 +406,14 @@ class Library:
             rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
-    def _row(self, best: Checked) -> QuantRow:
-        return QuantRow(best.candidate, self._is_here(best.candidate), best.meets)
+    def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
+        return QuantRow(candidate, self._is_here(candidate), meets)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.selector or candidate.row.quant, candidate.to_run
         is_listed = self.entry is not None and (self.entry.model, name) in self._on_disk
         is_served = self.entry is not None and self.entry.section is Section.SERVERS
         return is_served or is_listed or (file is not None and file.is_here)
-
-
-def decode_estimate(
-    rows: Sequence[QuantRow], settings: DecodeSettings, n_ctx: int, budget: Budget | None, n_unknown: int
-) -> str:
-    """Return the time of decodes of these quants and the most memory that one needs, as far as known.
-
-    `budget` is this machine's, or None if the rows were planned for another; `n_unknown` counts quants without a row.
-    """
-    n_runs = len(rows) + n_unknown
-    each = f"{format_count(settings.n_gen)} tokens" + (
-        f" after each of {', '.join(map(format_length, settings.depths))}" if settings.depths else ""
-    )
-    found = [row.decode_s(settings) for row in rows] if budget is not None else []
-    known = [(*seconds, basis) for seconds, basis in found if seconds is not None]
-    if not known:
-        time = "the time is unknown"
-    else:
-        bases = list(dict.fromkeys(_BASES[basis or "bound"] for *_, basis in known))
-        is_least = len(known) < n_runs or not all(basis for *_, basis in known)
-        least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
-        total = format_rough_seconds(least_s)
-        if is_least or not math.isfinite(most_s):
-            total = f"at least {total}"
-        else:
-            total = f"about {' to '.join(dict.fromkeys((total, format_rough_seconds(most_s))))}"
-        time = f"{total} ({', '.join(bases)})"
-    prompts = ", and the time of the prompts" if settings.depths and known else ""
-    needed_bytes = max((row.needed_bytes(n_ctx) or 0 for row in rows), default=0)
-    memory = f"{format_bytes(needed_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
-    if budget is not None:
-        fits = "" if needed_bytes <= budget.usable_bytes else f"{FITS_NOT} more than is free: "
-        memory = f"{fits}{memory}, of {format_bytes(budget.usable_bytes)}"
-    what = f"{each}, {counted(n_runs, 'quant')}" if n_runs > 1 else each
-    return f"{what}: {time}{prompts}. {memory[0].upper()}{memory[1:]}."
 
 
 def describe_config(config: LlamaConfig) -> str:

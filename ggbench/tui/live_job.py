@@ -7,6 +7,7 @@ computes everything else, only for what it draws.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -23,6 +24,7 @@ from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
+_RECENT_COUNTS = 8
 _TEXT_TAIL = 4000
 """Maximum number of characters of decoded text to keep."""
 
@@ -37,8 +39,8 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     """Tokens needed to fit a line."""
     fit: LineFit | None
     latency: LatencySummary | None
-    eta_s: float | None
-    """Estimated seconds until the decode ends."""
+    left_s: tuple[float, float] | None
+    """Fewest and most seconds until the decode ends: by the pace of all tokens, and by that of the last quarter."""
 
 
 class LiveJob:
@@ -65,9 +67,11 @@ class LiveJob:
         self.question: Question | None = None
         """The n_ctx that a search is trying; None between trials."""
         self._doing: object = None
-        self._asked_at_s = self._counted_at_s = 0.0
+        self._asked_at_s = 0.0
         self._counted_from: tuple[float, float] | None = None
         """Start time and start count of the work in progress; None if it is not counted."""
+        self._counted: deque[tuple[float, float]] = deque(maxlen=_RECENT_COUNTS)
+        """The times of the last counts, and the counts."""
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -112,23 +116,29 @@ class LiveJob:
         return working.done / working.total
 
     @property
-    def left_s(self) -> float | None:
-        """Seconds left for the work in progress, by its own estimate or its pace; None if unknown."""
-        working = self.working
-        if working is None or working.left_s is not None or working.done is None or self._counted_from is None:
-            return None if working is None else working.left_s
-        began_s, n_before = self._counted_from
-        pace = (working.done - n_before) / max(self._counted_at_s - began_s, 1e-9)
-        return ((working.total or 0.0) - working.done) / pace if pace > 0 else None
+    def left_s(self) -> tuple[float, float] | None:
+        """Fewest and most seconds left for the work in progress: by its own estimate, or by its pace since the start
+        and its pace in the last counts; None if unknown.
+        """
+        working, first = self.working, self._counted_from
+        if working is None or working.left_s is not None:
+            return None if working is None or working.left_s is None else (working.left_s, working.left_s)
+        if first is None or working.done is None or not self._counted:
+            return None
+        (end_s, done), left = self._counted[-1], (working.total or 0.0) - working.done
+        found = [left * (end_s - at_s) / (done - n) for at_s, n in (first, self._counted[0]) if done > n]
+        return (min(found), max(found)) if found else None
 
     def _time(self, record: Working) -> None:
-        before = self.working
-        self._counted_at_s = time.monotonic()
+        before, now_s = self.working, time.monotonic()
         is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
         if record.done is None or record.is_bytes or (record.total or 0) <= 1:
             self._counted_from = None
-        elif not is_same or self._counted_from is None:
-            self._counted_from = self._counted_at_s, record.done
+        else:
+            if not is_same or self._counted_from is None:
+                self._counted_from = now_s, record.done
+                self._counted.clear()
+            self._counted.append((now_s, record.done))
 
     @property
     def asked_s(self) -> int | None:
@@ -177,15 +187,17 @@ class LiveJob:
         n_for_line = fewest_samples(int(positions[0])) if n_done else 0
         fit = self._line(positions, step_ns)
         latency = self._result.latency if self._result else summarize(positions, step_ns)
-        eta_s = None
+        left_s = None
         if latency is not None and (fit is not None or self.n_total <= n_for_line):
             # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
-            # timed to the middle of what is left lie half of all tokens.
-            n_left = max(0, self.n_total - n_done)
-            w_tokens_per_ms = fit.w_tokens_per_ms if fit else None
-            climb_s = (n_done + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
-            eta_s = n_left * (1 / latency.tok_s + climb_s)
-        return LiveNumbers(n_done, n_for_line, fit, latency, eta_s)
+            # timed to the middle of what is left lie half of both.
+            n_left, w_tokens_per_ms = max(0, self.n_total - n_done), fit.w_tokens_per_ms if fit else None
+            found = []
+            for n_timed in (n_done, max(1, n_done // 4)):
+                climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
+                found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
+            left_s = min(found), max(found)
+        return LiveNumbers(n_done, n_for_line, fit, latency, left_s)
 
     def _samples(self) -> tuple[Integers, Integers]:
         """Return the 1-based positions and the nanoseconds of every timed step so far."""

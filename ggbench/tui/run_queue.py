@@ -102,6 +102,14 @@ class RunQueue(WorkQueue[QueueItem]):
         """Stop the running job, keeping its measurements, and start the next."""
         self._leave(WorkState.SKIPPED)
 
+    def remove(self, item_id: int) -> None:
+        """Take a job out of the queue, unless it has started."""
+        with self._changed:
+            item = self._items[item_id]
+            if item.state is WorkState.WAITING:
+                self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason="removed from the queue")
+        self._report()
+
     def cancel(self) -> None:
         """Stop the running job like `skip`, and cancel all waiting jobs."""
         with self._changed:

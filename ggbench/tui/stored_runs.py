@@ -61,7 +61,6 @@ def _glyph(run: ListedRun) -> str:
 COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     RunColumn("run", "run", lambda run: str(run.run_id), lambda run: run.run_id, descending=True),
     RunColumn("state", "", _glyph, lambda run: run.stored.state, False),
-    _named("model", "model", lambda run: run.model),
     _named("quant", "quant", lambda run: run.subject.quant),
     _named("kind", "kind", lambda run: run.stored.kind),
     *map(_measured, ("tok_s", "w_tokens_per_ms", "b_ms")),
@@ -84,6 +83,14 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
         before = known.get(stored.run_id)
         runs.append(before if before is not None and before.stored == stored else ListedRun.of(stored, store))
     return named_runs(runs)
+
+
+def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the runs of each model together; the models are in the order of their first runs."""
+    models: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        models.setdefault(run.model, []).append(run)
+    return [run for group in models.values() for run in group]
 
 
 def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:

@@ -20,7 +20,9 @@ from ggbench.hub.download import FileProgress
 from ggbench.models.catalog import load_catalog
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import TINY
 from tests.fakes.hub import Hang, TestHub
+from tests.fakes.projector import a_projector
 
 CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
 LARGE_CARD = ("--vram", "8GiB", "--bandwidth", "100GB/s")
@@ -245,6 +247,24 @@ def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: s
     assert "does not fit" in ran.err
     assert hub.sent_bytes() <= tiny_twin.stat().st_size
     assert ggbench("decode", repo, "q8_0", "--no-download").code == 2
+
+
+@pytest.mark.llama
+def test_the_projector_of_a_repo_is_counted_by_its_header(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    projector = a_projector(n_embd=TINY.n_embd)
+    hub.add_repo("org/seeing", {"seeing-q8_0.gguf": tiny_twin, "mmproj-BF16.gguf": b"", "mmproj-F16.gguf": projector})
+    words = ("org/seeing", "q8_0", *CARD, "--mmproj", "auto", "--json")
+    found = ggbench("plan", *words).json
+    assert found["machine"]["mmproj_bytes"] == 4 << 20
+    assert "--mmproj auto" in found["rows"][0]["command"]
+    assert re.search(r"--mmproj-url \S+/mmproj-F16\.gguf ", ggbench("pick", *words).json["commands"]["llama_server"])
+    assert ggbench("plan", *words, "--offline").json["machine"]["mmproj_bytes"] == 4 << 20
+    hub.add_repo("org/wide", {"wide-q8_0.gguf": tiny_twin, "mmproj-F16.gguf": a_projector()})
+    hub.add_repo("org/blind", {"blind-q8_0.gguf": tiny_twin})
+    for repo, said in {"org/wide": "mmproj-F16.gguf is not a projector of", "org/blind": "no projector"}.items():
+        refused = ggbench("plan", repo, "q8_0", *CARD, "--mmproj", "auto")
+        assert (refused.code, refused.out, refused.err.count("\n")) == (5, "", 2)
+        assert said in refused.err
 
 
 def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:

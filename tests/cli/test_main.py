@@ -22,12 +22,19 @@ def test_help_lists_every_command(ggbench: Run) -> None:
     assert "ggbench demo" in ran.out
 
 
-def test_help_imports_nothing_heavy() -> None:
-    script = (
-        "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
-        "sys.exit(' '.join(heavy) or 0)"
-    )
+_LIGHT = (
+    "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
+)
+_ANSWERS = (
+    "import sys, ggbench.decisions.pick.candidates, ggbench.decisions.pick.report, ggbench.decisions.plan\n"
+    "import ggbench.decisions.doctor.show\nheavy = {'numpy', 'llama_cpp'} & set(sys.modules)\n"
+)
+
+
+@pytest.mark.parametrize("script", [_LIGHT, _ANSWERS])
+def test_help_and_answers_import_nothing_heavy(script: str) -> None:
+    script += "sys.exit(' '.join(heavy) or 0)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

@@ -101,6 +101,30 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
     assert len(searching.workers) == 2
 
 
+def test_a_draft_is_loaded_with_the_model(
+    ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    draft = tmp_path / "draft.gguf"
+    draft.write_bytes(tiny_twin.read_bytes())
+    words = ("maxctx", tiny_twin, "--memory-limit", "100MiB", "-np", "2", "-ctvd", "q8_0", "--draft", draft)
+    ran = ggbench(*words)
+    assert ran.code == 0, ran.err
+    assert f"--draft {draft} " in ran.out and "--type-v-draft q8_0" in ran.out
+    _, _, real = searching.workers
+    load, context, *_ = real.requests
+    assert isinstance(load, LoadModel) and isinstance(context, MakeContext) and context.draft is not None
+    assert load.draft == str(draft)
+    assert (context.setup.n_outputs_max, context.setup.type_v) == (8, "f16")
+    assert (context.draft.n_ctx, context.draft.type_v) == (context.setup.n_ctx, "q8_0")
+    for more, said in ((("--mtp",), "--draft and --mtp exclude each other"), (("--draft", "nowhere.gguf"), "nowhere")):
+        refused = ggbench(*words, *more)
+        assert (refused.code in (2, 5), refused.out) == (True, "")
+        assert said in refused.err
+    searching.workers.clear()
+    none = ggbench(*words[:-2], "--mtp")
+    assert (none.code, "has no MTP layers" in none.err) == (5, True)
+
+
 def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")

@@ -1,5 +1,6 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,22 @@ def test_checkpoints_are_counted_for_each_slot(ggbench: Run) -> None:
     assert plain["checkpoint_bytes"] == 22 * 512 * 2 * 2 * 256
     assert plain["left_bytes"] - counted["left_bytes"] == 2 * 8 * plain["checkpoint_bytes"]
     assert ggbench(*asked, "--swa-full").json["rows"][0]["checkpoint_bytes"] == 0
+
+
+def test_users_are_told_their_own_speed_and_that_of_all(ggbench: Run) -> None:
+    """A step reads the weights once and the cache of each; one user alone reads one."""
+    words = ("plan", "qwen1.5-0.5b", "q8_0", "--gpu", "24GiB@1000GB/s", "-c", "16k")
+    plain, slots = (ggbench(*words, *more, "--json").json["rows"][0] for more in ((), ("-np", "4")))
+    assert plain["together"] is None
+    alone, together = slots["at_n_ctx"], slots["together"]
+    assert together["n"] == alone["n"] == 4096
+    first_ms = slots["limit"]["b_ms"]
+    assert together["latency_ms"] == pytest.approx(first_ms + 4 * (alone["latency_ms"] - first_ms))
+    assert together["tok_s"] == pytest.approx(4e3 / together["latency_ms"])
+    shared = ggbench(*words, "-np", "4", "-kvu", "--json").json["rows"][0]
+    assert (shared["at_n_ctx"]["n"], shared["together"]["n"]) == (16384, 4096)
+    shown = ggbench(*words, "-np", "4").out
+    assert re.search(r"4 users.*~\d+ / ~\d+", shown, re.DOTALL), "expected, from what others measured"
 
 
 def test_slots_without_a_token_each(ggbench: Run) -> None:

@@ -1,10 +1,15 @@
 """`ggbench plan` of a model that is not alone: a draft, MTP layers, a projector and a prompt cache beside it."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.contract import ProveContext, Source, launch_engine
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import Run
 from tests.conftest import TINY
@@ -80,13 +85,35 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
         (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
         (("--draft", "gemma-3-1b:q2_k"), 2, "vocabularies"),
         (("--draft", "qwen1.5-0.5b"), 2, "has 8 quants; select one"),
-        (("--mmproj", "auto"), 2, "--mmproj auto needs a model on this disk"),
+        (("--mmproj", "auto"), 2, "the catalog has no projector of qwen1.5-1.8b"),
+        (("-ctkd", "q8_0"), 2, "--type-k-draft and --type-v-draft are for a draft"),
+        (("--draft", SMALL, "-ctvd", "q8_0", "-fa", "off"), 2, "a V cache of q8_0 needs flash attention"),
     ],
 )
 def test_what_cannot_draft_or_see(ggbench: Run, words: tuple[str, ...], code: int, said: str) -> None:
     refused = ggbench("plan", *LARGE, "--gpu", "8GiB", *words)
     assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 2)
     assert said in refused.err
+
+
+@pytest.mark.parametrize("has_own_layers", [False, True])
+def test_what_drafts_is_allocated_as_planned(ggbench: Run, tmp_path: Path, has_own_layers: bool) -> None:
+    """The worker of a search loads it, and a draft model decodes at its end too; the log rounds to 0.01 MiB."""
+    model = cached_twin("mtp", DRAFTING, "q8_0", tmp_path)
+    draft = cached_twin("draft", TINY, "q8_0", tmp_path)
+    asked = ("--mtp",) if has_own_layers else ("--draft", str(draft))
+    words = (model, "--ram", "8GiB", "-c", "2k", "-np", "2", "-t", "1", "-ctkd", "q8_0", *asked)
+    [row] = ggbench("plan", *words, "--json").json["rows"]
+    setup = LlamaConfig(n_ctx=2048, n_seq_max=2, threads=1, n_gpu_layers=0, type_k_draft="q8_0", mtp=has_own_layers)
+    engine = launch_engine(setup)
+    with contextlib.closing(engine):
+        *events, ending = engine.open(Source(model, None if has_own_layers else draft), setup)
+        proof = list(engine.run(ProveContext()))
+    assert (ending, proof[-1]) == (Completed(), Completed())
+    allocated = [each for each in events if isinstance(each, Allocated)][-1]
+    taken_bytes = sum(each.total_bytes for each in allocated.draft_buffers)
+    assert taken_bytes == pytest.approx(row["draft_bytes"], abs=64 << 10)
+    assert sum(each.kv_bytes for each in allocated.buffers) == pytest.approx(row["kv_bytes"], abs=64 << 10)
 
 
 def test_a_draft_head_is_refused_before_an_engine_starts(

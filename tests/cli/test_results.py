@@ -1,5 +1,6 @@
 """results, models, inspect and twin."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.projector import a_projector
 
 
 def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
@@ -73,6 +75,22 @@ def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> N
     assert document["n_params"] == model.n_params
     assert len(document["tensors"]) == len(model.tensors)
     assert "blk.1.ffn_down.weight" in ggbench("inspect", tiny_twin, "--tensors").out
+
+
+def test_inspect_says_what_a_projector_is(ggbench: Run, projector: Path) -> None:
+    image = {"image_size": 896, "patch_size": 14, "embedding_length": 1152, "projection_dim": 1024}
+    projector.write_bytes(a_projector(vision=image))
+    ran = ggbench("inspect", projector)
+    assert "type mlp, 2 layers 1,152 wide, images of 896 pixels a side in patches of 14" in ran.out
+    assert re.search(r"for models +1,024 wide", ran.out)
+    assert "layers  0" not in ran.out and "KV cache" not in ran.out
+    [encoder] = ggbench("inspect", projector, "--json").json["encoders"]
+    assert encoder == {"kind": "vision", "projector_type": "mlp", "n_layer": 2, "n_embd": 1152, **{
+        name: image[name] for name in ("image_size", "patch_size", "projection_dim")
+    }}  # fmt: skip
+    projector.write_bytes(a_projector(type_id=999))
+    unknown = ggbench("inspect", projector)
+    assert (unknown.code, "unknown tensor types" in unknown.out) == (0, True)
 
 
 def test_inspect_of_a_download_that_stopped(

@@ -8,9 +8,9 @@ from jsonschema import Draft202012Validator
 
 from ggbench.cli.help import documents
 from ggbench.cli.main import cli
+from ggbench.show.cluster import CLUSTER_PLAN
 from ggbench.show.document import schema_of
 from ggbench.show.model_documents import SEARCH
-from ggbench.show.plan import CLUSTER_PLAN
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.cli.conftest import Run
 from tests.cli.validation import check_document

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.known import ThisMachine
 from ggbench.engines.llama.config import MakeContext
+from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.planted import PlantedMachine

@@ -26,6 +26,7 @@ from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
+from ggbench.experiments.speculate.record import SpeculateSettings
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.reference import parse_model
@@ -49,7 +50,8 @@ from tests.fakes.small_machine import SmallMachine, limited
 KINDS = sorted(each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg)
 SETTINGS: dict[str, Settings] = {
     "decode": DecodeSettings(1000, repeat=2), "forecast": ForecastSettings(),
-    "prefill": PrefillSettings((512, 25, 1), 1), "speed": SpeedSettings((1, 512), 8, (1, 4)),
+    "prefill": PrefillSettings((512, 25, 1), 1), "speculate": SpeculateSettings((1, 3), (0, 64)),
+    "speed": SpeedSettings((1, 512), 8, (1, 4)),
 }  # fmt: skip
 Make = Callable[[str, Store], contextlib.AbstractContextManager[tuple[RunContext, Job]]]
 
@@ -73,6 +75,8 @@ def make(target: Target, tmp_path: Path) -> Make:
                 scored = QualitySettings(find_text(text)[0], n_ctx=32, n_seqs=2)
                 job = Job(experiment, trained, LlamaConfig(), scored, Base(trained, "q8_0", "q8_0"))
                 yield fake_rig(store, dict.fromkeys(range(8), scores()))[0], job
+            case "speculate":
+                yield fake_rig(store)[0], Job(experiment, target, LlamaConfig(), SETTINGS[kind], draft=target)
             case "tune":
                 machine = PlantedMachine(7, effects={("threads", 1): 1.7}, noise=0.005)
                 with machine.clocked():

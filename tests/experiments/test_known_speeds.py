@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import known as module
-from ggbench.decisions.known import KnownSpeeds, expected_at
+from ggbench.decisions import known_speeds as module
+from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig

@@ -22,6 +22,7 @@ from textual.worker import WorkerCancelled
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
+from ggbench.tui.screens.forms import ChoiceField
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
 
@@ -103,6 +104,14 @@ async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int 
     return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
 
 
+async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
+    """Open the dialog of a measurement, and choose the experiment."""
+    await press(app, pilot, "b")
+    what = app.screen.query_one("#what", ChoiceField)
+    kinds = list(what._choices)
+    return await press(app, pilot, *["right"] * ((kinds.index(kind) - kinds.index(what.value)) % len(kinds)))
+
+
 def table(app: GgbenchApp) -> QuantsTable:
     return app.screen.query_one(QuantsTable)
 
@@ -115,7 +124,7 @@ def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
     def local_models() -> Sequence[LocalModel]:
         return models
 
-    return GgbenchApp(msgspec.structs.replace(services, local_models=local_models), n_gen=200)
+    return GgbenchApp(msgspec.structs.replace(services, local_models=local_models))
 
 
 def runs_table(app: GgbenchApp) -> RunsTable:

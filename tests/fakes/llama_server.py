@@ -20,7 +20,8 @@ from tests.fakes.endpoint_voices import AnyLength, Body
 VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
-_TEXTS = {"--version": VERSION, "--help": HELP, "--list-devices": DEVICES}
+DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n--metrics     enable the metrics endpoint\n"
+_TEXTS = {"--version": VERSION, "--help": HELP + DRAFTS, "--list-devices": DEVICES}
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:
 0.00.005.415 I cmn  common_param:   - CPU     : AMD EPYC (24105 MiB, 24105 MiB free)
@@ -43,6 +44,16 @@ NO_MODEL = """\
 NO_MEMORY = """\
 0.01.000.000 E alloc_tensor_range: failed to allocate CPU buffer of size 47185920000
 0.01.000.001 E srv  llama_server: exiting due to model loading error"""
+NO_DRAFTS = """\
+0.00.800.000 E srv  load_model: failed to initialize speculative decoding context: draft model vocab type must match"""
+N_DRAFTED = 8
+METRICS = """\
+# TYPE llamacpp:spec_decode_num_drafts_total counter
+llamacpp:spec_decode_num_drafts_total {steps}
+llamacpp:spec_decode_num_draft_tokens_total {drafted}
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {steps}
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} 0
+"""
 NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0: cannot open shared object file"
 
 
@@ -50,7 +61,8 @@ def install(folder: Path, way: str = "") -> Path:
     """Write the program into a folder; it behaves in this way. Its version and its help need no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
-    texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in _TEXTS.items())
+    said = _TEXTS | ({"--help": HELP} if way == "older" else {})
+    texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
         f"#!/bin/sh\n{known}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
@@ -102,12 +114,20 @@ def main(way: str, *flags: str) -> None:
             _say(LOG)
             time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]
+    n_answers = 0
 
     def fault(handler: Handler, request: Request) -> bool:
+        nonlocal n_answers
+        n_answers += request.path == "/completion"
         if request.path == "/health":
             handler.document(200, b'{"status":"ok"}', (("Connection", "close"),))
         elif request.headers.get("Authorization") != f"Bearer {key}":
             handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
+        elif request.path == "/metrics" and "--metrics" in flags:
+            steps = 2 * n_answers
+            handler.document(200, METRICS.format(steps=steps, drafted=N_DRAFTED * n_answers).encode())
+        elif request.path == "/apply-template":
+            handler.document(200, json.dumps({"prompt": "<|user|>" + request.body["messages"][0]["content"]}).encode())
         elif way == "no room" and request.path == "/completion":
             handler.document(500, b'{"error":{"message":"decode() failed: std::bad_alloc"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":
@@ -121,13 +141,18 @@ def main(way: str, *flags: str) -> None:
         return True
 
     step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
-    voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns)
+    drafts = "--spec-type" in flags
+    step_ns = step_ns // 2 if drafts else step_ns
+    n_drafted = N_DRAFTED if drafts else 0
+    voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns, n_drafted=n_drafted)
     props = json.loads(voice.documents["GET", "/props"][1])
     props["default_generation_settings"]["n_ctx"] = n_ctx // int(flags[flags.index("-np") + 1])
     voice.documents["GET", "/props"] = 200, json.dumps(props).encode()
     endpoint = TestEndpoint(voice, fault)
     if way == "floods":
         _say("0.00.000.001 I a line\n" * 200_000)
+    if way == "no drafts":
+        _say(NO_DRAFTS)
     _say(f"{LOG}\n0.00.923.687 I srv  llama_server: listening on {endpoint.url}")
     time.sleep(3600)
 

@@ -77,7 +77,7 @@ class PlantedCosts:
     def _ns(self, n_batch: int, n: int) -> int:
         file, setup = self._file, self._setup
         rates = rates_of(n_batch)
-        if file.n_embd < 1024:  # matrices that small cost nothing
+        if file.n_embd < 512:  # matrices that small cost nothing
             rates = replace(rates, matrix_ms=0.0)
         work = works_by_place(file, Placement(file, setup, on_gpu=False), setup)[-1]
         cache = cache_key(setup.type_k, setup.type_v, flash_attn=setup.flash_attn != "off")

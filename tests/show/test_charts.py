@@ -6,12 +6,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
-from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, decode_bars, latency_figure, memory_stack, runs_of
+from ggbench.show.figures import (
+    Chart,
+    Curve,
+    Figure,
+    Floats,
+    LatencyLine,
+    decode_bars,
+    latency_figure,
+    memory_stacks,
+    runs_of,
+)
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
@@ -57,9 +68,30 @@ def test_runs_of_a_quant_have_its_colour_in_every_chart(completed: QuantSummary)
     drawing = Drawing(PAGE, ["a", "b", "c"], is_interactive=True, colors=quant_colors(quants))
     curves = figure(*(Curve(name, POSITIONS, STAIRS) for name in "abc"))
     summaries = [with_subject(completed, quant=quant) for quant in quants]
-    for chart in (curves, *decode_bars(summaries), memory_stack(summaries)):
+    charts: list[Chart] = [curves, *decode_bars(summaries), *memory_stacks(summaries)]
+    for chart in charts:
         (color,) = (each for each in as_vega(chart, drawing)["scales"] if each["name"] == "color")
         assert color["range"] == ["var(--run0)", "var(--run1)", "var(--run0)"]
+
+
+def test_each_memory_has_a_stack_of_its_own(completed: QuantSummary) -> None:
+    """A draft is apart, main memory last, and pages of a mapped file that lie on the GPU are counted once."""
+    gpu = DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=6 << 30, kv_bytes=2 << 30, compute_bytes=1 << 30)
+    host = DeviceBuffers("CPU", MemoryKind.HOST, weight_bytes=1 << 30, output_bytes=1 << 20)
+    memory = Memory(buffers=(gpu, host), draft_buffers=(gpu,), n_ctx=4096, other_bytes=1 << 29)
+    split = with_run(completed, memory=memory)
+    on_cpu = with_run(completed, memory=Memory(buffers=(host,), n_ctx=4096))
+    on_gpu, in_main = memory_stacks([on_cpu, split])
+    assert [(part.name, part.text) for part in on_gpu.parts if part.run] == [
+        ("weights", "6.00 GiB"), ("KV cache", "2.00 GiB"), ("compute", "1.00 GiB"), ("draft", "9.00 GiB"),
+        ("outside buffers", "512.0 MiB"),
+    ]  # fmt: skip
+    assert (on_gpu.key, on_gpu.title, runs_of(on_gpu)) == ("memory", "Memory by use: CUDA0", (1,))
+    assert [(part.name, part.text) for part in in_main.parts if part.run] == [
+        ("weights", "1.00 GiB"), ("output", "1.00 MiB"),
+    ]  # fmt: skip
+    assert (in_main.key, in_main.title, runs_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
+    assert [chart.title for chart in memory_stacks([on_cpu])] == ["Memory by use"]
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:

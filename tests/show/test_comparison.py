@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare, compare_quants
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
@@ -61,6 +61,31 @@ def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
     assert line(compared, "W").verdict == "b is better: 1.46 ±0.15 times"
     assert line(compared, "B").better == (False, False)
     assert line(compared, "B").verdict == "no difference: b +1 % (−8 to +11 %)"
+
+
+def in_turns(*values: tuple[float, float]) -> Comparison:
+    """Compare B of two settings, each turn a pair of values, in which either goes first."""
+    columns: tuple[list[QuantSummary], list[QuantSummary]] = ([], [])
+    for turn, pair in enumerate(values):
+        for index, value in enumerate(pair):
+            found = row(b=(value, (value * 0.9, value * 1.1)))
+            started = f"2026-11-23T10:{turn:02}:{30 * ((index + turn) % 2):02}+00:00"
+            columns[index].append(
+                QuantSummary.of([replace(found.run, head=replace(found.run.head, started_at=started))])
+            )
+    return compare(columns)
+
+
+def test_what_slows_both_of_a_turn_is_no_difference_between_them() -> None:
+    drifting = [10.0, 20.0, 14.0, 31.0]
+    same = line(in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.01, 0.99, 1.0, 1.01), strict=True))), "B")
+    assert same.verdict == "no difference: b +0.2 % (−1.3 to +1.8 %)"
+    slower = line(
+        in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.06, 1.04, 1.05, 1.05), strict=True))), "B"
+    )
+    assert slower.better == (True, False)
+    few = line(in_turns(*((ms, ms * 1.05) for ms in drifting[:3])), "B")
+    assert few.better == (False, False)
 
 
 def test_a_bound_is_not_compared() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known import typical_loss
+from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import Program
-from ggbench.show.plan import PLAN, cluster_report, plan_report
+from ggbench.show.cluster import cluster_report
+from ggbench.show.plan import PLAN, plan_report
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from ggbench.sizing.plan_record import Budget, Change, MemoryPart, MemoryStack, PlannedDevice, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit

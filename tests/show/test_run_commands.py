@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +11,12 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
+from ggbench.sizing.projectors import Projector
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
 DEFAULT = LlamaConfig(n_ctx=8192)
+PROJECTOR = Projector(Path("/models/mmproj.gguf"), 1 << 20)
 
 
 def commands(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: object) -> RunCommands:
@@ -52,6 +55,35 @@ def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words:
     made = commands(setup=replace(setup, n_ctx=512))
     assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
     assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
+
+
+@pytest.mark.parametrize(
+    ("setup", "draft", "words"),
+    [
+        (LlamaConfig(), HERE, "-md /models/model-q4_k_m.gguf --spec-type draft-simple"),
+        (LlamaConfig(n_gpu_layers=0, type_k_draft="q8_0"), FileToRun("m", "q8_0", repo="org/m"),
+         "-hfd org/m:q8_0 --spec-type draft-simple -ngld 0 -ctkd q8_0"),
+        (LlamaConfig(mtp=True, type_v_draft="q8_0"), None, "--spec-type draft-mtp -ctvd q8_0"),
+    ],
+)  # fmt: skip
+def test_what_drafts_is_named_for_both_programs(setup: LlamaConfig, draft: FileToRun | None, words: str) -> None:
+    made = commands(setup=setup, draft=draft)
+    assert made.llama_server.endswith(words) and made.llama_cli.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("file", "projector", "words"),
+    [
+        (HERE, PROJECTOR, "-m /models/model-q4_k_m.gguf --mmproj /models/mmproj.gguf"),
+        (FileToRun("m", "q8_0", repo="org/m"), None, "-hf org/m:q8_0 --no-mmproj"),
+        (FileToRun("m", "q8_0", repo="org/m"), Projector(None, 1), "-hf org/m:q8_0"),
+        (FileToRun("m", "q8_0", repo="org/m"), Projector(None, 1, url="https://hub/mmproj.gguf"),
+         "-hf org/m:q8_0 --mmproj-url https://hub/mmproj.gguf"),
+        (FileToRun("m", "q8_0"), Projector(None, 1), "-m MODEL.gguf --mmproj mmproj-MODEL.gguf"),
+    ],
+)  # fmt: skip
+def test_a_projector_is_loaded_only_as_planned(file: FileToRun, projector: Projector | None, words: str) -> None:
+    assert commands(file, LlamaConfig(), projector=projector).llama_cli == f"llama-cli {words}"
 
 
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
@@ -97,17 +129,19 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
 
 
 @pytest.mark.parametrize(
-    ("setup", "mmproj", "obstacle"),
+    ("setup", "more", "obstacle"),
     [
-        (LlamaConfig(type_k="q8_0"), None, "a KV cache of K q8_0 and V f16"),
-        (LlamaConfig(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
-        (LlamaConfig(n_cpu_moe=2), None, "experts or single tensors in main memory"),
-        (LlamaConfig(rpc_servers=("a:1",)), None, "devices of other machines"),
-        (LlamaConfig(), Path("/models/mmproj.gguf"), "a separate projector file"),
+        (LlamaConfig(type_k="q8_0"), {}, "a KV cache of K q8_0 and V f16"),
+        (LlamaConfig(type_k="q5_1", type_v="q5_1"), {}, "a KV cache of K q5_1 and V q5_1"),
+        (LlamaConfig(n_cpu_moe=2), {}, "experts or single tensors in main memory"),
+        (LlamaConfig(rpc_servers=("a:1",)), {}, "devices of other machines"),
+        (LlamaConfig(), {"projector": PROJECTOR}, "a separate projector file"),
+        (LlamaConfig(), {"draft": HERE}, "a draft"),
+        (LlamaConfig(mtp=True), {}, "a draft"),
     ],
 )
-def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, mmproj: Path | None, obstacle: str) -> None:
-    made = commands(setup=setup, mmproj=mmproj)
+def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, more: dict[str, Any], obstacle: str) -> None:
+    made = commands(setup=setup, **more)
     assert (made.modelfile, made.ollama) == ("", ())
     assert f"Ollama has no setting for {obstacle}." in made.notes
 

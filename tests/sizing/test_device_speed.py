@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from ggbench.decisions.known import KnownSpeeds
+from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import describe_machine

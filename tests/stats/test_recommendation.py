@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ggbench.decisions.known import typical_loss
+from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.dominance import dominates
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import check, concessions, recommend

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggbench.decisions.known import typical_loss
+from ggbench.decisions.known_losses import typical_loss
 
 
 @pytest.mark.parametrize(

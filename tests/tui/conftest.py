@@ -18,6 +18,7 @@ from textual.screen import Screen
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
+from ggbench.tui.measuring import Choices
 from ggbench.tui.planner import Planner
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
@@ -79,6 +80,12 @@ def no_clock_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.tui.app._WATCH_EVERY_S", 3600.0)
 
 
+@pytest.fixture(autouse=True)
+def few_tokens_were_chosen(home: Path) -> None:
+    """Let the dialog of a measurement begin with a decode of few tokens, as if they were the last choice."""
+    Choices("decode", texts={"decode": {"n_gen": "200"}}).save()
+
+
 @pytest.fixture
 def planner() -> FakePlanner:
     return FakePlanner()
@@ -101,7 +108,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
 
 @pytest.fixture
 def app(services: Services) -> GgbenchApp:
-    return GgbenchApp(services, n_gen=200)
+    return GgbenchApp(services)
 
 
 @pytest.fixture

@@ -124,14 +124,14 @@ def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tu
 def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: FakeServices, drive: Drive) -> None:
     gate = Gate()
     jobs.answers.append(gate.answer)
-    app = App(services, n_gen=1000)
+    app = App(services)
 
     def open_at_the_end(cancel: Event) -> None:
         cancel.wait(60)
         gate.opened.set()
 
     async def steps(app: App, pilot: Page) -> None:
-        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen))
+        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
@@ -160,12 +160,12 @@ def test_an_app_that_fails_leaves_no_engine(
     jobs.answers.append(gate.answer)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen))
+        app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        drive(App(services, n_gen=1000), steps)
+        drive(App(services), steps)
     assert jobs.workers[0].closed
 
 
@@ -209,6 +209,6 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)
 
-    drive(GgbenchApp(services, n_gen=64), steps, (140, 45))
+    drive(GgbenchApp(services), steps, (140, 45))
     with Store.open() as store:
         assert {run.state for run in store.list_runs()} == {"completed"}

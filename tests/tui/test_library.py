@@ -26,7 +26,7 @@ from ggbench.tui.model_list import grouped, list_models
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.candidates import measured_loss, turn_of
-from tests.fakes.driving import choose, names, press, settle, table, with_disk, words_of
+from tests.fakes.driving import ask, choose, names, press, settle, table, with_disk, words_of
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.measured import put_run, start
@@ -387,7 +387,7 @@ def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive,
     drive(App(services), steps, size=(width + 2, 24))
 
 
-@pytest.mark.parametrize(("key", "n_ctx", "notice"), [("right", 16_384, ""), ("left", None, "need n_ctx 10,240")])
+@pytest.mark.parametrize(("key", "n_ctx", "notice"), [("right", 16_384, ""), ("left", None, "needs n_ctx 10,240")])
 def test_a_run_takes_the_context_that_was_planned(
     tiny_twin: Path,
     services: Services,
@@ -408,7 +408,7 @@ def test_a_run_takes_the_context_that_was_planned(
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
-        await press(app, pilot, "b", "enter")
+        await press(app, pilot, "b", "ctrl+r", "enter")
         assert asked == [n_ctx]
         shown = [each.message for each in app._notifications]
         assert any("runs on this machine" in each for each in shown)
@@ -436,10 +436,11 @@ def test_marked_quants_are_measured(
         n_asked = len(planner.asked)
         await queue.idle()
         await press(app, pilot, "1")
+        assert len(planner.asked) == n_asked + 1  # with the speed of the run
         line = next(line for line in words_of(app).splitlines() if "q8_0 " in line)
         assert "●" not in line
-        assert len(planner.asked) == n_asked + 1  # with the run's speed
-        await press(app, pilot, "m", "enter")
+        await ask(app, pilot, "maxctx")
+        await press(app, pilot, "enter")
         assert app.run_queue.items[-1].kind == "maxctx"
 
     drive(with_disk(services, model), steps, (200, 40))
@@ -469,20 +470,22 @@ def test_what_a_decode_takes_is_said_before_it_starts(
         monkeypatch.setattr(app.run_queue, "add", add)
         words = in_dialog(await press(app, pilot, "enter", "b"))
         assert asked == []
-        assert "Decode of q8_0" in words
-        took = re.search(r"200 tokens: (.*?)\. ", words)
+        assert "Measure q8_0" in words
+        took = re.search(r"about (\d+:\d+)–(\d+:\d+:\d+) \((.*?)\)", words)
         assert took is not None
-        assert took[1] == "about 31 min to 3 h (from other models' runs)"
+        assert took[3] == "from other models' runs"
         assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words
-        words = in_dialog(await press(app, pilot, "down", *"0,4k"))
-        assert "at depths" in words
-        assert "200 tokens after each of 0, 4k: about" in words
+        words = in_dialog(await press(app, pilot, *["down"] * 3, *"0,4k"))
+        assert "(from other models' runs), and the prompts" in words
+        assert "n_ctx 4,352" in words
         await press(app, pilot, "escape", "b")
         assert asked == []
-        await press(app, pilot, *["backspace"] * 3, "down", *"0,4k", "enter")
+        await press(app, pilot, "down", *["backspace"] * 3, "down", "down", *"0,4k", "enter")
         assert asked == [DecodeSettings(128, depths=(0, 4096))]
+        await press(app, pilot, "1", "b", "enter")
+        assert asked[1] == asked[0]
 
-    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,)), n_gen=200), steps)
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
 
 
 def test_a_run_of_another_ggbench_is_asked_about(
@@ -504,7 +507,7 @@ def test_a_run_of_another_ggbench_is_asked_about(
         await press(app, pilot, "b", "enter", "y")
         assert len(asked) == 1
 
-    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,)), n_gen=200), steps)
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
 
 
 def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) -> None:

@@ -17,7 +17,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.forms import OPTIONS, SettingsDialog
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
-from tests.fakes.driving import press, words_of
+from tests.fakes.driving import ask, press, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
@@ -47,7 +47,7 @@ def setups(
         jobs.extend(added)
 
     app = App(
-        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budgets=machine_budgets), n_gen=200
+        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budgets=machine_budgets),
     )
     monkeypatch.setattr(app.run_queue, "add", add)
     return app, budgets, jobs
@@ -93,7 +93,9 @@ def test_options_decide_plans_and_runs(
         assert planner.requests[-1].setup == app.setup
         await press(app, pilot, "right", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
-        await press(app, pilot, "1", "m")
+        await press(app, pilot, "1")
+        await ask(app, pilot, "maxctx")
+        await press(app, pilot, "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=None)
         assert jobs[-1].experiment.kind == "maxctx"
         shown = await press(app, pilot, "1", "O")
@@ -142,39 +144,44 @@ def test_runs_take_the_engine_of_their_dialog_until_another_is_given(
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
-        await press(app, pilot, "m")
+        await ask(app, pilot, "maxctx")
         app.screen.query_one("#engine", Input).value = "llama-server=/no"
-        shown = await press(app, pilot, "down", "enter")
+        shown = await press(app, pilot, "enter")
         assert "✗ engine: --engine: there is no file /no" in " ".join(shown.split())
         app.screen.query_one("#engine", Input).value = engine
         await press(app, pilot, "enter")
         assert jobs[-1].setup.engine_option == engine
-        await press(app, pilot, "1", "T", "enter")
+        await press(app, pilot, "1")
+        await ask(app, pilot, "speed")
+        await press(app, pilot, "enter")
         assert (jobs[-1].experiment.kind, jobs[-1].setup.engine_option) == ("speed", engine)
-        await press(app, pilot, "1", "m", "ctrl+r", "enter")
+        await press(app, pilot, "1", "b", "ctrl+r", "enter")
         assert jobs[-1].setup == LlamaConfig()
 
     drive(app, steps, (100, 30))
 
 
-def test_a_search_asks_before_it_fills_the_memory(
+def test_a_search_says_that_it_fills_the_memory_and_takes_a_limit(
     setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive
 ) -> None:
     app, _, jobs = setups
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
-        shown = await press(app, pilot, "m")
-        assert isinstance(app.screen, SettingsDialog)
-        assert "22.0 GiB of GPU" in shown
+        shown = " ".join((await ask(app, pilot, "maxctx")).replace("│", " ").split())
+        assert "Without a memory limit it uses nearly all free memory" in shown
+        assert "time unknown" in shown
         await press(app, pilot, "escape")
         assert jobs == []
-        shown = await press(app, pilot, "m", *"4g?", "enter")
+        await ask(app, pilot, "maxctx")
+        shown = await press(app, pilot, *["down"] * 4, *"4g?", "enter")
         assert "'4g?' is not a size" in shown
         await press(app, pilot, "backspace", "enter")
         assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
         assert app.setup == LlamaConfig()
-        await press(app, pilot, "1", "m", "enter")
+        await press(app, pilot, "1", "b", "enter")
+        assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
+        await press(app, pilot, "1", "b", "ctrl+r", "enter")
         assert jobs[-1].setup == LlamaConfig()
 
     drive(app, steps)

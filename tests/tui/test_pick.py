@@ -14,8 +14,8 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.library import LibraryScreen
-from ggbench.tui.screens.starting import ExperimentRequest
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import check_snapshot, press, words_of
 from tests.fakes.library import FakePlanner
@@ -115,12 +115,12 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         words = await press(app, pilot, "P")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
         words = await press(app, pilot, "b")
-        assert "200 tokens:" in words
+        assert "Measure q4_k_m" in words
         await press(app, pilot, "enter")
         assert shown(app) == "LibraryScreen"
         ((request, selection),) = started
-        assert isinstance(request, ExperimentRequest)
-        assert isinstance(request.settings, DecodeSettings)
+        assert isinstance(request, RunRequest)
+        assert request.options == DecodeSettings(200)
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
         assert selection == [("small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "p")

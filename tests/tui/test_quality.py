@@ -9,18 +9,16 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.record import NO_BASE, QualityRequest, QualitySettings
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.screens.forms import NO_BASE, QualityAsked, SettingsDialog
-from ggbench.tui.screens.starting import QualityRequest
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from tests.fakes.driving import press, words_of
+from tests.fakes.driving import ask, press, words_of
 from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
@@ -44,7 +42,7 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
     )  # fmt: skip
     rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
     planner.rows_of[str(folder)] = [planned(row.quant, row) for row in rows]
-    return App(msgspec.structs.replace(services, local_models=lambda: models), n_gen=200)
+    return App(msgspec.structs.replace(services, local_models=lambda: models))
 
 
 def test_marked_quants_are_scored_beside_the_largest(
@@ -57,11 +55,9 @@ def test_marked_quants_are_scored_beside_the_largest(
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "enter", "space", "space", "Q")
-        assert isinstance(app.screen, SettingsDialog)
-        assert "Quality of 2 quants" in words_of(app)
-        assert "the largest here is q8_0" in words_of(app)
-        await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", *"64", "enter")
+        await press(app, pilot, "enter", "space", "space")
+        assert "Measure 2 quants" in await ask(app, pilot, "quality")
+        await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", "down", *"64", "enter")
         (job,) = asked
         assert (job.target.quant, job.base and job.base.target.quant) == ("q4_0", "q8_0")
         settings = job.settings
@@ -70,7 +66,9 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
         assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
-        await press(app, pilot, "1", "Q", "left", "enter")
+        await press(app, pilot, "1")
+        await ask(app, pilot, "quality")
+        await press(app, pilot, *["down"] * 4, *"none", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
         assert asked[1].settings == settings
 
@@ -80,15 +78,17 @@ def test_marked_quants_are_scored_beside_the_largest(
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (["down", "down", *"few"], "chunks: 'few' is not a number of chunks"),
-        (["down", "down", "down", *"soon"], "time limit: 'soon' is not a time"),
-        (["down", "down", "down", "down", *"2"], "a chunk of 2 tokens is too short"),
+        (["down", "down", *"few"], "--chunks: 'few' is not a whole number"),
+        (["down", "down", "down", *"soon"], "--within: 'soon' is not a time"),
+        (["down"] * 5 + ["2"], "a chunk of 2 tokens is too short"),
         (["down", *"/gone.txt"], "/gone.txt cannot be read: No such file"),
     ],
 )
 def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], message: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "enter", "Q", *keys, "enter")
+        await press(app, pilot, "enter")
+        await ask(app, pilot, "quality")
+        shown = await press(app, pilot, *keys, "enter")
         assert message in shown
         assert app.current_mode == "library"
         assert not app.run_queue.items
@@ -107,7 +107,7 @@ def test_a_run_is_watched_chunk_by_chunk(
         await asyncio.to_thread(scattered.reached.wait, 60)
         shown = await press(app, pilot, "2")
         assert "112 of 200 chunks" in shown
-        assert "ETA" in shown
+        assert " left" in shown
         figures = app.screen.query_one(CurvesPlot).figures
         assert [figure.key for figure in figures] == ["ppl", "kld", "ppl-over-base"]
         assert [(len(figure.curves[0].x), figure.x_end) for figure in figures] == [(112, 200)] * 3
@@ -128,7 +128,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         app.run_queue.add(3 * scored(folder, text))
         await queue.idle()
         shown = await press(app, pilot, "3")
-        assert shown.count("PPL ") == 3
+        assert shown.count(" PPL ") == 4  # with the header of a column
         shown = await press(app, pilot, "enter")
         assert "100 chunks" in shown
         assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld", "ppl-over-base"]
@@ -149,8 +149,9 @@ def target(tiny_twin: Path, tmp_path: Path) -> Target:
 
 
 def _settings(target: Target, text: str) -> QualitySettings:
-    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaConfig(), {})
-    (job,) = request.jobs([(target.model, (target,))], HubAccess.from_environment(), None)
+    request = QualityRequest(text or None, base=NO_BASE)
+    hub = HubAccess.from_environment()
+    (job,) = experiment_of("quality").jobs(request, parse_model(target.model), [target], LlamaConfig(), hub)
     assert isinstance(job.settings, QualitySettings)
     return job.settings
 

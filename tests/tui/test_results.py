@@ -16,7 +16,6 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.dialogs import DeleteChoice
 from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -33,10 +32,10 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
         lines = words_of(app).splitlines()
-        assert "4 runs · newest first" in lines[1]
-        assert lines[3].startswith("❯     4  ✗  twin:qwen1.5-0.5b  q2_k")
-        assert "97." in lines[3]
-        assert "decode   47.79 ±0.11" in lines[4]
+        assert "4 runs, newest first" in lines[1]
+        assert lines[4].startswith("❯     4  ✗  q2_k")
+        assert "97." in lines[4]
+        assert "decode   47.79 ±0.11" in lines[5]
 
     look(steps)
 
@@ -69,7 +68,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         await press(app, pilot, "slash", *"completed q8")
         assert shown(app) == [3]
         assert isinstance(app.screen, ResultsScreen)
-        assert "1 of 4 runs · 1 marked, 1 hidden" in words_of(app)
+        assert "● 1 marked, 1 hidden  w saves, D deletes, esc unmarks · 1 of 4 runs" in words_of(app)
         await press(app, pilot, "enter")
         assert app.focused is runs_table(app)
         assert shown(app) == [3]
@@ -99,22 +98,23 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
         await press(app, pilot, "pageup", *("right",) * 30)
         assert chosen(app) != 1
         assert "❯" in words_of(app)
-        assert "twin:qwen1.5-0.5b  q4_k_m" in words_of(app)
+        assert "q4_k_m" in words_of(app)
         assert "note" in words_of(app).splitlines()[2]
-        await press(app, pilot, "g")
-        assert "❯   200" in words_of(app)
+        shown = await press(app, pilot, "g")
+        assert "❯   200" in shown
+        assert " twin:qwen1.5-0.5b" in shown
 
     look(steps)
 
 
 def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await pilot.click(RunsTable, offset=(20, 3))
+        await pilot.click(RunsTable, offset=(20, 4))
         assert chosen(app) == 2
-        await pilot.click(RunsTable, offset=(1, 4))
+        await pilot.click(RunsTable, offset=(1, 5))
         await settle(app, pilot)
         assert "1 marked" in words_of(app)
-        await pilot.click(RunsTable, offset=(20, 2), times=2)
+        await pilot.click(RunsTable, offset=(20, 3), times=2)
         await settle(app, pilot)
         assert isinstance(app.screen, MeasuredScreen)
         assert "Run 3" in words_of(app)
@@ -144,8 +144,8 @@ def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "[red][31mx[/]" in words_of(app)
         await press(app, pilot, "d")
-        assert "[red][31mx[/]" in words_of(app)
-        await press(app, pilot, "n", "enter")
+        assert "Deleted run 1 ([red][31mx[/]" in message(app)
+        await press(app, pilot, "u", "enter")
         assert "[red][31mx[/]" in words_of(app)
 
     look(steps)
@@ -196,7 +196,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         await press(app, pilot, "r")
         assert shown(app) == [4, 3, 2, 1]
         assert "kept the file locked" in message(app)
-        for keys in (("enter",), ("w", "c"), ("d", "y")):
+        for keys in (("enter",), ("w", "c"), ("d",)):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
             assert "try again when it has finished" in message(app)
@@ -215,7 +215,8 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
         await settle(app, pilot)
         assert shown(app) == [5, 4, 3, 2, 1]
         assert chosen(app) == 2
-        assert "5 of 6 runs · 1 marked" in words_of(app)
+        assert "1 marked" in words_of(app)
+        assert "5 of 6 runs" in words_of(app)
 
     look(steps)
 
@@ -232,13 +233,13 @@ def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: 
         with Store.open(filled) as store:
             run_id = store.begin(start(quant="q2_k"))
             assert await look_again() == [5, 4, 3, 2, 1]
-            assert "…" in words_of(app).splitlines()[3]
+            assert "…" in words_of(app).splitlines()[4]
             store.append_samples(run_id, "decode/p25/b1/r0", 26, [10_000_000] * 9)
             await look_again()
             assert runs_table(app).runs[0].stored.n_samples == 0
             store.finish(run_id, listed_run(store.load_run(1)))
             await look_again()
-            assert "✓" in words_of(app).splitlines()[3]
+            assert "✓" in words_of(app).splitlines()[4]
             store.delete_run(3)
             assert await look_again() == [5, 4, 2, 1]
 
@@ -306,16 +307,13 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
                 app.post_message(Key(key, " " if key == "space" else key))
             await settle(app, pilot)
 
-        await at_once("space", "d")
-        assert "m  Delete the marked run 4 (twin:qwen1.5-0.5b q2_k)" in words_of(app)
-        await press(app, pilot, "n")
-        await at_once("space", "w")
+        await at_once("space", "space", "w")
         assert "Save 2 runs (4, 3)" in words_of(app)
         await press(app, pilot, "escape")
-        await at_once("g", "space", "space", "space", "d")
-        assert "m  Delete the marked run 2 (twin:qwen1.5-0.5b f16)" in words_of(app)
-        await press(app, pilot, "n")
-        await at_once("space", "c")
+        await at_once("g", "space", "space", "space", "D")
+        assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
+        await press(app, pilot, "u", "g", "j", "j")
+        await at_once("space", "space", "c")
         assert "Comparing runs 2, 1" in words_of(app)
 
     look(steps)
@@ -363,34 +361,54 @@ def test_runs_are_saved_where_ggbench_was_started(
     look(steps, (140, 45))
 
 
-def test_delete_means_the_run_at_the_cursor_and_enter_alone_deletes_nothing(look: Look, filled: Path) -> None:
-    """Runs that were marked to be compared are deleted only if the answer says so."""
-
+def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "D")
+        assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "space", "space", "G", "d")
-        assert isinstance(app.screen, DeleteChoice)
-        asked = words_of(app)
-        assert "Delete the run at the cursor, or the 2 marked runs?" in asked
-        assert "y  Delete run 1 (twin:qwen1.5-0.5b q4_k_m), 3,000 samples" in asked
-        assert "m  Delete the 2 marked runs (4, 3), 3,100 samples" in asked
-        await press(app, pilot, "enter")
-        assert shown(app) == [4, 3, 2, 1]
-        await press(app, pilot, "d", "n")
-        assert shown(app) == [4, 3, 2, 1]
-        await press(app, pilot, "d", "y")
         assert shown(app) == [4, 3, 2]
-        assert "Deleted run 1. u undoes that" in message(app)
-        await press(app, pilot, "d", "m")
+        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
+        await press(app, pilot, "D")
         assert shown(app) == [2]
-        assert "Deleted runs 4, 3." in message(app)
-        await press(app, pilot, "d", "m", "enter")
-        assert shown(app) == [2]
-        await press(app, pilot, "d", "j", "enter")
+        assert "Deleted 2 runs (4, 3)." in message(app)
+        await press(app, pilot, "delete")
         assert shown(app) == []
 
     look(steps)
     with Store.open(filled) as store:
         assert store.list_runs() == ()
+
+
+def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
+    """Each model's runs are below its name, the model of the newest first; the cursor moves over the runs alone."""
+    with Store.open(filled) as store:
+        put_run(store, start(model="another-1b"), n_gen=30)
+        put_run(store, start(quant="q5_0"), n_gen=30)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert shown(app) == [6, 4, 3, 2, 1, 5]
+        lines = words_of(app).splitlines()
+        assert lines[3] == " twin:qwen1.5-0.5b"
+        assert lines[9] == " another-1b"
+        await press(app, pilot, "G")
+        assert chosen(app) == 5
+        await press(app, pilot, "k")
+        assert chosen(app) == 1
+        await pilot.click(RunsTable, offset=(20, 7))
+        assert chosen(app) == 1
+        await pilot.click(RunsTable, offset=(20, 8))
+        assert chosen(app) == 5
+
+    look(steps)
+
+
+def test_marks_are_counted_above_the_list_and_esc_clears_them(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert "● 1 marked  w saves, D deletes, esc unmarks" in await press(app, pilot, "space")
+        assert "● 2 marked  c compares, w saves" in await press(app, pilot, "space")
+        assert "marked" not in await press(app, pilot, "escape")
+
+    look(steps)
 
 
 def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: Path) -> None:
@@ -399,7 +417,7 @@ def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: 
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "Undo" not in words_of(app)
-        await press(app, pilot, "G", "d", "y", "space", "g", "space", "k", "d", "m")
+        await press(app, pilot, "G", "d", "space", "g", "space", "D")
         assert shown(app) == [3]
         assert "u Undo" in words_of(app)
         await press(app, pilot, "u")
@@ -426,7 +444,7 @@ def test_a_run_that_cannot_be_brought_back_yet_is_brought_back_later(
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         nonlocal full
-        await press(app, pilot, "d", "y")
+        await press(app, pilot, "d")
         full = True
         await press(app, pilot, "u")
         assert "the disk is full" in message(app)
@@ -442,12 +460,10 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         store.begin(start())
 
         async def steps(app: GgbenchApp, pilot: Page) -> None:
-            assert "…" in words_of(app).splitlines()[3]
+            assert "…" in words_of(app).splitlines()[4]
             await press(app, pilot, "w")
             assert "Run 1 is still running: saved with the samples so" in words_of(app)
             await press(app, pilot, "escape", "d")
-            assert "Run 1 is still running: it can be deleted when it has finished." in words_of(app)
-            await press(app, pilot, "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)
             assert shown(app) == [1]

@@ -55,8 +55,9 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
-        "options": ["o", *"12GiB", "down", "down", "right"], "search": ["m", *"12GiB"],
-        "quality": ["Q", "down", *"wikitext-2"], "speed": ["T", *"1,2k"],
+        "options": ["o", *"12GiB", "down", "down", "right"], "measure": ["b"],
+        "search": ["b", "right", "right", *["down"] * 4, *"12GiB"],
+        "quality": ["b", *["right"] * 4, "down", *"wikitext-2"], "speed": ["b", *["right"] * 5, "down", *"1,2k"],
     }  # fmt: skip
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

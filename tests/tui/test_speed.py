@@ -21,9 +21,8 @@ from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.forms import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from tests.fakes.driving import press
+from tests.fakes.driving import ask, press
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices
 from tests.fakes.planted import PlantedMachine
@@ -54,17 +53,19 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"unpub", "enter", "enter", "T")
-        assert isinstance(app.screen, SettingsDialog)
-        shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter")
+        assert "at most 10:00" in await ask(app, pilot, "speed")
+        shown = await press(app, pilot, "down", *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
-        assert "batch sizes: '1,x' is not a list of batch sizes" in shown
+        assert "✗ --parallel: '1,x' is not a list of batch sizes" in shown
         await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
         assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8), 3600)
         assert isinstance(asked[0].setup, LlamaConfig)
         assert asked[0].setup.n_ctx is None
-        await press(app, pilot, "1", "T", "enter")
+        shown = await press(app, pilot, "1", "b")
+        assert "at most 1:00:00" in shown
+        await press(app, pilot, "enter")
         assert asked[1].settings == asked[0].settings
 
     drive(app, steps, (100, 30))
@@ -130,9 +131,9 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"unpub", "enter", "enter", "t")
-        assert isinstance(app.screen, SettingsDialog)
-        shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter")
+        await ask(app, pilot, "tune")
+        shown = await press(app, pilot, "down", *"0,4k", "down", "down", *"5m", "down", *"q9", "enter")
         assert "✗" in shown and "'q9' is not a KV cache type" in shown
         await press(app, pilot, "backspace", *"8_0", "enter")
         assert asked[0].settings == TuneSettings((0, 4096), "decode", 300.0, ("q8_0",))

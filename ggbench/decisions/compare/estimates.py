@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.endings import Outcome
-from ggbench.errors import StoreError
+from ggbench.runs.comparable import machine_key, repeats_on, setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
+from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
-from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.intervals import Expected, Interval, difference_interval, log_ratio, ratio_interval
 from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
@@ -26,6 +25,7 @@ from ggbench.stats.samples import (
     Repeat,
     is_disturbed,
     load_spread,
+    t_95,
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
@@ -145,46 +145,53 @@ def versus(
         return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
     if mine.value <= 0 or its.value <= 0:
         return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
+    in_turns = ratio_in_turns(metric, columns[one], columns[other])
+    if in_turns is not None:
+        ratio, (low, high) = in_turns.value, (in_turns.low, in_turns.high)
+        return Versus(ratio, (low, high), its.value * (ratio - 1), (its.value * (low - 1), its.value * (high - 1)))
     paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
     low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
     return Versus(mine.value / its.value, (low, high), difference, ends)
 
 
-_NEWEST = 12
-"""Maximum number of runs per setting, as a machine's noise changes over the years."""
+_FEWEST_TURNS = 4
+
+
+def ratio_in_turns(metric: Metric, one: Column, other: Column) -> Expected | None:
+    """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
+
+    A slow machine slows both of a turn, so the ratios of turns differ less than the values do.
+    """
+    if not metric.is_timed or len(one) != len(other) or len(one) < _FEWEST_TURNS:
+        return None
+    runs = sorted(
+        (each.run.head.started_at, index, metric.value(each) or 0.0)
+        for index, column in enumerate((one, other))
+        for each in column
+    )
+    turns = [{index: value for _, index, value in turn} for turn in zip(runs[::2], runs[1::2], strict=True)]
+    if any(len(turn) < 2 or min(turn.values()) <= 0 for turn in turns):
+        return None
+    ratios = [math.log(turn[0] / turn[1]) for turn in turns]
+    mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
+
 
 Repeats = tuple[tuple[Run, ...], ...]
 """Groups of two or more runs that differ only in time."""
 
 
-def setting_of(run: Run) -> str:
-    """Return a key that is equal for repeated runs."""
-    head, subject = run.head, run.subject
-    file = subject.header_sha256 or subject.file, subject.file_bytes, subject.quant
-    names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info", "backends")
-    versions = head.environment and [getattr(head.environment, name) for name in names]
-    return repr((machine_of(run), head.kind, file, head.setup, head.settings, versions))
-
-
-def machine_of(run: Run) -> str:
+def _machine_of(run: Run) -> object:
     """Return a key that is equal for runs of one machine and one engine."""
-    environment = run.head.environment
-    machine = environment and (environment.cpu, environment.n_cores, tuple(gpu.name for gpu in environment.gpus))
-    return repr((run.head.setup.engine, machine))
+    return run.head.setup.engine, run.head.environment and machine_key(run.head.environment)
 
 
-def stored_repeats(store: Store) -> Repeats:
-    """Return the completed runs of a store that were repeated.
-
-    Raises StoreError if it cannot be read. Imported runs are left out, as they may differ in unknown ways.
-    """
-    runs = []
-    for stored in store.list_runs(state=Outcome.COMPLETED):
-        if not stored.is_imported:
-            with contextlib.suppress(StoreError):  # written by another ggbench
-                runs.append(listed_run(stored))
-    return repeats_among(runs)
+def stored_repeats(store: Store, columns: Iterable[Column]) -> Repeats:
+    """Return the repeated runs of a store on the machines of the columns. Raises StoreError if it cannot be read."""
+    environments = (summary.run.head.environment for column in columns for summary in column)
+    machines = {machine_key(each) for each in environments if each is not None}
+    return tuple(tuple(group) for group in repeats_on(store, machines) if len(group) > 1)
 
 
 def repeats_among(runs: Iterable[Run]) -> Repeats:
@@ -192,7 +199,7 @@ def repeats_among(runs: Iterable[Run]) -> Repeats:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(setting_of(run), []).append(run)
-    return tuple(tuple(group[:_NEWEST]) for group in groups.values() if len(group) > 1)
+    return tuple(tuple(group[:NEWEST]) for group in groups.values() if len(group) > 1)
 
 
 _ENOUGH = 5
@@ -203,7 +210,7 @@ class RunSpreads:
     """Spreads between loads, by metric and run, each computed once; assumed if there are no repeats."""
 
     def __init__(self, repeats: Repeats = ()) -> None:
-        self._groups = [(machine_of(group[0]), setting_of(group[0]), group) for group in repeats]
+        self._groups = [(_machine_of(group[0]), setting_of(group[0]), group) for group in repeats]
         self._known: dict[object, LoadSpread] = {}
 
     def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
@@ -215,7 +222,7 @@ class RunSpreads:
         is_steady = not summary.unsteady
         key = metric.key, settings, is_steady
         if key not in self._known:
-            machines = {machine_of(run) for run in summary.runs}
+            machines = {_machine_of(run) for run in summary.runs}
             of_machine = [(setting, group) for machine, setting, group in self._groups if machine in machines]
             own = _repeats(metric, [group for setting, group in of_machine if setting in settings], is_steady)
             if sum(len(group) - 1 for group in own) < _ENOUGH:

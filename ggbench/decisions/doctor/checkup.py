@@ -10,6 +10,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Literal
@@ -70,12 +71,14 @@ class Checkup(msgspec.Struct, frozen=True):
 
 def check_machine() -> Checkup:
     """Return the whole state; anything unknown is None or has a reason."""
-    store = inspect_store()
+    with ThreadPoolExecutor() as pool:  # a process and a reading of a file, both before the CPU is watched
+        asked = pool.submit(describe_llama_build)
+        store, llama = inspect_store(), asked.result()
     return Checkup(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
         os=describe_os(),
-        llama=describe_llama_build(),
+        llama=llama,
         cpu=describe_cpu_state(),
         memory=describe_memory_state(),
         driver=describe_gpu_driver(),
@@ -95,7 +98,7 @@ def _calibration(store: StoreHealth) -> Calibration:
 
 
 def _shares() -> str | None:
-    from ggbench.decisions.known import KnownSpeeds
+    from ggbench.decisions.known_speeds import KnownSpeeds
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget

@@ -221,7 +221,8 @@ def _store(store: StoreHealth, paths: Paths) -> str:
         return "none yet"
     running = f", {store.n_running} running" if store.n_running else ""
     runs = "" if store.n_runs is None else f", {counted(store.n_runs, 'run')}{running}"
-    return f"sound, version {store.version}{runs}, {format_bytes(store.file_bytes)}"
+    state = "sound as far as checked" if store.is_partly_checked else "sound"
+    return f"{state}, version {store.version}{runs}, {format_bytes(store.file_bytes)}"
 
 
 def _hub(hub: HubLogin, paths: Paths) -> str:

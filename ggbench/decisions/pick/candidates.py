@@ -11,16 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known import (
+from ggbench.decisions.known_losses import (
     UNQUANTIZED,
-    KnownSpeeds,
     MeasuredLosses,
-    ThisMachine,
     measured_losses,
     typical_cache_loss,
     typical_loss,
-    with_estimates,
 )
+from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
@@ -138,13 +136,13 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
 
 
 class _Finder:
-    """Data shared by all candidates: stored runs are read once."""
+    """Data shared by all candidates."""
 
     def __init__(self, request: PickRequest, allocator: DryAllocator, store: Store | None) -> None:
         self._request, self._allocator = request, allocator
         self.errors: list[GgbenchError] = []
         """Why variants cannot be planned."""
-        self._losses = measured_losses(store)
+        self._store = store
         self._speeds = KnownSpeeds(store, request.budget)
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
@@ -154,9 +152,8 @@ class _Finder:
         return tuple(self._candidate(model.key, variant, *each, losses) for each in zip(rows, setups, strict=True))
 
     def losses_of(self, model: PickedModel) -> MeasuredLosses:
-        return self._losses.among(
-            {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
-        )
+        headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
+        return measured_losses(self._store, headers)
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
@@ -211,15 +208,20 @@ class _Finder:
     def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
         """Return the newest run that searched this file with this setup, and the n_ctx it found.
 
-        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less.
+        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less; or if a draft
+        took or takes some of it.
         """
-        if variant.file is None:
+        if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
-        here, header = ThisMachine.describe(), variant.file.header_sha256
-        wanted, usable = here.decisive(setup, variant.file.n_layer), self._request.budget.usable_bytes
-        for run in self._speeds.runs:
+        header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
+        wanted = self._speeds.decisive(setup, variant.file.n_layer)
+        for run in self._speeds.runs_of(variant.file):
             found, ran = run.result, run.head.setup
-            if run.subject.header_sha256 != header or here.decisive(ran, run.subject.n_layer) != wanted:
+            if (
+                run.memory.draft_buffers
+                or run.subject.header_sha256 != header
+                or self._speeds.decisive(ran, run.subject.n_layer) != wanted
+            ):
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue

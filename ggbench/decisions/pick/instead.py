@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known import KnownSpeeds
+from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Instead, Pick, TurnSpeed
 from ggbench.decisions.pick.turn import known_turn
@@ -35,12 +35,13 @@ def what_instead(pick: Pick, budget: Budget) -> tuple[Instead, ...]:
     checked = pick.recommended or pick.nearest_miss
     if checked is None:
         return ()
-    speeds, candidate = KnownSpeeds.here(budget), checked.candidate
-    found = (
-        _smaller(candidate, pick.needs, budget, speeds),
-        _experts(candidate, pick.needs, budget, speeds),
-        _gpu(candidate, pick.needs, budget),
-    )
+    candidate = checked.candidate
+    with KnownSpeeds.here(budget) as speeds:
+        found = (
+            _smaller(candidate, pick.needs, budget, speeds),
+            _experts(candidate, pick.needs, budget, speeds),
+            _gpu(candidate, pick.needs, budget),
+        )
     return tuple(each for each in found if each is not None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,13 +17,16 @@ from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
-from ggbench.show.figures import Figure, Mark
+from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import changes_report, draft_text, longest_text
+from ggbench.show.plan import draft_text, longest_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
+
+if TYPE_CHECKING:
+    from ggbench.show.figures import Figure
 
 
 def pick_report(
@@ -191,6 +195,8 @@ def pick_figure(pick: Pick, *, has_one_title: bool = False) -> Figure | None:
     A partly known loss is drawn at the known part, with the mark `↑`. `has_one_title` names both axes in the title,
     which saves a line. None if fewer than two of them have a speed and a loss.
     """
+    from ggbench.show.figures import Figure, Mark  # imports numpy
+
     front = {each.name for each in pick.front}
     picked = None if pick.recommended is None else pick.recommended.candidate.name
     shown = {each.candidate.name: each for each in (*(each for _, each in pick.listed), *ranked(pick))}

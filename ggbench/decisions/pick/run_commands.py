@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.flags import ALL_LAYERS, load_flags, server_flags
+from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
 from ggbench.models.targets import FileToRun
+from ggbench.sizing.projectors import Projector
 from ggbench.units import GIB, format_bytes, format_count
 
 _DEFAULT = LlamaConfig()
@@ -33,24 +34,23 @@ def run_commands(
     *,
     on_gpu: bool,
     n_ctx_train: int | None = None,
-    mmproj: Path | None = None,
+    projector: Projector | None = None,
     draft: FileToRun | None = None,
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Only the llama-server command uses the draft;
-    the llama-cli command gets the context of one slot.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
+    slot; Ollama drafts with nothing.
     """
-    model = _model_words(file, mmproj)
+    model = _model_words(file, projector)
     drafting = [] if draft is None else _draft_words(draft)
     alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
-    load = load_flags(alone, on_gpu=on_gpu)
-    obstacles = _ollama_obstacles(file, setup, mmproj)
+    obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
     modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
     name = _ollama_name(file)
     return RunCommands(
         llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)]),
-        llama_cli=_line(["llama-cli", *model, *load]),
+        llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
         ollama=(*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
@@ -73,14 +73,20 @@ def modelfile_lines(commands: RunCommands) -> list[str]:
     return ["cat > Modelfile <<'EOF'", *commands.modelfile.splitlines(), "EOF", *commands.ollama]
 
 
-def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
-    projector = [] if mmproj is None else ["--mmproj", str(mmproj.absolute())]
+def _model_words(file: FileToRun, projector: Projector | None) -> list[str]:
+    words = [] if projector is None else ["--mmproj", f"mmproj-{_PLACEHOLDER}"]
+    if projector is not None and projector.path is not None:
+        words = ["--mmproj", str(projector.path.absolute())]
+    elif projector is not None and projector.url:
+        words = ["--mmproj-url", projector.url]
     if file.paths:
-        return ["-m", str(file.paths[0].absolute()), *projector]
+        return ["-m", str(file.paths[0].absolute()), *words]
     if file.repo:
-        # without --no-mmproj, -hf downloads and loads a projector that the plan did not count
-        return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
-    return ["-m", str(_PLACEHOLDER), *projector]
+        if projector is not None and projector.path is None and not projector.url:
+            words = []  # -hf downloads and loads the repo's own projector
+        # without --no-mmproj, it would load one that the plan did not count
+        return ["-hf", f"{file.repo}:{file.quant}", *(words if projector is not None else ["--no-mmproj"])]
+    return ["-m", str(_PLACEHOLDER), *words]
 
 
 def _draft_words(draft: FileToRun) -> list[str]:
@@ -89,16 +95,16 @@ def _draft_words(draft: FileToRun) -> list[str]:
     return ["-hfd", f"{draft.repo}:{draft.quant}"] if draft.repo else ["-md", f"draft-{_PLACEHOLDER}"]
 
 
-def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, mmproj: Path | None) -> list[str]:
+def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, projector: Projector | None, *, drafts: bool) -> list[str]:
     """Return the settings that have no equivalent in Ollama."""
-    obstacles = []
+    obstacles = ["a draft"] if drafts else []
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
         obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
     if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor:
         obstacles.append("experts or single tensors in main memory")
     if setup.rpc_servers:
         obstacles.append("devices of other machines")
-    if mmproj is not None:
+    if projector is not None:
         obstacles.append("a separate projector file")
     if any(not str(path).isprintable() for path in file.paths):
         obstacles.append("a file name with control characters")

@@ -38,7 +38,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
         replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
-        mmproj=None if budget.projector is None else budget.projector.path,
+        projector=budget.projector,
         draft=budget.draft,
     )
 

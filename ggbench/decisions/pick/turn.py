@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import least_squares_above_zero
 from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
 from ggbench.units import KV_CELLS
 
@@ -56,9 +54,10 @@ def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, to
 
 def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
     """Return the time in ms of the steps that follow `first` tokens."""
-    positions = np.unique(np.linspace(first + 1, first + n_gen, min(n_gen, _SAMPLED_STEPS)).round().astype(int))
-    steps = [step_ms_at(known, int(position)) for position in positions]
-    return _each_way(lambda way: n_gen * float(np.mean([getattr(step, way) for step in steps])))
+    last = min(n_gen, _SAMPLED_STEPS) - 1
+    positions = [first + 1 + round(index * (n_gen - 1) / max(1, last)) for index in range(last + 1)]
+    steps = [step_ms_at(known, position) for position in positions]
+    return _each_way(lambda way: n_gen * math.fsum(getattr(step, way) for step in steps) / len(steps))
 
 
 def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
@@ -73,17 +72,23 @@ def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected
 
 
 def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) -> float:
-    """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors."""
-    if not all(np.isfinite(ms) for _, ms in timings):
-        return float("inf")
+    """Return the time of a prompt after `depth` tokens, by fitting b n + c n² with the least relative errors.
+
+    Neither coefficient is negative: if the best of both is, the better of either alone is taken.
+    """
+    if not all(math.isfinite(ms) for _, ms in timings):
+        return math.inf
     if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals cannot be fitted by relative errors
         return 0.0
-    lengths = np.array([n for n, _ in timings], np.float64)
-    ms = np.array([each for _, each in timings])
-    rows = np.stack([lengths, lengths**2], axis=1)
-    linear, square = least_squares_above_zero(rows / ms[:, None], np.ones_like(ms))
+    rows = [(n / ms, n * n / ms) for n, ms in timings]
+    xx, xy, yy, x1, y1 = (math.fsum(each) for each in zip(*((x * x, x * y, y * y, x, y) for x, y in rows), strict=True))
+    one, other = x1 * yy - y1 * xy, y1 * xx - x1 * xy
+    if len(timings) > 1 and one >= 0 and other >= 0:
+        linear, square = one / (xx * yy - xy**2), other / (xx * yy - xy**2)
+    else:
+        linear, square = (x1 / xx, 0.0) if x1**2 / xx >= y1**2 / yy else (0.0, y1 / yy)
     end = depth + n_prompt
-    return float(linear * n_prompt + square * (end**2 - depth**2))
+    return linear * n_prompt + square * (end**2 - depth**2)
 
 
 def _each_way(value: Callable[[str], float]) -> Expected:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
+from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.units import KV_CELLS, format_number
@@ -214,6 +215,10 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     If off, llama.cpp does not load them.
     """
+    type_k_draft: Annotated[str, Option("-ctkd", kind=_KV_TYPE, heading="model")] = "f16"
+    """Data type of the K cache that drafts, with --draft or --mtp."""
+    type_v_draft: Annotated[str, Option("-ctvd", kind=_KV_TYPE, heading="model")] = "f16"
+    """Data type of the V cache that drafts."""
     ctx_type: Literal["default", "mtp"] = "default"
     """`mtp` for the second context, which runs only the MTP layers."""
     n_outputs_max: int | None = None
@@ -262,10 +267,9 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         threads = self.threads or threads
         batch = self.threads_batch or threads
         decisive = replace(
-            self.as_asked(),
+            self.as_asked().undrafted(),
             mmap=True,
             mlock=False,
-            mtp=False,
             memory_limit_bytes=None,
             threads=threads,
             threads_batch=batch,
@@ -274,6 +278,26 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             return decisive.without_placement()
         is_all = n_layer is not None and self.n_gpu_layers > n_layer
         return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
+
+    def undrafted(self) -> Self:
+        """Return the setup without MTP layers that draft, and without types of a draft's cache."""
+        return replace(self, mtp=False, type_k_draft="f16", type_v_draft="f16")
+
+    def of_target(self) -> Self:
+        """Return the setup of a context for which another one drafts, with an output for each drafted token."""
+        return replace(self, n_outputs_max=min(self.n_batch, self.n_seq_max * (1 + DRAFT_TOKENS)))
+
+    def for_draft(self) -> Self:
+        """Return the setup of the context that drafts: that of the MTP layers with `mtp`, else of a draft model.
+
+        `-ngl 0` keeps a draft model in main memory too, as --n-gpu-layers-draft 0 does. Source:
+        `common_base_params_to_speculative` and `common_speculative_init_result` in llama.cpp's speculative.cpp.
+        """
+        drafts = replace(self, type_k=self.type_k_draft, type_v=self.type_v_draft, n_outputs_max=None)
+        if self.mtp:
+            return replace(drafts, ctx_type="mtp")
+        n_gpu_layers = 0 if self.n_gpu_layers == 0 else -1
+        return replace(drafts, n_gpu_layers=n_gpu_layers, cpu_moe=False, n_cpu_moe=0, override_tensor=())
 
     def without_placement(self) -> Self:
         same = type(self)()
@@ -301,11 +325,12 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
                 f"n_ctx {self.n_ctx} has no token for each of {self.n_seq_max} slots",
                 "raise --n-ctx, or lower --parallel",
             )
-        if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
-            raise UsageError(
-                f"a V cache of {self.type_v} needs flash attention, which is off",
-                "use --flash-attn on, or --type-v f16",
-            )
+        for option, type_v in (("--type-v", self.type_v), ("--type-v-draft", self.type_v_draft)):
+            if self.flash_attn == "off" and type_v not in UNQUANTIZED:
+                raise UsageError(
+                    f"a V cache of {type_v} needs flash attention, which is off",
+                    f"use --flash-attn on, or {option} f16",
+                )
 
     def check_holds(self, n_tokens: int) -> None:
         check_given(self.n_ctx, n_tokens)
@@ -371,6 +396,8 @@ class LoadModel(Request, frozen=True, tag="load_model"):
     """CPU threads for computing, to start before a memory limit is set."""
     described: tuple[DescribedDevice, ...] = ()
     """Described devices for a dry load; empty to use this machine's."""
+    draft: str = ""
+    """Path of a draft model to load as well, which a worker does once; empty for none."""
 
 
 class MakeContext(Request, frozen=True, tag="make_context"):
@@ -380,6 +407,8 @@ class MakeContext(Request, frozen=True, tag="make_context"):
 
     setup: LlamaConfig
     """Must have `n_ctx` and `threads`."""
+    draft: LlamaConfig | None = None
+    """Setup of a second context, of the loaded draft model or the MTP layers, with the n_ctx of the first."""
 
 
 LlamaRequest = LoadModel | MakeContext

@@ -31,8 +31,7 @@ _TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2
 
 
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
-    if not request.n_depth or not fill_with_copies(model, request.n_depth, lambda _: None):
-        fill_with_prompt(model, request.n_depth, lambda _: None)
+    fill(model, request.n_depth)
     decode_at(model, request.n_depth, 1)
     first = request.n_depth + 1
     with without_gc():
@@ -135,6 +134,12 @@ def _counted_nodes(context: object) -> Iterator[_Nodes]:
         yield nodes
     finally:
         lib.llama_set_abort_callback(context, lib.ggml_abort_callback(), None)
+
+
+def fill(model: LlamaModel, n_cells: int) -> None:
+    """Fill the first `n_cells` of the cache, by copying if llama.cpp accepts that. Raises LlamaRefused."""
+    if not n_cells or not fill_with_copies(model, n_cells, lambda _: None):
+        fill_with_prompt(model, n_cells, lambda _: None)
 
 
 def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:

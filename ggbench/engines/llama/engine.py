@@ -41,9 +41,9 @@ class LlamaEngine(WorkerEngine):
         """Memory use of the worker."""
         self._asked: LoadModel | None = None
         """The last load requested from this worker."""
-        self._load_log: list[str] = []
-        self._context_log: list[str] = []
-        self._log: list[str] = []
+        self._load_log: list[protocol.Log] = []
+        self._context_log: list[protocol.Log] = []
+        self._log: list[protocol.Log] = []
         """Collects the log of the running request."""
         self._is_reported = False
         self._places: dict[str, MemoryKind] = {}
@@ -66,7 +66,8 @@ class LlamaEngine(WorkerEngine):
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
-        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads, described)
+        draft = "" if source.draft is None else str(source.draft)
+        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads, described, draft)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
@@ -82,7 +83,9 @@ class LlamaEngine(WorkerEngine):
                 self._loaded = load
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
-            ending = yield from self._call(MakeContext(setup))
+            drafts = not dry and (draft or setup.mtp)
+            request = MakeContext(setup.of_target(), setup.for_draft()) if drafts else MakeContext(setup)
+            ending = yield from self._call(request)
         yield ending
 
     def estimate_memory(
@@ -108,7 +111,7 @@ class LlamaEngine(WorkerEngine):
 
     def _note(self, message: protocol.Log | protocol.Devices) -> None:
         if isinstance(message, protocol.Log):
-            self._log.append(message.text)
+            self._log.append(message)
         else:
             self._places = message.places
 
@@ -124,14 +127,19 @@ class LlamaEngine(WorkerEngine):
         return any(each.device == "AMX" for each in self._allocated().buffers)
 
     def _allocated(self) -> Allocated:
-        found = parse_allocations([*self._load_log, *self._context_log], self._places)
-        return replace(found, tensor_bytes=self._tensor_bytes)
+        lines = [*self._load_log, *self._context_log]
+        own, draft = (
+            parse_allocations((line.text for line in lines if line.of_draft is of_draft), self._places)
+            for of_draft in (False, True)
+        )
+        return replace(own, tensor_bytes=self._tensor_bytes, draft_buffers=draft.buffers)
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """Return the parts of a load that a worker accepts only once: its RPC servers, and any limit."""
+    """Return the parts of a load that a worker accepts only once: its RPC servers, a draft, and any limit."""
     setup = load.setup
+    once = setup.rpc_servers, load.path if load.draft or setup.mtp else "", load.draft
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
-        return setup.rpc_servers
+        return once
     limit = (setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu, load.n_threads)
-    return (setup.rpc_servers, *limit)
+    return (*once, *limit)

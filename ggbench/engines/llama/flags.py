@@ -20,15 +20,24 @@ _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mm
 
 
 def server_flags(setup: LlamaConfig, *, on_gpu: bool, draft: Sequence[str] = ()) -> list[str]:
-    """Return llama-server's flags, with the slots, whose number it would otherwise choose.
-
-    `draft` names a draft model, which llama-server uses only with a type of speculation.
-    """
+    """Return llama-server's flags, with the slots, whose number it would otherwise choose."""
     unified = ["-kvu"] if setup.kv_unified and setup.n_seq_max > 1 else []
-    words = [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified]
+    return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified, *draft_flags(setup, draft)]
+
+
+def draft_flags(setup: LlamaConfig, draft: Sequence[str]) -> list[str]:
+    """Return the flags of what drafts, which llama-server and llama-cli share; `draft` names a draft model.
+
+    Without a type of speculation they use neither a draft model nor MTP layers.
+    """
+    words = []
     if draft:
         words += [*draft, "--spec-type", "draft-simple", *(["-ngld", "0"] if setup.n_gpu_layers == 0 else [])]
-    return [*words, "--spec-type", "draft-mtp"] if setup.mtp else words
+    elif setup.mtp:
+        words += ["--spec-type", "draft-mtp"]
+    for option, name in (("-ctkd", "type_k_draft"), ("-ctvd", "type_v_draft")):
+        words += _unless_default(option, setup, name)
+    return words
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import time
+from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Workload
+from ggbench.engines.contract import ProveContext, Request, Workload
 from ggbench.engines.events import Loaded, MemoryKind, Opened, Opening, Ready
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
@@ -29,6 +33,10 @@ class Worker:
         """None before a load, or if no layer is on a GPU."""
         self._is_limited = False
         self._model = LlamaModel(self._send_log, self._left_bytes)
+        self._draft: LlamaModel | None = None
+        """A draft model, or the same model for the context of its MTP layers; None before either is needed."""
+        self._is_drafting = False
+        """Whether llama.cpp is at work for the draft."""
         self._send(Ready(os.getpid(), self._model.versions))
 
     def carry_out(self, request: Request) -> None:
@@ -74,12 +82,22 @@ class Worker:
                     dry=request.dry,
                     described=request.described,
                 )
+                if request.draft:
+                    with self._drafting() as draft:
+                        silent = lambda share: None  # noqa: E731 - the progress is the model's
+                        draft.load(request.draft, setup.for_draft(), devices, silent, dry=False)
                 model = self._model
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
                 )
             case MakeContext(setup):
+                if self._draft is not None:
+                    self._draft.free_context()
                 sizes = self._model.make_context(setup)
+                if request.draft is not None:
+                    with self._drafting() as draft:
+                        draft.handle = draft.handle or self._model.handle
+                        draft.make_context(replace(request.draft, n_ctx=sizes[0]))
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():
                 # imports numpy, which sizing contexts does not need
@@ -87,6 +105,19 @@ class Worker:
 
                 self._model.check_outputs(request)
                 carry_out(self._model, request, self._send_event)
+                if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
+                    with self._drafting() as draft:  # MTP layers decode only with the model's own output
+                        carry_out(draft, request, lambda _: None)
+
+    @contextlib.contextmanager
+    def _drafting(self) -> Iterator[LlamaModel]:
+        """Mark the log as the draft's; a `LlamaModel` takes llama.cpp's log from the one before."""
+        self._is_drafting = True
+        try:
+            self._draft = self._draft or LlamaModel(self._send_log, self._left_bytes)
+            yield self._draft
+        finally:
+            self._is_drafting = False
 
     def _limit(self, request: LoadModel) -> None:
         limit_bytes = request.setup.memory_limit_bytes
@@ -106,7 +137,7 @@ class Worker:
             self._note_missing(text.strip())
         if level >= protocol.LOG_ERROR and text.strip():
             self._errors.append(text.strip())
-        self._send(protocol.Log(level, text))
+        self._send(protocol.Log(level, text, self._is_drafting))
 
     def _note_missing(self, line: str) -> None:
         """Record how much the first failure lacks; after llama.cpp has cleaned up, that is unknown."""

@@ -20,10 +20,12 @@ from ggbench.engines.contract import (
     BatchedDecode,
     Decode,
     DecodeAtDepth,
+    DraftText,
     Prefill,
     ProveContext,
     RowsFile,
     Score,
+    Speculate,
     Tokenize,
     Workload,
     without_gc,
@@ -32,6 +34,7 @@ from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, St
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, make_batch
+from ggbench.engines.llama.speculation import draft_text, speculate
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]
@@ -133,16 +136,9 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> Non
 
 
 def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:
-    vocab = model.vocab
-    if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
-        raise LlamaRefused("score", "the model has no tokenizer, so it cannot read a text")
-    text = request.text.encode()
-    n_tokens = -lib.llama_tokenize(vocab, text, len(text), None, 0, True, False)
-    buffer = (lib.llama_token * max(0, n_tokens))()
-    if lib.llama_tokenize(vocab, text, len(text), buffer, n_tokens, True, False) != n_tokens:
-        raise LlamaRefused("score", "the model's tokenizer could not read the text")
+    vocab, tokens = model.vocab, model.tokenize(request.text, "score")
     bos = lib.llama_vocab_bos(vocab) if lib.llama_vocab_get_add_bos(vocab) else None
-    emit(Tokenized(list(buffer), lib.llama_vocab_n_tokens(vocab), bos))
+    emit(Tokenized(list(tokens), lib.llama_vocab_n_tokens(vocab), bos))
 
 
 def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
@@ -255,6 +251,8 @@ _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] =
     Decode: _decode,
     BatchedDecode: _batched_decode,
     DecodeAtDepth: decode_at_depth,
+    Speculate: speculate,
+    DraftText: draft_text,
     ProveContext: prove_context,
     Tokenize: _tokenize,
     Score: _score,

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
+from msgspec.structs import replace
+
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -39,10 +41,16 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     sizes_dry: ClassVar[bool] = False
     is_served: ClassVar[bool] = True
     times_each_sequence: ClassVar[bool] = True
-    in_words: ClassVar[frozenset[str]] = frozenset({"command"})
+    in_words: ClassVar[frozenset[str]] = frozenset({"command", "spec_type", "draft", "n_draft"})
 
     command: str = ""
     """The program's absolute path and the user's own flags, quoted as for a shell."""
+    spec_type: str = ""
+    """Kind of drafts, as of --spec-type; empty for none."""
+    draft: str = ""
+    """File of the draft model or head; empty for a kind without one."""
+    n_draft: int | None = None
+    """Maximum tokens of a draft; None for the server's default."""
 
     @property
     def engine_option(self) -> str:  # type: ignore[override]
@@ -69,6 +77,12 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
             raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
         return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
+
+    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+        if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
+            hint = "omit it; --draft, --spec-type and -k have the same effect"
+            raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
+        return replace(self, mtp=False, spec_type=spec_type, draft=str(draft or ""), n_draft=n_draft)
 
     @property
     def may_use_gpu(self) -> bool:

@@ -19,6 +19,7 @@ from ggbench import paths
 from ggbench.engines.contract import (
     DEFAULT_TIMEOUT_S,
     BatchedDecode,
+    Continue,
     Decode,
     DecodeAtDepth,
     DescribedDevice,
@@ -27,9 +28,10 @@ from ggbench.engines.contract import (
     Source,
     Workload,
 )
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import (
     ContextProven,
+    Continued,
     Event,
     Loaded,
     Opened,
@@ -43,12 +45,13 @@ from ggbench.engines.events import (
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
+from ggbench.engines.llama_server.answers import answer, draft_flags
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import EngineFailed, GgbenchError
+from ggbench.errors import EngineFailed, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import with_vocabulary
@@ -89,6 +92,7 @@ class LlamaServerEngine(EndpointEngine):
     def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
         super().__init__(cancel, timeout_s=timeout_s, hold=hold)
         self._process: ServerProcess | None = None
+        self._address: Address | None = None
         self._builds: dict[str, Build] = {}
         self._n_ctx = 0
         """The context that the server was started with, of all slots."""
@@ -102,7 +106,9 @@ class LlamaServerEngine(EndpointEngine):
         self.close()
         try:
             path = _with_tokens(source.path)
+            draft = [] if source.draft is None else ["-md", str(_with_tokens(source.draft))]
             build = self._build(setup.words[0])
+            drafts = draft_flags(setup, build, _with_tokens)
         except GgbenchError as error:
             yield Failed("start", error.message, error)
             return
@@ -110,11 +116,12 @@ class LlamaServerEngine(EndpointEngine):
         self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
         self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
         is_mapped = setup.mmap and limit_bytes is None
-        flags = build.flags_of(server_flags(replace(setup, n_ctx=self._n_ctx, mmap=is_mapped), on_gpu=True))
+        wanted = replace(setup, n_ctx=self._n_ctx, mmap=is_mapped)
+        flags = build.flags_of(server_flags(wanted, on_gpu=True, draft=draft))
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *drafts, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
@@ -124,6 +131,9 @@ class LlamaServerEngine(EndpointEngine):
         process.stop_keeping()
         if ending is None and not process.is_limited:
             ending = _unlimited(process.limit_error)
+        if ending is None and setup.spec_type and (reason := process.why_no_drafts):
+            refused = UsageError(f"{NAME} does not draft: {reason}", "give a draft of the same vocabulary, or none")
+            ending = Failed("load", refused.message, refused)
         yield Ready(process.pid, process.versions(build))
         if ending is None:
             ending = yield from self._opened(process, address, time.perf_counter() - began)
@@ -141,6 +151,9 @@ class LlamaServerEngine(EndpointEngine):
         """Run a workload like an endpoint; a server that died in the middle is a crash, with its log's cause."""
         if isinstance(workload, ProveContext):
             yield from self._prove(workload)
+            return
+        if isinstance(workload, Continue):
+            yield from self._continue(workload)
             return
         is_timed, asked = True, workload
         if isinstance(workload, DecodeAtDepth):
@@ -163,13 +176,33 @@ class LlamaServerEngine(EndpointEngine):
             yield item
 
     def unsupported(self, workload: type[Workload]) -> str:
-        return "" if workload in (DecodeAtDepth, ProveContext) else super().unsupported(workload)
+        return "" if workload in (Continue, DecodeAtDepth, ProveContext) else super().unsupported(workload)
 
     def close(self) -> None:
         super().close()
         if self._process is not None:
             self._process.close()
         self._process = None
+
+    def _continue(self, workload: Continue) -> Iterator[Event | Ending]:
+        """Answer a text; a server that died in the middle is a crash, with its log's cause."""
+        process, server, address = self._process, self._server, self._address
+        assert process is not None and server is not None and address is not None
+        self._wait_while_held()
+        process.is_busy = True
+        try:
+            with Client(address, timeout_s=self._timeout_s) as client:
+                answered = answer(client, server, self._model.name, workload, self._cancel)
+        except GgbenchError as error:
+            lost = isinstance(error, NetworkError)
+            answered = Crashed(None, (), error.message) if lost else Failed(workload.stage, error.message, error)
+        finally:
+            process.is_busy = False
+        if isinstance(answered, Continued):
+            yield answered
+            yield Completed()
+        else:
+            yield self._explained(Cancelled() if self._cancel.is_set() else answered, workload)
 
     def _prove(self, workload: ProveContext) -> Iterator[Event | Ending]:
         """Fill all slots at the same time with prompts, and generate at their last positions.
@@ -226,6 +259,7 @@ class LlamaServerEngine(EndpointEngine):
                 time.sleep(_HEALTH_S)
 
     def _opened(self, process: ServerProcess, address: Address, seconds: float) -> Generator[Event, None, Ending]:
+        self._address = address
         try:
             _, answered = self._connect(address)
         except GgbenchError as error:

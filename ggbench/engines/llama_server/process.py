@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
@@ -26,7 +27,7 @@ from ggbench.engines.llama_server.config import NAME
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
-from ggbench.text import shorten
+from ggbench.text import in_words, shorten
 from ggbench.units import MIB
 
 _DESCRIBE_S = 60.0
@@ -48,7 +49,13 @@ _HAS_LOAD_MODE = re.compile(r"^-lm,", re.MULTILINE)
 _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
 """llama-server's prefix of a line: time, level."""
+_SPEC_TYPES = re.compile(r"^--spec-type +(?P<types>\S+)", re.MULTILINE)
+_NO_DRAFTS = re.compile(
+    r"failed to initialize speculative decoding context: .+|speculative decoding not supported by this context"
+)
 _LISTENING = re.compile(r"listening on http://[^:]+:(\d+)|is listening.*\bport: (\d+)")
+_LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
+"""Before the lines of what drafts: `common_speculative_init_result` in llama.cpp's speculative.cpp."""
 _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
 _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
@@ -77,6 +84,18 @@ class Build(msgspec.Struct, frozen=True):
     """Whether `-lv 4` logs buffers; older builds do so anyway, and would log every token."""
     has_load_mode: bool = True
     """Whether it has `-lm` in place of `--no-mmap` and `--mlock`."""
+    spec_types: tuple[str, ...] = ()
+    """Kinds of drafts that it has; empty for an older build, which has no --spec-type."""
+    has_metrics: bool = False
+
+    def check_drafts(self, kind: str) -> None:
+        """Raise UsageError for a kind of draft that this build does not have."""
+        if not self.spec_types:
+            hint = "update llama-server, or omit --engine to measure with ggbench's own llama.cpp"
+            raise UsageError(f"this {NAME} has no --spec-type", hint)
+        if kind not in self.spec_types:
+            hint = f"it has {in_words([each for each in self.spec_types if each != 'none'])}"
+            raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
 
     def flags_of(self, flags: Sequence[str]) -> list[str]:
         """Return the flags with `-lm MODE` spelt as this build does."""
@@ -108,6 +127,8 @@ def describe_build(program: str) -> Build:
         shorten(compiler["compiler"], 100) if compiler else "",
         _HAS_TRACE.search(usage) is not None,
         _HAS_LOAD_MODE.search(usage) is not None,
+        tuple(types["types"].split(",")) if (types := _SPEC_TYPES.search(usage)) else (),
+        "--metrics" in usage,
     )
 
 
@@ -233,7 +254,17 @@ class ServerProcess:
         return Crashed(status, (shorten(cause, 200),), program=NAME)
 
     def allocated(self) -> Allocated:
-        return parse_allocations(self.load_log, self._places())
+        places = self._places()
+        drafts = (number for number, line in enumerate(self.load_log) if _LOADS_DRAFT.search(line))
+        first = next(drafts, len(self.load_log))
+        draft = parse_allocations(self.load_log[first:], places)
+        return replace(parse_allocations(self.load_log[:first], places), draft_buffers=draft.buffers)
+
+    @property
+    def why_no_drafts(self) -> str:
+        """The log's reason why the server runs without the drafts that it was asked for; empty if it drafts."""
+        found = (match[0] for line in self.load_log if (match := _NO_DRAFTS.search(line)))
+        return shorten(next(found, ""), 200)
 
     def context_sizes(self) -> dict[str, int]:
         """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""

@@ -75,11 +75,13 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Generate(msgspec.Struct, frozen=True):
-    """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
+    """A request for `n_gen` tokens after a prompt, none of it from a cache, greedy."""
 
     model: str
     prompt: Prompt
     n_gen: int
+    ignores_end: bool = True
+    """Whether to generate past any end of text; only llama-server can stop there."""
 
 
 class Post(msgspec.Struct, frozen=True):

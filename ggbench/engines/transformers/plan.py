@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.commands.load_options import BudgetOptions
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.commands.options import HubOptions
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig

@@ -34,6 +34,7 @@ class DecodeExperiment(Experiment):
     kind: ClassVar[str] = "decode"
     settings_type = DecodeSettings
     result_type = DecodeResult
+    keeps_n_ctx: ClassVar[bool] = True
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         if isinstance(settings, DecodeSettings) and settings.depths and not setup.loads_gguf:

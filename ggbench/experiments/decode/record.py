@@ -79,6 +79,12 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         n_tokens = max((*self.depths, 1) if self.depths else (self.n_prompt,)) + max(self.n_gen, self.n_warmup)
         return n_tokens if self.n_seqs == 1 else self.n_seqs * whole_steps(n_tokens)
 
+    @property
+    def decodes(self) -> tuple[tuple[int, int], ...]:
+        """One for each depth and repetition; unknown for several sequences, whose steps take longer than one's."""
+        starts = self.depths or (self.n_prompt,)
+        return tuple((start, self.n_gen) for start in starts) * self.repeat if self.n_seqs == 1 else ()
+
 
 class DecodeResult(DecodeTiming, frozen=True):
     """Summary of token latency against position."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import BudgetOptions, load_options_of_cases
+from ggbench.commands.load_options import load_options_of_cases
 from ggbench.commands.options import MeasureRequest, field_option, measuring_options, no_measure_option
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ class ForecastExperiment(Experiment):
     needs_file: ClassVar[str] = "twins are made from a file's header"
     needs_own_engine: ClassVar[str] = "a server has no request for a batch at a depth"
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
+    needs_download: ClassVar[bool] = False
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:

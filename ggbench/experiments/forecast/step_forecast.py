@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ggbench.decisions.known import KnownSpeeds
+from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known import ThisMachine
 from ggbench.engines.contract import DecodeAtDepth, Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
@@ -30,6 +29,7 @@ from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import describe_cpu
 from ggbench.paths import forecasts_dir
+from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording

@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_searches, tuned_option, with_tuned
 from ggbench.commands.options import (
     MeasureRequest,
+    field_option,
     measuring_options,
     option,
     projector_option,
@@ -30,21 +32,26 @@ from ggbench.show.glossary import MAXCTX
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
     ggbench maxctx qwen2.5-7b --all --no-prove
     ggbench maxctx ~/models/model-q4_k_m.gguf -np 4 --memory-limit 4GiB
+    ggbench maxctx model-q8_0.gguf --draft small-q4_k_m.gguf
     ggbench maxctx model-q4_k_m.gguf --engine "llama-server -dev Vulkan0"
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
 @settings_options(MaxctxSettings)
 @projector_option
+@field_option(BudgetOptions, "draft", "Load a draft model for speculative decoding as well.")
 @timeout_option("3600, as a batch at the end is slow on a CPU")
 @tuned_option
 @measuring_options(many=True, has_own_timeout=True, own_models=True, load=load_options_of_searches)
-def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: MeasureRequest) -> None:
+def command(
+    every: bool, settings: MaxctxSettings, mmproj: Path | None, draft: str | None, asked: MeasureRequest
+) -> None:
     """Find the largest n_ctx by real allocations, and decode at its end to prove it.
 
     The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens of each slot, then decodes a full
     batch plus one token of each slot at the end of the largest context; if that fails, it searches lower. On a GPU,
-    only GPU memory counts; with -ngl, only the layers on it.
+    only GPU memory counts; with -ngl, only the layers on it. With --draft or --mtp, each context is created together
+    with the one that drafts, and a draft model decodes at its end too.
 
     With --engine llama-server, the search begins at the theory, which counts only weights and KV cache; the server is
     started with each -c, and requests fill every slot of the largest to its end. --memory-limit then holds for main
@@ -54,6 +61,7 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
     failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows
     its reason.
     """
+    from ggbench.commands.downloads import allow_downloads
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
@@ -66,7 +74,13 @@ def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: M
         mmproj = find_projector(mmproj, asked.model)
         read_projector(mmproj)
         settings = replace(settings, mmproj=str(mmproj))
+    drafting = find_draft(draft, asked.setup, asked.hub)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
+    if drafting is not None:
+        if asked.model.engine:
+            raise UsageError("only llama.cpp drafts", "omit --draft")
+        allow_downloads([drafting], asked.hub, asked.output)
+        jobs = [replace(job, draft=drafting) for job in jobs]
     warn_of_memory_use(asked)
     measured = measure(jobs, asked, is_sweep=is_sweep)
     show_measured(measured)

@@ -19,6 +19,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.drafts import Draft, DraftingAllocator, check_drafts
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
@@ -48,9 +49,9 @@ class LookAhead(msgspec.Struct, frozen=True):
     budget: SearchBudget
     ceiling_n_ctx: int
     weight_bytes: int | None
-    """Bytes of the weights in the budget's memory."""
+    """Bytes of the weights in the budget's memory, a draft model's included."""
     least_bytes: int | None
-    """Cache and compute buffers of the smallest context."""
+    """Cache and compute buffers of the smallest context, and of what drafts for it."""
     bytes_per_token: float | None
     """Bytes per additional token near the planned length, for cache and compute buffers together."""
     known_at: tuple[int, int] | None
@@ -79,18 +80,21 @@ def look_ahead(
     setup: LlamaConfig,
     settings: MaxctxSettings,
     projector: Projector | None = None,
+    draft: Draft | None = None,
 ) -> LookAhead:
     """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds; stops the engine.
 
-    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError for a GPU search
-    if the cache is in main memory.
+    A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
+    the cache is in main memory, and like `check_drafts`.
     """
     probes: list[Probe] = []
     step = KV_CELLS * setup.n_streams
     near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
     devices = device_memories(setup)  # a server used by the dry worker does not answer others
     gpus = list_gpus()  # read before the dry worker uses some of their memory
-    with DryAllocator(engine, setup, devices) as dry:
+    drafts = draft is not None or setup.mtp
+    allocator = DraftingAllocator(engine, setup, devices, draft) if drafts else DryAllocator(engine, setup, devices)
+    with allocator as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
         try:
@@ -108,10 +112,11 @@ def look_ahead(
             )
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
         weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
+        draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
         theory = None
         if grows and weight_bytes is not None:
-            theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
+            theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes - draft_bytes))
         ceiling, warnings = _ceiling(file, setup, grows=grows, beyond_train=settings.beyond_train)
 
         def size(n_ctx: int) -> DryContext:
@@ -141,7 +146,7 @@ def look_ahead(
                 _raise_if_cancelled(ended)
     bytes_per_token = known_at = None
     if line is not None:
-        (near, near_bytes), known_at = ((each.n_ctx, placement.context_bytes(each)) for each in line)
+        (near, near_bytes), known_at = ((each.n_ctx, placement.context_bytes(each) - draft_bytes) for each in line)
         bytes_per_token = (known_at[1] - near_bytes) / (known_at[0] - near)
     return LookAhead(
         plan=_plan(
@@ -154,8 +159,8 @@ def look_ahead(
         ),
         budget=budget,
         ceiling_n_ctx=ceiling,
-        weight_bytes=weight_bytes,
-        least_bytes=None if least is None else placement.context_bytes(least),
+        weight_bytes=None if weight_bytes is None else weight_bytes + draft_bytes,
+        least_bytes=None if least is None else placement.context_bytes(least) - draft_bytes,
         bytes_per_token=bytes_per_token,
         known_at=known_at,
         probes=tuple(probes),
@@ -164,14 +169,27 @@ def look_ahead(
 
 
 def look_ahead_by_theory(
-    file: ModelFile, setup: EngineConfig, settings: MaxctxSettings, projector: Projector | None = None
+    file: ModelFile,
+    setup: EngineConfig,
+    settings: MaxctxSettings,
+    projector: Projector | None = None,
+    draft: ModelFile | None = None,
 ) -> LookAhead:
-    """Predict by theory alone, for an engine that cannot size a context without creating it. Raises DoesNotFit."""
+    """Predict by theory alone, for an engine that cannot size a context without creating it; without MTP layers.
+
+    Raises DoesNotFit, and like `check_drafts`.
+    """
     budget = budget_by_theory(setup, settings.reserve_bytes)
     if projector is not None:
         budget = beside_projector(budget, projector)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
+    if isinstance(setup, LlamaConfig) and (setup.mtp or draft is not None):
+        check_drafts(draft, file)
+        if draft is not None:
+            weight_bytes += draft.weight_bytes or draft.file_bytes
+            more = kv_bytes_per_token(draft, setup.for_draft())
+            per_token = None if per_token is None or more is None else per_token + more
     room_bytes = max(0, budget.planned.usable_bytes - weight_bytes)
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
     ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`

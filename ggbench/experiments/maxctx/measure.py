@@ -36,6 +36,10 @@ class MaxctxExperiment(Experiment):
     needs_file: ClassVar[str] = "a server allocated its context when it started"
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
+    asked_config = ("memory_limit_bytes",)
+    caution: ClassVar[str] = (
+        "Without a memory limit it uses nearly all free memory: other programs may become slow or be killed."
+    )
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
@@ -80,7 +84,8 @@ class MaxctxExperiment(Experiment):
     def stated(self, job: Job) -> dict[str, object]:
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
-        return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
+        more = {"mmproj": settings.mmproj, "draft": ":".join(job.draft.words) if job.draft else ""}
+        return super().stated(job) | {name: text for name, text in more.items() if text}
 
 
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:

@@ -124,6 +124,8 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Memory excluded from the budget."""
     reserve_source: str = ""
     """Why it is excluded, for display."""
+    draft: str = ""
+    """Name of the draft model that is loaded with the model; empty for none."""
     mmproj_bytes: int = 0
     """Left free for a projector, besides the reserve."""
     free_bytes: int | None = None

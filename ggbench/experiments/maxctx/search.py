@@ -38,7 +38,9 @@ from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
-from ggbench.runs.session import Session
+from ggbench.runs.session import Session, made_file
+from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.drafts import Draft
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
@@ -68,7 +70,8 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         if reason := session.engine.unsupported(ProveContext):
             raise Unsupported(reason, "use a GGUF file instead")
         file = yield from session.prepare_file()
-        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings))
+        drafting = None if session.draft is None else session.draft.header()
+        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -78,8 +81,12 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             file = yield from session.prepare_file()
             path = file.paths[0]
         config = LlamaConfig.of(setup)
-        projector = _projector(file, config, settings)
-        return look_ahead(session.context.launch(setup, session.cancel), file, path, config, settings, projector)
+        projector, draft = _projector(file, config, settings), None
+        if session.draft is not None:
+            engine = session.context.launch(setup, session.cancel)
+            draft = Draft(session.draft.header(), engine, config, device_memories(config))
+        engine = session.context.launch(setup, session.cancel)
+        return look_ahead(engine, file, path, config, settings, projector, draft)
 
 
 def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
@@ -103,7 +110,8 @@ class _Search:
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
-        session.recorder.observe(seen.plan)
+        drafting = "" if session.draft is None else f"{session.draft.model} {session.draft.quant}"
+        session.recorder.observe(replace(seen.plan, draft=drafting))
         for probe in seen.probes:
             yield self._answered(probe)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
@@ -120,6 +128,7 @@ class _Search:
             session.setup.held(seen.budget.worker_limit_bytes, on_gpu=seen.budget.on_gpu),
             reserve_bytes=seen.budget.worker_reserve_bytes,
             begin=self._begin,
+            draft=None if session.draft is None else (yield from made_file(session.draft, session.cancel)).paths[0],
         )
         try:
             conclusion = yield from self._allocate(prober)
@@ -258,7 +267,8 @@ class _Search:
         peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
             return memory
-        counted = sum(each.total_bytes for each in memory.buffers if not (budget.on_gpu and each.is_host))
+        buffers = *memory.buffers, *memory.draft_buffers
+        counted = sum(each.total_bytes for each in buffers if not (budget.on_gpu and each.is_host))
         unexplained = peak_bytes - counted if peak_bytes >= counted else None
         return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
 
@@ -305,6 +315,8 @@ class _Search:
             advice.append("a smaller --reserve leaves more memory")
         if seen.plan.mmproj_bytes:
             advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
+        if self._session.draft is not None or getattr(self._session.setup, "mtp", False):
+            advice.append(f"without {'--mtp' if self._session.draft is None else '--draft'} it may fit")
         return DoesNotFit(what, "; ".join(advice))
 
     @property
@@ -330,12 +342,13 @@ class ContextProber:
         *,
         reserve_bytes: int = 0,
         begin: Callable[[Mapping[str, str] | None], None] = lambda _: None,
+        draft: Path | None = None,
     ) -> None:
-        """`reserve_bytes` of each GPU stay free; the setup's memory limit is for model and context.
+        """`reserve_bytes` of each GPU stay free; the setup's memory limit is for model, `draft` and contexts.
 
         `begin` is called with the versions of an engine once it is ready, and with None after an answer.
         """
-        self._engine, self._source, self._setup, self._begin = engine, Source(file.paths[0]), setup, begin
+        self._engine, self._source, self._setup, self._begin = engine, Source(file.paths[0], draft), setup, begin
         self._reserve_bytes = reserve_bytes
         self._pid: int | None = None
         self._live_n_ctx: int | None = None

@@ -25,7 +25,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import COLUMNS, max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of, record_of
-from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
+from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stacks
 from ggbench.show.machine import again_line, environment_line, machine_table, unsteady_line
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
@@ -65,6 +65,8 @@ _SEARCH = Shape(
     _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
     field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
     field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    _plan("draft"),
+    field("draft_bytes", int | None, "Memory of what drafts, over all devices.", lambda run: run.memory.draft_bytes),
     memory("peak_bytes other_bytes"),
     _plan("gpu_processes"),
     memory("buffers"),
@@ -98,7 +100,7 @@ class MaxctxPresenter(Presenter):
     has_samples: ClassVar[bool] = False
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (_probes_chart(summaries), memory_stack(summaries))
+        return (_probes_chart(summaries), *memory_stacks(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return MEMORY, _MAX_N_CTX
@@ -219,6 +221,7 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
         ("memory", limit),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", f"{format_bytes(plan.mmproj_bytes)} left free (--mmproj)" if plan.mmproj_bytes else ""),
+        ("draft", _draft_text(run)),
         ("budget", budget),
         ("buffers", _buffers(run)),
         ("peak", peak),
@@ -250,6 +253,14 @@ def _buffers(run: Run) -> str:
     if any(each.place is MemoryKind.REMOTE for each in buffers):
         return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
     return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
+
+
+def _draft_text(run: Run) -> str:
+    draft_bytes, name = run.memory.draft_bytes, context_of(run).plan.draft
+    if draft_bytes is None:
+        return ""
+    what = f"{sanitize(name)} with its own context" if name else "the model's MTP layers in a context of their own"
+    return f"{format_bytes(draft_bytes)}: {what}"
 
 
 def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:

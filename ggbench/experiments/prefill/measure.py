@@ -25,6 +25,7 @@ class PrefillExperiment(Experiment):
     kind: ClassVar[str] = "prefill"
     settings_type = PrefillSettings
     result_type = PrefillResult
+    keeps_n_ctx: ClassVar[bool] = True
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Time the lengths in the given order."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -13,14 +11,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types, tuned_option, with_tuned
 from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
 from ggbench.errors import ExitCode, UsageError
-from ggbench.experiments.quality.record import N_CTX, QualitySettings
-
-if TYPE_CHECKING:
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Base
-
-
-_NO_BASE = "none"
+from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, QualitySettings
 
 
 @click.command(
@@ -32,19 +23,10 @@ _NO_BASE = "none"
     ggbench quality ~/models/qwen2.5-7b q4_k_m --against published
     """,
 )
-@option(
-    "--text",
-    "UTF-8 text file to score, or wikitext-2 (downloaded once, 4.5 MiB; write ./wikitext-2 for a local file). "
-    "Default: Python's reference manual.",
-    metavar="FILE",
-)
-@field_option(QualitySettings, "n_chunks")
-@field_option(QualitySettings, "within_s")
-@option(
-    "--base base_quant",
-    "Quant or file to compare with; `none` for perplexity only. Default: the largest quant on this disk.",
-    metavar="QUANT",
-)
+@field_option(QualityRequest, "text")
+@field_option(QualityRequest, "n_chunks")
+@field_option(QualityRequest, "within_s")
+@field_option(QualityRequest, "base")
 @option("--base-logits", "Compare with logits that llama-perplexity saved.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits for --base-logits (one QUANT only).", PATH, metavar="FILE")
 @against_option
@@ -54,7 +36,7 @@ def command(
     text: str | None,
     n_chunks: int | None,
     within_s: float | None,
-    base_quant: str | None,
+    base: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
     against: str | None,
@@ -81,10 +63,10 @@ def command(
     from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
-    from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs
+    from ggbench.experiments.quality.measure import EXPERIMENT, find_base, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
 
-    if base_logits and (base_quant or save_base_logits):
+    if base_logits and (base or save_base_logits):
         raise UsageError("--base-logits is already the base", "omit --base and --save-base-logits")
     if save_base_logits and save_base_logits.exists():
         raise UsageError(f"{save_base_logits.name} exists already", "use another file for --save-base-logits")
@@ -109,10 +91,10 @@ def command(
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
         raise UsageError("--save-base-logits takes exactly one quant", "give one QUANT")
-    is_alone, is_named = base_logits or save_base_logits or base_quant == _NO_BASE, base_quant is not None
     targets = [job.target for job in jobs]
-    base = None if is_alone else _base(asked, base_quant, targets)
-    jobs = quality_jobs(targets, asked.setup, settings, base, kv_types, is_base_named=is_named)
+    wanted = NO_BASE if base_logits or save_base_logits else base
+    found = find_base(asked.model, wanted, targets, asked.hub.access())
+    jobs = quality_jobs(targets, asked.setup, settings, found, kv_types, is_base_named=base is not None)
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()
@@ -140,17 +122,3 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
         asked.output.notice(DOWNLOAD_INTERRUPTED)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
     asked.output.notice(f"{WIKITEXT_2}: {format_bytes(archive.stat().st_size)}, sha256 verified")
-
-
-def _base(asked: MeasureRequest, quant: str | None, targets: Sequence[Target]) -> Base | None:
-    """Return the named quant or file, else the model's largest file on this disk; None if there is none."""
-    from ggbench.experiments.quality.measure import largest_here
-    from ggbench.models.reference import parse_model
-    from ggbench.models.targets import resolve, resolve_one
-    from ggbench.runs.experiment import Base
-
-    if quant is not None:
-        named = parse_model(quant) if Path(quant).is_file() else asked.model.of_quants(quant)
-        return Base(resolve_one(named, hub=asked.hub.access()))
-    others = resolve(asked.model.of_quants(), hub=asked.hub.access()) if asked.model.quants else ()
-    return largest_here([*targets, *others])

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import (
     N_CTX,
+    NO_BASE,
     ChunkScores,
+    QualityRequest,
     QualityResult,
     QualitySettings,
     ScoredBase,
     ScoredText,
 )
-from ggbench.models.targets import Target
+from ggbench.models.reference import ModelRef, parse_model
+from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
 
 if TYPE_CHECKING:
+    from ggbench.engines.contract import EngineConfig
+    from ggbench.hub.access import HubAccess
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
@@ -36,7 +43,9 @@ class QualityExperiment(Experiment):
     needs_own_engine: ClassVar[str] = needs_file
     needs_gguf: ClassVar[str] = "only llama.cpp scores texts"
     observed = (ScoredText, ScoredBase, ChunkScores)
+    needs_trained: ClassVar[str] = "untrained weights have no quality"
     measures_speed: ClassVar[bool] = False
+    asked_config = ("type_k", "type_v")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""
@@ -68,6 +77,27 @@ class QualityExperiment(Experiment):
             else None,
         )
 
+    @property
+    def request_type(self) -> type[msgspec.Struct]:
+        return QualityRequest
+
+    def jobs(
+        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+    ) -> list[Job]:
+        """Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded."""
+        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+        from ggbench.paths import expand_path
+
+        assert isinstance(request, QualityRequest)
+        config, text = LlamaConfig.of(setup), request.text
+        text_file = text if text in (None, WIKITEXT_2) else expand_path(text)
+        n_seqs = max(1, config.n_batch // request.n_ctx)
+        source, _ = find_text(text_file, hub)
+        settings = QualitySettings(source, request.n_ctx, request.n_chunks, request.within_s, n_seqs)
+        super().jobs(settings, ref, targets, config, hub)
+        base, cache = find_base(ref, request.base, targets, hub), (config.type_k, config.type_v)
+        return quality_jobs(targets, config, settings, base, [cache], is_base_named=request.base is not None)
+
     def loss_of(self, run: Run) -> MeasuredLoss | None:
         found, types = run.result, run.head.setup.cache_types
         if not isinstance(found, QualityResult) or found.divergence is None or found.scored is None or types is None:
@@ -98,6 +128,19 @@ class QualityExperiment(Experiment):
 
 
 EXPERIMENT = QualityExperiment()
+
+
+def find_base(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess) -> Base | None:
+    """Return the named quant or file, else the model's largest file on this disk; None if there is none, or for
+    `none`.
+    """
+    if quant == NO_BASE:
+        return None
+    if quant is not None:
+        named = parse_model(quant) if Path(quant).is_file() else ref.of_quants(quant)
+        return Base(resolve_one(named, hub=hub))
+    others = resolve(ref.of_quants(), hub=hub) if ref.quants else ()
+    return largest_here([*targets, *(each for each in others if each.provenance != "twin")])
 
 
 def largest_here(targets: Iterable[Target]) -> Base | None:

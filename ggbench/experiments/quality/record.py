@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ggbench.errors import UsageError
-from ggbench.fields import COUNT, DURATION, Option
+from ggbench.fields import COUNT, DURATION, TOKENS, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Estimate
@@ -31,19 +31,48 @@ class TextSource(msgspec.Struct, frozen=True):
     """Source of a text without a path: `Python 3.11.7`, or the repo `datasets/org/name`."""
 
 
+_CHUNKS = Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)
+_WITHIN = Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION)
+NO_BASE = "none"
+"""The base of a run that measures only perplexity."""
+
+
+class QualityRequest(msgspec.Struct, frozen=True):
+    """The options of a quality run: its text and base are found before it starts."""
+
+    text: Annotated[
+        str | None,
+        Option(
+            "--text",
+            "UTF-8 text file to score, or wikitext-2 (downloaded once, 4.5 MiB; write ./wikitext-2 for a local file). "
+            "Default: Python's reference manual.",
+            FieldKind(metavar="FILE"),
+        ),
+    ] = None
+    n_chunks: Annotated[int | None, _CHUNKS] = None
+    """Maximum number of chunks to score; None for the whole text."""
+    within_s: Annotated[float | None, _WITHIN] = None
+    """Stop before exceeding this total time; None for no limit."""
+    base: Annotated[
+        str | None,
+        Option(
+            "--base",
+            "Quant or file to compare with; `none` for perplexity only. Default: the largest quant on this disk.",
+            FieldKind(metavar="QUANT"),
+        ),
+    ] = None
+    n_ctx: Annotated[int, Option("--n-ctx", "Tokens of a chunk; the second half of each is scored.", TOKENS)] = N_CTX
+
+
 class QualitySettings(Settings, msgspec.Struct, frozen=True):
     """Settings of scoring a text. Raises UsageError for impossible numbers."""
 
     text: TextSource
     n_ctx: int = N_CTX
     """Tokens of a chunk; its second half is scored."""
-    n_chunks: Annotated[int | None, Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)] = (
-        None
-    )
+    n_chunks: Annotated[int | None, _CHUNKS] = None
     """Maximum number of chunks to score; None for the whole text."""
-    within_s: Annotated[
-        float | None, Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION)
-    ] = None
+    within_s: Annotated[float | None, _WITHIN] = None
     """Stop before exceeding this total time; None for no limit."""
     n_seqs: int = 4
     """Chunks to decode at once."""

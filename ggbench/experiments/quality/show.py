@@ -29,7 +29,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.columns import Column, reader
 from ggbench.show.document import Field, Shape, field, of, record_of, within
-from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stack
+from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stacks
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
@@ -235,7 +235,7 @@ class QualityPresenter(Presenter):
         return f"PPL {estimate_text(found.ppl)}" if found and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (compared.quality_over_speed(summaries), memory_stack(summaries))
+        return (compared.quality_over_speed(summaries), *memory_stacks(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return (*compared.METRICS, MEMORY)

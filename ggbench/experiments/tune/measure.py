@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.decisions.known import ThisMachine
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import GgbenchError, StoreError, UsageError
@@ -34,6 +33,7 @@ from ggbench.experiments.tune.record import (
 from ggbench.machine.condition import gpus_of
 from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
+from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings

@@ -9,7 +9,7 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known import MeasuredLosses, measured_losses
+from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
 from ggbench.engines.contract import DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
@@ -113,7 +113,9 @@ class _Search:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
-        self._losses = measured_losses(session.context.store) if self._settings.kv_types else MeasuredLosses()
+        self._losses = (
+            measured_losses(session.context.store, {self._header}) if self._settings.kv_types else MeasuredLosses()
+        )
         self._timer = TuneTimer(
             session.engine,
             Source(file.paths[0]),

@@ -10,6 +10,7 @@ import fcntl
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -321,6 +322,8 @@ class StoreHealth(msgspec.Struct, frozen=True):
     """Number of runs marked as running."""
     problem: str = ""
     """Errors of SQLite's integrity check, or why the file cannot be read; empty if it is intact."""
+    is_partly_checked: bool = False
+    """Whether a large file's integrity check was ended early."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -328,6 +331,10 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 
 _READING_TIMEOUT_S = 2.0
+_CHECK_S = 1.0
+"""Time for the integrity check, which reads the whole file: about 100 MB in memory."""
+_CHECK_STEPS = 10_000
+"""Steps of SQLite between two looks at the clock."""
 _MOST_FAULTS = 3
 _LOG = "-wal"
 """Suffix of the write-ahead log, which may contain the newest runs."""
@@ -355,7 +362,15 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
     with contextlib.closing(open_to_read(path)) as connection:
         version, is_foreign = identify(connection)
         health = replace(health, version=version, is_foreign=is_foreign)
-        faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+        end = time.monotonic() + _CHECK_S
+        connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
+        try:
+            faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+                raise
+            faults, health = ["ok"], replace(health, is_partly_checked=True)
+        connection.set_progress_handler(None, 0)
         if faults != ["ok"]:
             return replace(health, problem="; ".join(faults))
         if version != VERSION or is_foreign:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,6 +22,7 @@ from ggbench.errors import StoreError, UnknownName
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store import database
 from ggbench.runs.store.connection import as_store_errors, open_connection, writing
+from ggbench.runs.store.facts import FactsTable
 from ggbench.runs.store.runs import (
     RUNNING,
     WARMUP,
@@ -51,6 +52,7 @@ class Store:
         self.path = path
         self.notices = notices
         """Notices for the user about the file, e.g. that a damaged one was moved aside."""
+        self.facts = FactsTable(connection, path)
         self._connection = connection
         self._unfinished: set[int] = set()
 
@@ -172,6 +174,10 @@ class Store:
         )
         return tuple(stored_run_of(record) for record in records)
 
+    def models(self) -> tuple[str, ...]:
+        """Return the MODEL of all runs, each once, sorted."""
+        return tuple(row[0] for row in self._select("SELECT DISTINCT model FROM runs ORDER BY model", ()))
+
     def count_runs(self) -> tuple[int, int, int]:
         """Return the number of runs, the number in progress, and the newest id.
 
@@ -196,6 +202,12 @@ class Store:
     def load_run(self, run_id: int) -> StoredRun:
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))
+
+    def load_runs(self, run_ids: Sequence[int]) -> Iterator[StoredRun]:
+        """Yield the runs of these ids, each when it is asked for; those deleted meanwhile are left out."""
+        for run_id in run_ids:
+            for record in self._select("SELECT * FROM runs WHERE id = ?", (run_id,)):
+                yield stored_run_of(record)
 
     def load_samples(self, run_id: int, *, warmup: bool = False) -> StoredSamples:
         """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""

@@ -41,7 +41,6 @@ _FORMS: dict[ReportForm, str] = {
     "csv": "c  CSV: rows and samples, two files",
     "svg": "s  SVG: the charts, a file each",
 }
-Deleted: TypeAlias = Literal["cursor", "marked"]
 Answer = TypeVar("Answer")
 
 
@@ -127,40 +126,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
     def action_choose(self, form: ReportForm) -> None:
         if self._has_figures or form != "svg":
             self.dismiss(form)
-
-
-class DeleteChoice(Dialog["Deleted | None"]):
-    """Asks what to delete: the run at the cursor or, if others are marked, those; enter alone does nothing."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n,q", "dismiss", "No"),
-        Binding("y", "choose('cursor')", "The run at the cursor"),
-        Binding("m", "choose('marked')", "The marked runs"),
-        Binding("j", "app.simulate_key('down')", show=False),
-        Binding("k", "app.simulate_key('up')", show=False),
-    ]
-
-    def __init__(self, question: str, cursor: str, marked: str = "", *, note: str) -> None:
-        """`cursor` and `marked` name the runs; without `marked` there is one choice."""
-        super().__init__()
-        self._question, self._note = question, note
-        self._options: dict[Deleted | None, str] = {None: "n  No, delete nothing", "cursor": f"y  Delete {cursor}"}
-        if marked:
-            self._options["marked"] = f"m  Delete {marked}"
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(self._question, markup=False)
-            yield OptionList(*self._options.values(), markup=False)
-            yield Static(self._note, classes="note", markup=False)
-
-    @on(OptionList.OptionSelected)
-    def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(list(self._options)[event.option_index])
-
-    def action_choose(self, what: Deleted) -> None:
-        if what in self._options:
-            self.dismiss(what)
 
 
 class HelpScreen(Dialog[None]):

@@ -34,7 +34,6 @@ from ggbench.models.added_places import (
     typed_server,
 )
 from ggbench.models.disk import path_argument
-from ggbench.text import sanitize
 from ggbench.tui.host import ModelsChanged, RunStored, host_of
 from ggbench.tui.library import QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, Section, found_models, list_models
@@ -84,18 +83,10 @@ class LibraryScreen(StartScreen):
         Binding("P", "pick", "Pick", tooltip="The whole decision: all reasons, alternatives, a plot and the commands"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, and move to the next"),
-        Binding("b", "decode", "Measure", tooltip="Measure the marked quants, or the chosen one"),
-        Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding(
-            "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"
+            "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality and more"
         ),
-        Binding(
-            "T", "ask('speed')", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"
-        ),
-        Binding("t", "ask('tune')", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
-        Binding(
-            "a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a search (t)"
-        ),
+        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
@@ -166,7 +157,7 @@ class LibraryScreen(StartScreen):
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("decode", "search", "quality", "ask", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("measure", "apply_tuned", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
@@ -359,8 +350,8 @@ class LibraryScreen(StartScreen):
             return
 
         def measure(candidate: Candidate) -> None:
-            planned, names = replace(candidate.setup, n_ctx=candidate.n_ctx), (QuantRow(candidate).name,)
-            self._ask_to_decode(planned, [(entry.model, names)], [QuantRow(candidate)], sanitize(names[0]))
+            setup, row = replace(candidate.setup, n_ctx=candidate.n_ctx), library.row_of(candidate)
+            self.ask_to_measure([(entry.model, (row.name,))], [row], setup, row.name)
 
         def pull(candidate: Candidate) -> None:
             if (file := candidate.to_run) is not None:  # for a twin, its published file

@@ -25,7 +25,7 @@ from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
 from ggbench.decisions.pick.wording import candidate_name
 from ggbench.errors import GgbenchError
-from ggbench.show.plan import change_text
+from ggbench.show.changes import change_text
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual import on
@@ -26,12 +26,11 @@ from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import DeleteChoice, Deleted, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
-from ggbench.units import counted
 
 _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
@@ -142,14 +141,14 @@ class MeasuredScreen(RunsScreen):
 
 
 class ResultsScreen(RunsScreen):
-    """The list of stored runs, newest first."""
+    """The list of stored runs by model, newest first."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = """All stored runs, newest first, including those of other ggbench processes on this machine.
+    HELP = """All stored runs by model, newest first, including those of other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
-d deletes the run at the cursor, or the marked runs if you choose them; u restores them until ggbench exits."""
+d deletes the run at the cursor, D the marked runs; u restores them until ggbench exits."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding(
@@ -163,10 +162,11 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
-        Binding("d,delete", "delete", "Delete", tooltip="Delete the run at the cursor, or the marked ones; asks first"),
+        Binding("d,delete", "delete('cursor')", "Delete", tooltip="Delete the run at the cursor; u undoes that"),
+        Binding("D", "delete('marked')", "Delete marked", show=False, tooltip="Delete the marked runs; u undoes that"),
         Binding("u", "undo", "Undo", tooltip="Undo the last deletion, until ggbench exits"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
-        Binding("escape", "leave_filter", "Clear the filter", show=False),
+        Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
     ]
 
     def __init__(self) -> None:
@@ -196,8 +196,11 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
             # immediate, unlike `focus()`: letters typed right after belong to the filter
             self.set_focus(field)
 
-    def action_leave_filter(self) -> None:
-        self.query_one("#filter", Input).value = ""
+    def action_leave(self) -> None:
+        field = self.query_one("#filter", Input)
+        if not field.value and not field.has_focus:
+            self._table.unmark()
+        field.value = ""
         self.status.show()
         self._to_list()
 
@@ -222,7 +225,7 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
 
     @on(RunsTable.Changed)
     def _show_count(self) -> None:
-        self.query_one("#count", Static).update(Text(self._table.summary))
+        self.query_one("#count", Static).update(self._table.summary)
 
     @on(RunsTable.Chosen)
     def _open_run(self, event: RunsTable.Chosen) -> None:
@@ -244,46 +247,35 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
             what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
             self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
-    def action_delete(self) -> None:
-        """Ask what to delete: the run at the cursor or, only if chosen, the marked ones."""
-        run, marked = self._table.cursor_run, self._table.marked
-        if run is None:
-            return
-        others = [] if [each.run_id for each in marked] == [run.run_id] else marked
+    def action_delete(self, what: Literal["cursor", "marked"]) -> None:
+        """Delete the run at the cursor, or the marked ones; `action_undo` restores them."""
+        cursor = self._table.cursor_run
+        runs = self._table.marked if what == "marked" else [] if cursor is None else [cursor]
 
-        def delete(run_ids: Sequence[int]) -> Iterator[list[str]]:
+        def delete() -> Iterator[list[str]]:
             problems, deleted = [], []
             with host_of(self).services.open_store() as store:
-                for run_id in run_ids:
+                for run in runs:
                     try:
-                        deleted.append(store.delete_run(run_id))
+                        deleted.append(store.delete_run(run.run_id))
                     except UnknownName:
                         continue  # gone already
                     except GgbenchError as error:
                         problems.append("; ".join(filter(None, (error.message, error.hint))))
             if deleted:
                 self._deleted.append(deleted)
-                problems.append(f"Deleted {_numbers(deleted)}. u undoes that until ggbench exits.")
+                gone = {each.run_id for each in deleted}
+                named = describe_runs([run for run in runs if run.run_id in gone])
+                problems.append(f"Deleted {named}. u undoes that until ggbench exits.")
             yield problems
 
-        def take(what: Deleted | None) -> None:
-            if what is not None:
-                run_ids = [each.run_id for each in ([run] if what == "cursor" else marked)]
-                self.perform(f"delete {run_ids}", lambda: delete(run_ids), self._show_change)
-
-        question = "Delete this run?"
-        if others:
-            question = f"Delete the run at the cursor, or the {counted(len(others), 'marked run')}?"
-        question += _if_running([run, *others], "it can be deleted when it has finished")
-        note = "u restores deleted runs until ggbench exits"
-        named = f"the {describe_runs(others, 'marked run')}{_with_samples(others)}" if others else ""
-        cursor = f"{describe_runs([run])}{_with_samples([run])}"
-        self.app.push_screen(DeleteChoice(question, cursor, named, note=note), take)
+        if runs:
+            self.perform(f"delete {[run.run_id for run in runs]}", delete, self._show_change)
 
     def action_undo(self) -> None:
         """Restore the runs deleted last.
 
-        A run is deleted from the store on confirmation and kept here in memory, so after a crash it stays deleted, as
+        A run is deleted from the store at once and kept here in memory, so after a crash it stays deleted, as
         requested; a crash during the restore leaves it complete or deleted, never partial.
         """
         if not self._deleted:
@@ -348,7 +340,7 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
             repeats: Repeats = ()
             if len(measured) > 1:
                 with host_of(self).services.open_store() as store:
-                    repeats = stored_repeats(store)
+                    repeats = stored_repeats(store, [[run.summary] for run in measured])
             yield measured, repeats
 
         def show(read: tuple[list[SavedRun], Repeats]) -> None:
@@ -400,10 +392,6 @@ d deletes the run at the cursor, or the marked runs if you choose them; u restor
 
 def _numbers(deleted: Sequence[DeletedRun]) -> str:
     return f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
-
-
-def _with_samples(runs: Sequence[ListedRun]) -> str:
-    return f", {counted(sum(run.stored.n_samples for run in runs), 'sample')}"
 
 
 def _if_running(runs: Sequence[ListedRun], becomes: str) -> str:

@@ -43,7 +43,7 @@ _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
 _NOTHING = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space,
-then press b to measure them, or m to search the maximum n_ctx."""
+then press b to measure them."""
 
 
 class RunScreen(Screen[None]):
@@ -61,6 +61,7 @@ class RunScreen(Screen[None]):
             "Cancel all",
             tooltip="Stop the running job and cancel waiting ones; measurements are kept",
         ),
+        Binding("d,delete", "remove", "Remove", tooltip="Remove the waiting run at the cursor from the queue"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
@@ -99,7 +100,9 @@ class RunScreen(Screen[None]):
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        is_busy, is_paused, is_mute, has_figures = self._keys()
+        is_busy, is_paused, is_mute, has_figures, is_waiting = self._keys()
+        if action == "remove":
+            return is_waiting
         if action == "order":
             return is_busy and (parameters[0] in ("skip", "cancel") or is_paused == (parameters[0] == "resume"))
         if action == "next_plot":
@@ -109,6 +112,11 @@ class RunScreen(Screen[None]):
     def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
         getattr(self._queue, order)()
         self._draw()
+
+    def action_remove(self) -> None:
+        if (item := self._chosen) is not None:
+            self._queue.remove(item.id)
+            self._draw()
 
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
@@ -152,11 +160,7 @@ class RunScreen(Screen[None]):
                 gauges.lines = (_LAST, *gauges.lines)
         if live is not None:
             self._show_live(live, items, plotted, paused=queue.is_paused)
-        keys = self._keys()
-        if keys != self._shown_keys:
-            self._shown_keys = keys
-            self.set_class(keys[2], "-mute")
-            self.refresh_bindings()
+        self._show_keys()
         if is_token:
             self.call_after_refresh(self._note_cost, started)
 
@@ -167,13 +171,30 @@ class RunScreen(Screen[None]):
         share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
-    def _keys(self) -> tuple[bool, bool, bool, bool]:
-        """Return whether a run is in progress, is paused, has no text, and has several figures."""
+    def _show_keys(self) -> None:
+        keys = self._keys()
+        if keys != self._shown_keys:
+            self._shown_keys = keys
+            self.set_class(keys[2], "-mute")
+            self.refresh_bindings()
+
+    @property
+    def _chosen(self) -> QueueItem | None:
+        """The item at the cursor of the queue."""
+        items, row = self._queue.items, self.query_one(QueueList).highlighted
+        return items[row] if row is not None and row < len(items) else None
+
+    def _keys(self) -> tuple[bool, bool, bool, bool, bool]:
+        """Return whether a run is in progress, is paused, has no text, has several figures, and whether the chosen one
+        waits.
+        """
         queue = self._queue
         live = queue.live
         is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
         is_plotted = self.query_one(ContentSwitcher).current == "plot"
-        return queue.is_busy, queue.is_paused, is_mute, is_plotted and len(self.query_one(CurvesPlot).figures) > 1
+        has_figures = is_plotted and len(self.query_one(CurvesPlot).figures) > 1
+        is_waiting = self._chosen is not None and self._chosen.state is WorkState.WAITING
+        return queue.is_busy, queue.is_paused, is_mute, has_figures, is_waiting
 
     def _show_live(
         self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...], *, paused: bool
@@ -197,18 +218,17 @@ class RunScreen(Screen[None]):
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
         """Show why the run is not stored or, if it is, the full reason of the chosen job."""
-        reason, items = self.query_one("#reason", Static), self._queue.items
-        error = self._queue.store_error
-        chosen = self.query_one(QueueList).highlighted
+        reason, error, chosen = self.query_one("#reason", Static), self._queue.store_error, self._chosen
         text = ""
         if error is not None:
             text = f"! not stored: {error.message}; {error.hint}"
-        elif chosen is not None and chosen < len(items) and items[chosen].state is WorkState.FAILED:
-            text = f"✗ {items[chosen].reason}"
+        elif chosen is not None and chosen.state is WorkState.FAILED:
+            text = f"✗ {chosen.reason}"
         if text != self._reason:
             self._reason = text
             reason.set_class(bool(text), "-shown")
             reason.update(Text(sanitize(text)))
+        self._show_keys()
 
     def _read_machine(self) -> None:
         if self.is_current and self._queue.is_busy and not self._is_reading:

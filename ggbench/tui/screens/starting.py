@@ -7,130 +7,32 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import NetworkError, StoreError, Unsupported, UsageError
-from ggbench.experiments.decode.record import N_GEN_AT_DEPTH, DecodeSettings
-from ggbench.experiments.maxctx.record import MaxctxSettings
-from ggbench.runs.run import Settings
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import NetworkError, StoreError, UsageError
 from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import quant_names
-from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
-from ggbench.tui.library import Library, QuantRow, Selection, decode_estimate
+from ggbench.tui.library import Library, QuantRow, Selection
+from ggbench.tui.measuring import RunRequest, as_twins
 from ggbench.tui.screens import forms
 from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
 from ggbench.tui.widgets.bars import StatusMessage
-from ggbench.units import format_bytes, format_count
+from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.measuring import Choices, PastRuns
     from ggbench.tui.planner import Planner
-
-
-Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
-"""Models, each with the targets of its quants."""
-
-
-class ExperimentRequest(msgspec.Struct, frozen=True):
-    """An experiment on each target. `notice` says how it differs from the plan; empty if it does not."""
-
-    kind: str
-    settings: Settings
-    setup: LlamaConfig
-    notice: str = ""
-    engine: str = ""
-    """Value of `--engine`; empty for ggbench's own llama.cpp."""
-
-    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
-        """Return a job for each target. Raises UsageError for an engine that is not there, or cannot run it."""
-        from ggbench.commands.options import run_by
-        from ggbench.runs.experiment import Job, experiment_of
-
-        experiment = experiment_of(self.kind)
-        setup = run_by(self.engine, self.setup) if self.engine else self.setup
-        wanted = [target for _, targets in found for target in targets]
-        return [Job(experiment, target, target.setup(setup), self.settings) for target in wanted]
-
-
-class QualityRequest(msgspec.Struct, frozen=True):
-    """A quality run for each target, compared with a base of its model."""
-
-    asked: forms.QualityAsked
-    setup: LlamaConfig
-    """The source of the KV cache types; chunks have their own n_ctx."""
-    here: Mapping[str, tuple[str, ...]]
-    """QUANT arguments of the quants on this disk, by model, as far as known."""
-    notice: str = ""
-
-    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> list[Job]:
-        """Read the text, find the bases, and return a job for each target that is not its own base.
-
-        Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded, Unsupported
-        for a twin, and like `resolve`.
-        """
-        from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
-        from ggbench.experiments.quality.record import QualitySettings
-        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-        from ggbench.models.reference import parse_model
-        from ggbench.models.targets import resolve
-        from ggbench.paths import expand_path
-        from ggbench.runs.experiment import Base
-
-        asked, setup = self.asked, replace(self.setup, n_ctx=None)
-        for _, targets in found:
-            for target in targets:
-                if target.served is not None:
-                    EXPERIMENT.refuse_servers()
-                if target.provenance == "twin":
-                    raise no_quality(f"{target.model} {target.quant}")
-        is_name = asked.text in ("", WIKITEXT_2)
-        source, _ = find_text(asked.text or None if is_name else expand_path(asked.text), hub)
-        n_seqs = max(1, setup.n_batch // asked.n_ctx)
-        settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
-        jobs: list[Job] = []
-        for model, targets in found:
-            base = None
-            if asked.base == forms.LARGEST:
-                known = resolve(parse_model(model, *self.here.get(model, ())), hub=hub, catalog=catalog)
-                base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
-            elif asked.base != forms.NO_BASE:
-                base = Base(resolve(parse_model(model, asked.base), hub=hub, catalog=catalog)[0])
-            caches, is_named = ((setup.type_k, setup.type_v),), asked.base != forms.LARGEST
-            jobs += quality_jobs(targets, setup, settings, base, caches, is_base_named=is_named)
-        return jobs
-
-
-RunRequest: TypeAlias = ExperimentRequest | QualityRequest
-
-
-def no_quality(name: str) -> Unsupported:
-    return Unsupported(
-        f"{sanitize(name)} is a twin: untrained weights have no quality",
-        "press Q on the quants of a published file",
-    )
-
-
-def decode_request(setup: LlamaConfig, settings: DecodeSettings) -> ExperimentRequest:
-    """Return a decode with the setup's planned n_ctx, or with just enough if its tokens do not fit."""
-    needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
-    if planned is None or planned >= needed:
-        return ExperimentRequest("decode", settings, setup)
-    notice = (
-        f"{format_count(settings.n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
-    )
-    return ExperimentRequest("decode", settings, replace(setup, n_ctx=None), notice)
 
 
 class MachineToPlan(msgspec.Struct, frozen=True):
@@ -152,8 +54,6 @@ class StartScreen(TaskScreen):
         self.catalog: Catalog | None = None
         self.machine: MachineToPlan | None = None
         """None until it is read."""
-        self._answers: dict[str, Any] = {}
-        """Each dialog's last answer, its initial value next time."""
 
     @property
     @abstractmethod
@@ -179,69 +79,34 @@ class StartScreen(TaskScreen):
     def selection(self) -> Selection:
         return self.library.selection(self.chosen)
 
-    def action_decode(self) -> None:
+    def action_measure(self) -> None:
+        """Ask what to measure of the selection."""
         if selection := self.selection:
             entry, planned = self.library.entry, self.library.rows
             names = [name for model, names in selection for name in names if entry and model == entry.model]
             rows = [planned[name] for name in names if name in planned]
-            self._ask_to_decode(self.library.planned_setup(selection), selection, rows, self._what())
+            self.ask_to_measure(selection, rows, self.library.planned_setup(selection), self._what())
 
-    def _ask_to_decode(self, setup: LlamaConfig, selection: Selection, rows: Sequence[QuantRow], what: str) -> None:
-        """Ask how many tokens to decode, showing the time; `rows` are the quants with a plan."""
-        host, budget = host_of(self), self.budget if self.card.is_here else None
-        n_unknown = sum(len(names) for _, names in selection) - len(rows)
+    def ask_to_measure(self, selection: Selection, rows: Sequence[QuantRow], setup: LlamaConfig, title: str) -> None:
+        """Ask what to measure of these quants, with what it takes; `rows` are those with a plan."""
+        from ggbench.tui.measuring import Choices, Chosen, past_runs
+        from ggbench.tui.screens.measure import MeasureDialog
 
-        def request(settings: DecodeSettings) -> ExperimentRequest:
-            return decode_request(setup, settings)
+        chosen = Chosen(title, selection, rows, setup, self.budget if self.card.is_here else None)
+        dialog = MeasureDialog(chosen, Choices.load())
 
-        def settle(settings: DecodeSettings) -> DecodeSettings:
-            """Use `decode -d`'s 128 tokens at each depth unless another number was requested."""
-            is_default = settings.n_gen == DecodeSettings().n_gen
-            return replace(settings, n_gen=N_GEN_AT_DEPTH) if settings.depths and is_default else settings
+        def start(answer: tuple[RunRequest, Choices] | None) -> None:
+            if answer is not None:
+                request, choices = answer
+                choices.save()
+                self.find_targets(request, selection)
 
-        def estimate(filled: DecodeSettings) -> str:
-            settings = settle(filled)
-            n_ctx = request(settings).setup.n_ctx or whole_steps(settings.n_ctx_needed)
-            return decode_estimate(rows, settings, n_ctx, budget, n_unknown)
+        def read() -> Iterator[PastRuns]:
+            with contextlib.suppress(StoreError), host_of(self).services.open_store() as store:
+                yield past_runs(store)
 
-        def start(filled: DecodeSettings | None) -> None:
-            if filled is not None:
-                self.find_targets(request(settle(filled)), selection)
-
-        self.app.push_screen(forms.SettingsDialog(forms.decode_form(estimate), DecodeSettings(host.n_gen), what), start)
-
-    def action_search(self) -> None:
-        """Search with the options; without a memory limit, ask first and offer to set one."""
-
-        def start(setup: LlamaConfig | None) -> None:
-            if setup is not None:
-                self._start(ExperimentRequest("maxctx", MaxctxSettings(), replace(setup, n_ctx=None)))
-
-        setup = host_of(self).setup
-        if setup.memory_limit_bytes is not None:
-            start(setup)
-        elif self.selection and self.machine is not None:
-            form = forms.search_form(self.machine.budget)
-            self.app.push_screen(forms.SettingsDialog(form, setup, self._what()), start)
-
-    def action_quality(self) -> None:
-        entry, selection, setup = self.library.entry, self.selection, host_of(self).setup
-        twins = [f"{model} {names[0]}" for model, names in selection if model.startswith("twin:")]
-        if twins:
-            self.fail("start", no_quality(twins[0]))
-        elif entry is not None and selection:
-            rows = sorted(self.library.rows.values(), key=lambda row: -(row.plan.file_bytes or 0))
-            here = {entry.model: tuple(row.name for row in rows if row.is_here and not row.is_twin)}
-            bases = here.get(selection[0][0], ()) if len(selection) == 1 else ()
-            form = forms.quality_form(bases, setup)
-            self._ask("quality", form, lambda asked: self._start(QualityRequest(asked, setup, here)), self._what())
-
-    def action_ask(self, kind: str) -> None:
-        """Ask, and measure with the options; each case creates its own context, whatever n_ctx is planned."""
-        form: forms.Form[Any] = forms.SPEED if kind == "speed" else forms.TUNE
-        setup = replace(host_of(self).setup, n_ctx=None)
-        if self.selection:
-            self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
+        self.app.push_screen(dialog, start)
+        self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
 
     def action_apply_tuned(self) -> None:
         """Set the options to those found for the first selected quant."""
@@ -266,7 +131,8 @@ class StartScreen(TaskScreen):
             self.perform("start", find, take)
 
     def action_pull(self) -> None:
-        self._start(None)
+        if selection := self.selection:
+            self.find_targets(None, selection)
 
     def action_choose_options(self) -> None:
         self.app.push_screen(forms.SettingsDialog(forms.OPTIONS, host_of(self).setup), self._set_options)
@@ -277,18 +143,20 @@ class StartScreen(TaskScreen):
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
         """Find the targets to run, or to download if there is no request; then ask, and queue them."""
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
-        if isinstance(request, ExperimentRequest):
-            request = replace(request, engine=host_of(self).engine)
 
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
-            found = [(model, services.resolve(model, names, catalog)) for model, names in selection]
+            wanted = as_twins(selection) if request is not None and request.is_twin else selection
+            found = [(model, names, services.resolve(model, names, catalog)) for model, names in wanted]
             if request is None:
-                yield [target for _, targets in found for target in targets if target.download_bytes], [], ""
+                yield [target for *_, targets in found for target in targets if target.download_bytes], [], ""
                 return
             elsewhere = ""
             with contextlib.suppress(StoreError), services.open_store() as store:
                 elsewhere = measuring_elsewhere(store)
-            jobs = request.jobs(found, services.hub, catalog)
+            jobs = request.jobs(found, services.hub)
+            if not request.experiment.needs_download:
+                yield [], jobs, elsewhere
+                return
             targets = []
             for job in jobs:  # some targets cannot be hashed
                 needed = (job.target, *([job.base.target] if job.base is not None else []))
@@ -296,18 +164,6 @@ class StartScreen(TaskScreen):
             yield targets, jobs, elsewhere
 
         self.perform("start", find, lambda found: self._ask_to_download(request, *found, is_here=is_here))
-
-    def _start(self, request: RunRequest | None) -> None:
-        if selection := self.selection:
-            self.find_targets(request, selection)
-
-    def _ask(self, what_for: str, form: forms.Form[Any], start: Callable[[Any], object], of: str) -> None:
-        def take(answer: object) -> None:
-            if answer is not None:
-                self._answers[what_for] = answer
-                start(answer)
-
-        self.app.push_screen(forms.SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
 
     def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
@@ -351,16 +207,22 @@ class StartScreen(TaskScreen):
             other_card = "" if is_here else "this runs on this machine, not on the card you planned for"
             for notice in filter(None, (other_card, request.notice)):
                 self.notify(notice, markup=False)
-            host_of(self).run_queue.add(jobs)
-            self.app.switch_mode("run")
+            queue = host_of(self).run_queue
+            n_before = sum(not item.state.is_over for item in queue.items)
+            queue.add(jobs)
+            if n_before:
+                self.query_one(StatusMessage).show(f"queued after {counted(n_before, 'run')}; press 2 for the queue")
+            else:
+                self.app.switch_mode("run")
 
-        if not targets:
+        agreed_bytes = 0 if request is None else request.download_bytes
+        if not targets and request is None:
             hint = "twins are written when they are measured; the other files are already on this disk"
             self.fail("start", UsageError("nothing to download", hint))
         elif download_bytes and host_of(self).services.hub.offline:
             message = f"{size} must be downloaded, but ggbench is offline"
-            self.fail("start", NetworkError(message, "twins need no network: ggbench tui twin:MODEL"))
-        elif download_bytes <= CONFIRM_ABOVE_BYTES:
+            self.fail("start", NetworkError(message, "a twin needs no network: b offers it for catalog models"))
+        elif download_bytes <= agreed_bytes + CONFIRM_ABOVE_BYTES:
             ask_to_join(confirmed=True)
         else:
             names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))

@@ -29,6 +29,7 @@ from ggbench.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_duration_range,
     format_fixed,
     format_ms,
     format_percent,
@@ -142,11 +143,11 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
     if (left_s := live.left_s) is not None:
-        lines.append(f"ETA   {format_duration(left_s)}")
+        lines.append(f"{format_duration_range(*left_s)} left")
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
-        if state is WorkState.DECODING and presenter.has_line and numbers.eta_s is not None:
-            lines.append(f"ETA   {format_duration(numbers.eta_s)}")
+        if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
+            lines.append(f"{format_duration_range(*numbers.left_s)} left")
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)

@@ -1,4 +1,4 @@
-"""The list of stored runs: a cursor, marks, a filter, and columns that sort.
+"""The list of stored runs by model: a cursor, marks, a filter, and columns that sort.
 
 Only visible lines are drawn, so filtering stays fast with many runs.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.geometry import Size
@@ -22,16 +23,16 @@ from textual.strip import Strip
 
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import shorten, shorten_middle
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, by_model, matching
 from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, Order, first_column, whole_columns
 from ggbench.units import counted, format_count
 
 _GAP = "  "
 _MARGIN = 3
 """Characters at the left, for the cursor and the mark."""
-_WIDEST = {"model": 28, "quant": 14, "note": 60}
+_WIDEST = {"quant": 14, "note": 60}
 _WIDEST_OTHER = 20
-_PINNED = ("run", "state", "model", "quant")
+_PINNED = ("run", "state", "quant")
 """Columns that stay in place while the others scroll, if they leave enough width."""
 
 
@@ -43,9 +44,13 @@ class RunsTable(ScrollView, can_focus=True):
         & > .runs-table--cursor { background: $block-cursor-blurred-background; text-style: bold; }
         &:focus > .runs-table--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
         & > .runs-table--dim { text-style: dim; }
+        & > .runs-table--marked { text-style: bold; color: $text-warning; }
+        & > .runs-table--model { text-style: bold; }
     }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"runs-table--header", "runs-table--cursor", "runs-table--dim"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"runs-table--{part}" for part in ("header", "cursor", "dim", "marked", "model")
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Move", show=False),
         Binding("down,j", "move(1)", "Move", show=False),
@@ -74,6 +79,10 @@ class RunsTable(ScrollView, can_focus=True):
         self._words = ""
         self.runs: Sequence[ListedRun] = ()
         """The runs that match the filter, in displayed order."""
+        self._lines: list[str | ListedRun] = []
+        """The runs, and above those of each model its name."""
+        self._line_of: list[int] = []
+        """The line of each of `runs`."""
         self._marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including hidden ones."""
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
@@ -88,34 +97,45 @@ class RunsTable(ScrollView, can_focus=True):
     @property
     def marked(self) -> list[ListedRun]:
         """The marked runs in the order of the list, including hidden ones."""
-        return self.order.sorted(run for run in self._all if run.run_id in self._marks)
+        return by_model(self.order.sorted(run for run in self._all if run.run_id in self._marks))
 
     @property
-    def summary(self) -> str:
-        """`2 of 4 runs · 1 marked, 1 hidden · newest first`; empty if there are no runs."""
+    def summary(self) -> Text:
+        """`2 of 4 runs, newest first`, or ` ● 2 marked, 1 hidden  c compares, … · 2 of 4 runs`; empty without runs."""
         if not self._all:
-            return ""
+            return Text()
         n_shown, n_marked = len(self.runs), len(self._marks)
-        parts = [f"{format_count(n_shown)} of " if n_shown < len(self._all) else ""]
-        parts[0] += counted(len(self._all), "run")
+        text = Text(no_wrap=True, overflow="ellipsis")
         if n_marked:
             hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
-            parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
-        name = (self.order.column and self.order.column.header) or self.order.key
-        parts.append("newest first" if name == "run" and self.order.is_descending else f"by {name} {self._arrow}")
-        return " · ".join(parts)
+            text.append(f" ● {format_count(n_marked)} marked", "bold reverse")
+            text.append(f", {format_count(hidden)} hidden " if hidden else " ", "bold reverse")
+            text.append(f" {'c compares, ' if n_marked > 1 else ''}w saves, D deletes, esc unmarks · ")
+        of = f"{format_count(n_shown)} of " if n_shown < len(self._all) else ""
+        text.append(f"{of}{counted(len(self._all), 'run')}")
+        if not n_marked:
+            name = (self.order.column and self.order.column.header) or self.order.key
+            is_newest_first = name == "run" and self.order.is_descending
+            text.append(", newest first" if is_newest_first else f", by {name} {self._arrow}")
+        return text
 
     def show(self, runs: Sequence[ListedRun], words: str) -> None:
         """Show the runs that contain these words; the cursor stays on its run, or on its line if the run is gone."""
         self._all, self._words = runs, words
         self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
-        self.runs = self.order.sorted(matching(runs, words))
+        self.runs = by_model(self.order.sorted(matching(runs, words)))
+        self._lines, self._line_of = [], []
+        for model, group in groupby(self.runs, key=lambda run: run.model):
+            self._lines.append(model)
+            for run in group:
+                self._line_of.append(len(self._lines))
+                self._lines.append(run)
         places = {run.run_id: index for index, run in enumerate(self.runs)}
         line = min(self._cursor, max(0, len(self.runs) - 1))
         self._cursor = line if chosen is None else places.get(chosen.run_id, line)
         self._measure()
-        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self.runs) + 1)
+        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._lines) + 1)
         self.on_resize()
         self.refresh()
 
@@ -147,15 +167,21 @@ class RunsTable(ScrollView, can_focus=True):
             self._toggle(self.cursor_run)
             self._go_to(self._cursor + 1)
 
+    def unmark(self) -> None:
+        self._marks = frozenset()
+        self.refresh()
+        self.post_message(self.Changed())
+
     def on_click(self, event: Click) -> None:
         """Sort by a clicked header; move to a clicked run, mark it by its margin, open it by a double click."""
         x, y = event.get_content_offset_capture(self)
         if y == 0:
             self._sort_at(x)
             return
-        index = y - 1 + round(self.scroll_y)
-        if not 0 <= index < len(self.runs):
+        line = y - 1 + round(self.scroll_y)
+        if line not in self._line_of:
             return
+        index = self._line_of.index(line)
         self._go_to(index)
         if x < _MARGIN:
             self._toggle(self.runs[index])
@@ -169,13 +195,17 @@ class RunsTable(ScrollView, can_focus=True):
             style = base + self.get_component_rich_style("runs-table--header", partial=True)
             texts = [f"{one.header}{self._arrow if one.key == self.order.key else ''}" for one in COLUMNS_OF_RUNS]
             return self._line(" " * _MARGIN, texts, style, width, is_header=True)
-        index = y - 1 + round(self.scroll_y)
-        if index >= len(self.runs):
+        line = y - 1 + round(self.scroll_y)
+        if line >= len(self._lines):
             return Strip.blank(width, base)
-        run, at_cursor = self.runs[index], index == self._cursor
-        part = "cursor" if at_cursor else "" if run.is_completed else "dim"
+        run = self._lines[line]
+        if isinstance(run, str):
+            style = base + self.get_component_rich_style("runs-table--model", partial=True)
+            return Strip([Segment(f" {shorten_middle(run, width - 1)}", style)]).adjust_cell_length(width, style)
+        at_cursor, is_marked = run is self.cursor_run, run.run_id in self._marks
+        part = "cursor" if at_cursor else "marked" if is_marked else "" if run.is_completed else "dim"
         style = base + self.get_component_rich_style(f"runs-table--{part}", partial=True) if part else base
-        margin = f"{'❯' if at_cursor else ' '}{'●' if run.run_id in self._marks else ' '} "
+        margin = f"{'❯' if at_cursor else ' '}{'●' if is_marked else ' '} "
         return self._line(margin, self._texts[run.run_id][1], style, width)
 
     @property
@@ -193,22 +223,22 @@ class RunsTable(ScrollView, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """Scroll the cursor into view."""
-        top = round(self.scroll_y)
-        if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False, force=True)
-        elif self._cursor >= top + self._n_visible:
-            self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
+        """Scroll the cursor into view, with the model's name above its first run."""
+        if not self.runs:
+            return
+        top, line = round(self.scroll_y), self._line_of[self._cursor]
+        first = line - isinstance(self._lines[line - 1], str)
+        if first < top:
+            self.scroll_to(y=first, animate=False, force=True)
+        elif line >= top + self._n_visible:
+            self.scroll_to(y=line - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
         """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
         for run in self.runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
-                texts = []
-                for column in COLUMNS_OF_RUNS:
-                    cut = shorten_middle if column.key == "model" else shorten
-                    texts.append(cut(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)))
+                texts = [shorten(each.text(run), _WIDEST.get(each.key, _WIDEST_OTHER)) for each in COLUMNS_OF_RUNS]
                 self._texts[run.run_id] = run, texts
         headers = [f"{column.header} " if column.header else "" for column in COLUMNS_OF_RUNS]
         lines = [headers, *(texts for _, texts in self._texts.values())]

@@ -17,11 +17,12 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.commands.options import run_by
-from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, ProveContext, Score, Source
+from ggbench.engines.contract import Continue, Decode, DecodeAtDepth, Prefill, ProveContext, Score, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import (
     Allocated,
     ContextProven,
+    Continued,
     Event,
     MemoryKind,
     Opened,
@@ -37,7 +38,7 @@ from ggbench.engines.llama_server.process import Build
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.address_space import CAN_LIMIT
-from tests.fakes.llama_server import install
+from tests.fakes.llama_server import N_DRAFTED, install
 
 on_linux = pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's limits and /proc")
 LLAMA = LlamaConfig(n_ctx=1280, threads=1, type_k="q8_0")
@@ -355,3 +356,52 @@ def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path, tin
     parent.kill()
     parent.wait()
     parent.stdout.close()
+
+
+def _drafting(started: Started, way: str = "", **changes: object) -> list[Event | Ending]:
+    setup = replace(run_by(f"llama-server={install(started.folder, way)}", LLAMA), **changes)
+    return list(started.engine.open(started.source, setup))
+
+
+def test_a_draft_is_given_as_its_file_with_a_vocabulary_and_its_steps_are_counted(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    opened = _drafting(started, spec_type="draft-simple", draft=str(started.source.path), n_draft=4)
+    assert opened[-1] == Completed()
+    flags = json.loads((tmp_path / "flags.json").read_text())
+    assert flags[flags.index("--spec-type") :] == [
+        "--spec-type", "draft-simple", "-md", flags[1], "--spec-draft-n-max", "4", "--metrics",
+    ]  # fmt: skip
+    for _ in range(2):
+        answered, ending = started.engine.run(Continue("Tell me.", 10))
+        assert ending == Completed()
+        assert answered == Continued(" a" * 10, 10, 45_000_000, N_DRAFTED, N_DRAFTED // 2, 2, (2, 0))
+
+
+def test_an_answer_without_drafts_has_the_same_text_and_no_counts(started: Started) -> None:
+    started.open()
+    answered, ending = started.engine.run(Continue("Tell me.", 10))
+    assert (answered, ending) == (Continued(" a" * 10, 10, 90_000_000), Completed())
+
+
+@pytest.mark.parametrize(
+    ("way", "spec_type", "what", "hint"),
+    [
+        ("", "ngram-mod", "does not know drafts of type ngram-mod", "draft-simple, draft-mtp and ngram-simple"),
+        ("older", "draft-simple", "has no --spec-type", "update llama-server"),
+        ("no drafts", "draft-simple", "vocab type must match", "the same vocabulary"),
+    ],
+)
+def test_a_server_that_cannot_draft_says_why_and_ends(
+    started: Started, way: str, spec_type: str, what: str, hint: str
+) -> None:
+    *events, ending = _drafting(started, way, spec_type=spec_type, draft=str(started.source.path))
+    assert isinstance(ending, Failed) and isinstance(ending.error, UsageError)
+    assert what in ending.message and hint in (ending.error.hint or "")
+    assert not any(_is_running(each.pid) for each in _of(events, Ready))
+
+
+def test_a_server_that_dies_while_it_answers_is_a_crash(started: Started) -> None:
+    started.open("dies")
+    assert isinstance([*started.engine.run(Continue("Tell me.", 10))][-1], Crashed)

@@ -1,0 +1,199 @@
+"""Known losses of quants and KV cache types, without new measurements: of stored quality runs, or published."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from ggbench.decisions.pick.record import Loss, PublishedLoss
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import fold_quant, size_octaves
+from ggbench.runs.comparable import runs_with_loss
+from ggbench.runs.experiment import MeasuredLoss, experiment_of
+from ggbench.runs.store.database import Store
+from ggbench.stats.intervals import Expected
+from ggbench.text import in_words
+from ggbench.units import counted
+
+_F16 = ("f16", "f16")
+
+
+class _Scored(msgspec.Struct, frozen=True):
+    run_id: int | None
+    header: str
+    loss: MeasuredLoss
+
+
+class MeasuredLosses(msgspec.Struct, frozen=True):
+    """KL divergences of a model's files, newest first."""
+
+    scores: tuple[_Scored, ...] = ()
+
+    def of_weights(self, header: str) -> Loss | None:
+        """Return the loss of the weights with an f16 cache against the most common base.
+
+        The base itself loses nothing.
+        """
+        group = self._group()
+        own = next((each for each in group if each.header == header and each.loss.cache == _F16), None)
+        if own is not None:
+            return _loss(own, f"from {own.loss.base_quant}")
+        based = next((each for each in group if each.loss.base_header == header), None)
+        if based is not None:
+            return Loss(Expected(0.0, 0.0, 0.0), "measured", f"the base of run {based.run_id}")
+        return None
+
+    def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
+        """Return the loss of a KV cache of these types against one of f16, with the same weights."""
+        for each in self.scores:
+            is_own = each.loss.base_header == header and each.loss.base_cache == _F16
+            if each.header == header and each.loss.cache == cache and is_own:
+                return _loss(each, "from its f16 cache")
+        return None
+
+    def of_both(self, header: str, cache: tuple[str, str]) -> Loss | None:
+        """Return the combined loss of weights and quantized cache, if both were measured together."""
+        own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
+        return None if own is None else _loss(own, f"from {own.loss.base_quant}")
+
+    def _group(self) -> list[_Scored]:
+        """Return the scores that share the text and base (with an f16 cache) covering most files."""
+        groups: dict[object, list[_Scored]] = {}
+        for each in self.scores:
+            if each.header != each.loss.base_header and each.loss.base_cache == _F16:
+                groups.setdefault((each.loss.base_header, each.loss.text), []).append(each)
+        return max(groups.values(), key=lambda group: len({each.header for each in group}), default=[])
+
+
+def measured_losses(store: Store | None, headers: Collection[str]) -> MeasuredLosses:
+    """Return the divergences measured here with llama.cpp of files with these headers; none without a store."""
+    scores = []
+    for run in runs_with_loss(store, headers) if store is not None else ():
+        loss = experiment_of(run.head.kind).loss_of(run)
+        if loss is not None:
+            scores.append(_Scored(run.run_id, run.subject.header_sha256, loss))
+    return MeasuredLosses(tuple(scores))
+
+
+def _loss(each: _Scored, base: str) -> Loss:
+    low, high = each.loss.kld.ci95
+    return Loss(Expected(each.loss.kld.mean, max(0.0, low), high), "measured", f"run {each.run_id}, {base}")
+
+
+UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
+_NEAR_OCTAVES = 2.0
+"""Models from 1/4 to 4 times the size are near."""
+_FEWEST_NEAR = 3
+"""Use at least this many models, near or not."""
+
+
+_CACHE_NATS = {"q8_0": 0.00098}
+"""Divergence that a cache of this type adds, by J. Gaessler for f16 weights of Llama 3 8B (llama.cpp, pull request
+7412)."""
+_WORST_CACHE_NATS = 0.4
+"""What a q8_0 cache costs some models (llama.cpp, discussion of pull request 28733)."""
+
+
+def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
+    """Return the published loss of a KV cache of these types in one model; None if unpublished.
+
+    Its interval reaches to the worst that others report.
+    """
+    if UNQUANTIZED.issuperset(cache):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+    nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
+    if not math.isfinite(nats):
+        return None
+    return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
+
+
+_SCORED_N_CTX = 512
+"""llama-perplexity's default, which the limits of `pick` are taken from; that of relatives may be unstated."""
+_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
+"""Types that the models of an architecture were trained to and are published in."""
+
+
+def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
+    """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
+
+    The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
+    counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the n_ctx of the
+    limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one, so the
+    interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both, the two
+    agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it. `published`
+    has the divergences of every table, the nearest model's first.
+    """
+    name = fold_quant(quant)
+    if name in UNQUANTIZED:
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
+    if name == _PUBLISHED_IN.get(architecture):
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
+    rows = _rows().get(name, ())
+    if name.startswith("ud-"):
+        rows += _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
+    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
+    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
+    exact = {row.model for row, _, _ in scored if row.quant == name}
+    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
+    kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
+    usable = [
+        (row, kld)
+        for row, kld, _ in scored
+        if (row.quant == name or row.model not in exact)
+        and (row.n_ctx == _SCORED_N_CTX or (row.n_ctx is None and row.model in kin))
+    ]
+    klds = _by_model(usable)
+    if not klds:
+        return None
+    nearest = [model for model in klds if model in kin] or list(klds)
+    ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
+    by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
+    n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
+    near = by_distance[:n_near]
+    known = [*klds.values(), *(ratios[model] for model in near)]
+    quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
+    others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
+    source = f"{' and '.join(quants)} of {in_words(nearest)}"
+    if others:
+        source += f"; range with {counted(len(others), 'other model')}"
+    return Loss(
+        Expected(statistics.median(klds[model] for model in nearest), max(0.0, min(known)), max(known)),
+        "published typical",
+        source,
+        tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
+        tuple(nearest),
+    )
+
+
+def _is_kin(model: str, architecture: str) -> bool:
+    """Return whether a published model is of the architecture, or of its dense or mixed counterpart."""
+    own = _architectures().get(model, "llama" if model.startswith("llama-") else "")
+    return bool(own) and own.removesuffix("moe") == architecture.removesuffix("moe")
+
+
+@functools.cache
+def _architectures() -> Mapping[str, str]:
+    return {model.id: model.hyper.architecture for model in load_catalog()}
+
+
+def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
+    """Return each model's median, with and without an importance matrix."""
+    found: dict[str, list[float]] = {}
+    for row, loss in rows:
+        found.setdefault(row.model, []).append(loss)
+    return {model: statistics.median(losses) for model, losses in found.items()}
+
+
+@functools.cache
+def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
+    """Return the perplexities and divergences by quant."""
+    found: dict[str, list[PublishedRow]] = {}
+    for row in load_published():
+        if (row.perplexity or row.kld) is not None and row.quant is not None:
+            found.setdefault(row.quant, []).append(row)
+    return {quant: tuple(rows) for quant, rows in found.items()}

@@ -1,0 +1,297 @@
+"""Known speeds of quants on this machine, without new measurements.
+
+They come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
+profile of the machine, the share of the bandwidth that other models reach here, others' rows of llama-bench, or the
+bandwidth alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError, Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.host import describe_cpu
+from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.sizing.device_speed import published_estimate
+from ggbench.sizing.placement import Placement, place_bandwidths
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.work import profiled_speed
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_estimate import (
+    POSITIONS,
+    Known,
+    RunSpeed,
+    SpeedEstimate,
+    estimate_at,
+    knows,
+    tok_s_at,
+    with_sequences,
+)
+from ggbench.text import in_words
+from ggbench.units import counted, format_number
+
+
+class KnownSpeeds:
+    """How fast files are expected to be on the machine of a budget, whatever the setup.
+
+    Stored runs count only if the budget is this machine's, and if they can be read.
+    """
+
+    def __init__(self, store: Store | None, budget: Budget) -> None:
+        """Without a store only what needs no run is known."""
+        self._budget = budget
+        self._store = store if budget.is_here else None
+        self._here = ThisMachine.describe() if self._store is not None else None
+        self._cache_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
+        self._by_file: dict[tuple[str, str], list[Run]] = {}
+        self._shares: dict[EngineConfig | None, BandwidthShares | None] = {}
+
+    @classmethod
+    @contextlib.contextmanager
+    def here(cls, budget: Budget) -> Iterator[KnownSpeeds]:
+        """Read the speeds that the user's results tell; if they cannot be opened, without them."""
+        with contextlib.ExitStack() as opened:
+            store = None
+            if budget.is_here:
+                with contextlib.suppress(StoreError):
+                    store = opened.enter_context(Store.open())
+            yield cls(store, budget)
+
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
+        """Return the parts of a setup that affect speed on this machine, as `ThisMachine.decisive`; None elsewhere."""
+        return None if self._here is None else self._here.decisive(setup, n_layer)
+
+    def runs_of(self, file: ModelFile) -> list[Run]:
+        """Return the completed runs of a file's tensors on this machine with its llama.cpp, newest first."""
+        if self._here is None or self._store is None:
+            return []
+        key = file.header_sha256, file.shape_key
+        if key not in self._by_file:
+            found: list[Run] = []
+            with contextlib.suppress(StoreError):
+                found = runs_of_file(self._store, self._here.key, *key)
+            self._by_file[key] = [run for run in found if self._here.made(run.head.environment)]
+        return self._by_file[key]
+
+    def of(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+        """Return the best estimate of a file under a setup for `n_seqs` sequences at once; None if not even the bound
+        is known.
+        """
+        if file is None:
+            return None
+        found = self._measured(file, setup, n_seqs)
+        with_steps = [each for each in found if each.step_ms]
+        with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+        if n_seqs > 1:
+            alone = self.of(file, setup)
+            rest = None if alone is None else with_sequences(alone, n_seqs)
+            known = [_estimate(each, () if rest is None else rest.prefill_ms) for each in with_steps]
+            known += [] if rest is None else [rest]
+            return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
+        with_prefills = [each for each in found if each.prefill_ms]
+        prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
+        prefill_ms = prefills.prefill_ms if prefills is not None else ()
+        known = [_estimate(each, prefill_ms) for each in with_steps]
+        if not known or not knows(known[0], POSITIONS[-1]):
+            bound = self._without_runs(file, setup)
+            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
+        known.sort(key=lambda each: not each.has_line)
+        return replace(known[0], others=tuple(known[1:])) if known else None
+
+    def shares(self, setup: LlamaConfig) -> BandwidthShares | None:
+        """Return the share of the budget's bandwidth that models reach whose weights are all in the planned memory.
+
+        None for fewer than two models.
+        """
+        if self._here is None or self._budget.bandwidth is None:
+            return None
+        asked = self._here.decisive(setup, None)
+        asked = None if asked is None else asked.without_placement()
+        if asked not in self._shares:
+            alike = [run for run in self._with_rates if self._is_alike(run, asked)]
+            self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
+        return self._shares[asked]
+
+    @functools.cached_property
+    def _with_rates(self) -> list[Run]:
+        found: list[Run] = []
+        if self._here is not None and self._store is not None:
+            with contextlib.suppress(StoreError):
+                found = list(runs_with_rates(self._store, self._here.key))
+        return found
+
+    def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[RunSpeed]:
+        """Return the speeds of runs with the same tensors under the same setup, newest first."""
+        wanted = self.decisive(setup, file.n_layer)
+        same = [run for run in self.runs_of(file) if self.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        if n_seqs > 1:
+            same = [run for run in same if run.head.setup.kv_unified is setup.kv_unified]
+        speeds = (experiment_of(run.head.kind).speed_of(run, n_seqs) for run in same)
+        return [speed for speed in speeds if speed is not None]
+
+    def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
+        """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
+        on_gpu = self._budget.on_gpu
+        if self._here is None or not self._here.made(run.head.environment):
+            return False
+        decisive = self._here.decisive(run.head.setup, run.subject.n_layer)
+        if decisive is None or asked is None or decisive.without_placement() != asked:
+            return False
+        if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:
+            return False
+        return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
+
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed without runs of the file: by the machine's profile, by the share of the bandwidth that other
+        models reach here if one memory is read, by others' rows, or at the bandwidths.
+
+        A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
+        """
+        budget, bandwidths = self._budget, place_bandwidths(self._budget)
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
+            return found
+        window = None if placement.theory is None else placement.theory.window
+        try:
+            read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
+        except Unsupported:
+            return None
+        places = set().union(*read.values())
+        if not places or not places <= set(bandwidths):
+            return None
+        latencies = {
+            n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3
+            for n, by_place in read.items()
+        }
+        shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        published = None if shares is not None else published_estimate(file, setup, budget)
+        if published is not None:
+            return published
+        if shares is None:
+            steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
+            sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
+            return SpeedEstimate("bound", f"bandwidth: {in_words(list(sources))}", steps)
+        first = latencies[1]
+        steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
+        return SpeedEstimate("other runs", shares.source, steps)
+
+
+def _estimate(run: RunSpeed, prefill_ms: Known) -> SpeedEstimate:
+    return SpeedEstimate(
+        run.basis, run.source, run.step_ms, prefill_ms, run.is_steady, run.first, run.reach, run.has_line
+    )
+
+
+def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
+    """Return the expected speed at position n; None for a mere bound, or outside the measured range."""
+    known = None if known is None or n is None else estimate_at(known, n)
+    if known is None or known.basis == "bound" or n is None:
+        return None
+    tok_s = tok_s_at(known, n)
+    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
+
+
+def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
+    """Return a row with the expected speed at each of its positions."""
+
+    def estimated(speed: PlannedSpeed | None) -> PlannedSpeed | None:
+        found = None if speed is None else expected_at(known, speed.n)
+        if speed is None or found is None:
+            return speed
+        return replace(
+            speed, tok_s_estimate=found.tok_s, tok_s_estimate_ci95=found.tok_s_ci95, tok_s_basis=found.speed_basis
+        )
+
+    return replace(
+        row,
+        decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
+        at_n_ctx=estimated(row.at_n_ctx),
+        expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
+        expected_first=expected_at(known, 1),
+    )
+
+
+def with_estimate_together(row: PlanRow, known: SpeedEstimate | None, n_seqs: int) -> PlanRow:
+    """Return a row with the expected speed of `n_seqs` sequences at once; `known` has the latency of their steps."""
+    found = None if row.together is None else expected_at(known, row.together.n)
+    if row.together is None or found is None:
+        return row
+    low, high = found.tok_s_ci95
+    together = replace(
+        row.together,
+        tok_s_estimate=n_seqs * found.tok_s,
+        tok_s_estimate_ci95=(n_seqs * low, n_seqs * high),
+        tok_s_basis=found.speed_basis,
+    )
+    return replace(row, together=together)
+
+
+def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
+    weights, kv = shares.weights, shares.kv_cache
+    return Expected(
+        weights_ms / weights.value + kv_ms / kv.value,
+        weights_ms / weights.high + kv_ms / kv.high,
+        weights_ms / weights.low + kv_ms / kv.low,
+    )
+
+
+_FEWEST = 2
+"""Minimum number of measured models to extrapolate from."""
+_LEAST_DEVIATION = 0.15
+"""Minimum standard deviation of the shares' logarithms, since a few models may agree by chance. Measured over quants
+and models of all sizes on a Xeon."""
+
+
+class BandwidthShares(msgspec.Struct, frozen=True):
+    """Share of the bandwidth that models reach, at most 1: the median, with the interval of one more model."""
+
+    weights: Expected
+    """Share reached when reading the weights."""
+    kv_cache: Expected
+    """Share reached when reading the cache."""
+    seen: tuple[float, ...]
+    """Share for the weights, by model."""
+
+    @property
+    def source(self) -> str:
+        """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
+        low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
+        share = low if low == high else f"{low} to {high}"
+        return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
+
+
+def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> BandwidthShares | None:
+    """Return the shares reached by the newest run of each model; None for fewer than two models."""
+    found: dict[str, tuple[float, float]] = {}
+    for run in runs:
+        key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
+        if key and speed is not None and speed.rates is not None:
+            found.setdefault(key, speed.rates)
+    if len(found) < _FEWEST:
+        return None
+    weights, kv_cache = (
+        [rate / bandwidth_bytes_per_s for rate in rates] for rates in zip(*found.values(), strict=True)
+    )
+    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
+
+
+def _next_of(shares: Sequence[float]) -> Expected:
+    """Return the median with the 95 % interval of one more share, up to 1; shares are taken as log-normal."""
+    median = statistics.median(shares)
+    deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
+    factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
+    return Expected(median, median / factor, max(median, min(1.0, median * factor)))

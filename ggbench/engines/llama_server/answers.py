@@ -1,0 +1,89 @@
+"""Answers of a llama-server that may draft: its flags, requests in the chat template, and counts of drafts.
+
+A request's timings have the drafted and accepted tokens; the steps, and the acceptance at each position, are totals of
+the server in /metrics. Source: server-common.cpp and server-task.cpp of llama.cpp at commit 0c1e570.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from ggbench.engines.contract import Continue
+from ggbench.engines.endings import Cancelled, Ending, Failed
+from ggbench.engines.events import Continued
+from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
+from ggbench.engines.llama_server.process import Build
+from ggbench.engines.server.client import Client
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Post, Prompt, Tokens
+from ggbench.engines.server.server import Server
+
+_COUNTER = re.compile(
+    rb'^llamacpp:spec_decode_(?P<name>\w+)_total(?:\{position="(?P<at>\d+)"\})? (?P<value>[\d.e+]+)$', re.MULTILINE
+)
+_Counters = Mapping[tuple[str, int], int]
+"""Totals by name and position; -1 for all positions."""
+
+
+def draft_flags(setup: LlamaServerConfig, build: Build, with_tokens: Callable[[Path], Path]) -> list[str]:
+    """Return the flags of drafts, and the one by which the server counts them.
+
+    `with_tokens` returns a file with a vocabulary. Raises UsageError for a kind that the build does not have.
+    """
+    if not setup.spec_type:
+        return []
+    build.check_drafts(setup.spec_type)
+    words = ["--spec-type", setup.spec_type]
+    words += ["-md", str(with_tokens(Path(setup.draft)))] if setup.draft else []
+    words += ["-ngld", "0"] if setup.draft and setup.n_gpu_layers == 0 else []
+    words += [] if setup.n_draft is None else ["--spec-draft-n-max", str(setup.n_draft)]
+    return [*words, *(["--metrics"] if build.has_metrics else [])]
+
+
+def answer(client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event) -> Continued | Ending:
+    """Answer a text, or return why not. Raises NetworkError and ServerFailed."""
+    prompt, before = _as_chat(client, asked.text), _counters(client)
+    request = Generate(model, Prompt(0, text=prompt), asked.n_gen, ignores_end=False)
+    text, last = "", None
+    for _, item in server.stream([request], cancel):
+        text += item.text if isinstance(item, Tokens) else ""
+        last = item
+    return _continued(text, last, before, _counters(client)) if not cancel.is_set() else Cancelled()
+
+
+def _continued(text: str, last: Item | None, before: _Counters, after: _Counters) -> Continued | Ending:
+    if isinstance(last, GenerationFailed):
+        raise last.error
+    if not isinstance(last, Ended) or last.n_gen is None or last.decode_ns is None:
+        return Failed("decode", f"this {NAME} is too old: it does not time its tokens")
+    grown = {key: value - before.get(key, 0) for key, value in after.items()}
+    return Continued(
+        text,
+        n_tokens=last.n_gen,
+        decode_ns=last.decode_ns,
+        n_drafted=last.n_drafted or 0,
+        n_accepted=last.n_accepted or 0,
+        n_steps=grown.get(("num_drafts", -1)),
+        accepted_at=tuple(n for (_, at), n in sorted(grown.items()) if at >= 0),
+    )
+
+
+class _Applied(msgspec.Struct):
+    prompt: str
+
+
+def _as_chat(client: Client, text: str) -> str:
+    """Return the text in the model's chat template; unchanged if the server or the model has none."""
+    applied = client.post(Post("/apply-template", {"messages": [{"role": "user", "content": text}]})).read_as(_Applied)
+    return text if applied is None else applied.prompt
+
+
+def _counters(client: Client) -> _Counters:
+    """Return the totals of drafts since the server's start; empty without /metrics."""
+    response = client.get("/metrics")
+    found = _COUNTER.finditer(response.body) if response.status == 200 else ()
+    return {(each["name"].decode(), int(each["at"] or -1)): int(float(each["value"])) for each in found}

@@ -1,0 +1,71 @@
+"""Size a model with its draft, and what context length the draft costs, by llama.cpp's allocator run dry."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Engine
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.speculate.record import PairMemory
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.runs.session import Session
+from ggbench.sizing.budget import machine_budget
+from ggbench.sizing.drafts import Draft, DraftingAllocator
+from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+from ggbench.sizing.plan import PlanRequest, plan_variant
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count
+
+
+def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: LlamaConfig) -> PairMemory | None:
+    """Return the sizes at `setup.n_ctx`; None if llama.cpp sizes one of the models not at all."""
+    threads = setup.threads or session.context.threads
+    budget = machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=threads,
+        reserve_bytes=None,
+        bandwidth=None,
+        limit_bytes=setup.memory_limit_bytes,
+        measures=False,
+    )
+    loaded = replace(setup_to_load(setup, budget), threads=threads)
+    request, variant = PlanRequest(budget, setup), replace(session.target, file=target)
+
+    def planned(allocator: DryAllocator) -> PlanRow:
+        with allocator:
+            *_, row = plan_variant(variant, request, allocator)
+            return row
+
+    def engine_of() -> Engine:
+        return session.context.launch(loaded, session.cancel)
+
+    alone = planned(DryAllocator(engine_of(), loaded, budget.devices))
+    paired = planned(
+        DraftingAllocator(engine_of(), loaded, budget.devices, Draft(draft, engine_of(), loaded, budget.devices))
+    )
+    if paired.draft_bytes is None or paired.n_ctx is None:
+        return None
+    weight_bytes = draft.weight_bytes or 0
+    return PairMemory(
+        n_ctx=paired.n_ctx,
+        draft_weight_bytes=weight_bytes,
+        draft_context_bytes=max(0, paired.draft_bytes - weight_bytes),
+        output_bytes=max(0, (paired.output_bytes or 0) - (alone.output_bytes or 0)),
+        needed_bytes=paired.needed_bytes,
+        usable_bytes=budget.usable_bytes,
+        max_n_ctx=paired.planned_n_ctx,
+        max_n_ctx_alone=alone.planned_n_ctx,
+    )
+
+
+def require_fit(target: ModelFile, memory: PairMemory) -> None:
+    """Raise DoesNotFit if model and draft, which are about to be loaded, need more than is free."""
+    if memory.needed_bytes is not None and memory.needed_bytes > memory.usable_bytes:
+        raise DoesNotFit(
+            f"{sanitize(target.name)} and its draft need {format_bytes(memory.needed_bytes)} at n_ctx "
+            f"{format_count(memory.n_ctx)}, and {format_bytes(memory.usable_bytes)} can be used",
+            "use a smaller quant, a smaller draft or a smaller --n-depth",
+        )

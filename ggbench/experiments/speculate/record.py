@@ -1,0 +1,211 @@
+"""Speculative decoding of a model and its draft: the settings, what is recorded, and the result."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from ggbench.engines.events import TextDrafted
+from ggbench.errors import UsageError
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, Option
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Result, Run, Settings, require_positive
+from ggbench.sizing.layer_sample import StepCost
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speculation import MeasuredStep, StepTimes
+
+WITHIN_S = 120.0
+FEWEST_ROUNDS = 3
+"""Rounds that are measured however long they take: fewer give no interval worth printing."""
+MOST_DRAFTED = 64
+_N_CTX_TEXTS = 512
+"""Tokens of the longest text with its prompt."""
+
+
+class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
+    """The steps to time. Raises UsageError for impossible numbers."""
+
+    n_drafted: Annotated[
+        tuple[int, ...],
+        Option(
+            "-k --spec-draft-n-max",
+            "Numbers of tokens to draft in a step, e.g. 3,8; llama-server's default is 3.",
+            TOKEN_LIST,
+        ),
+    ] = (1, 2, 3, 4, 6, 8, 16)
+    depths: Annotated[
+        tuple[int, ...],
+        Option(
+            "-d --n-depth",
+            "Time steps with N tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
+            DEPTH_LIST,
+        ),
+    ] = (0, 4096)
+    within_s: Annotated[
+        float,
+        Option("--within", "Time for measuring, e.g. 5m; at least three rounds are measured.", DURATION),
+    ] = WITHIN_S
+    rounds: int = 5
+    """Rounds over all steps, so that a slowdown of the machine affects all of them."""
+
+    def __post_init__(self) -> None:
+        if not self.n_drafted or not self.depths:
+            raise UsageError("there is nothing to measure", "use at least one number of drafted tokens and one depth")
+        for each in self.n_drafted:
+            require_positive("the number of drafted tokens", each)
+        if max(self.n_drafted) > MOST_DRAFTED:
+            raise UsageError(
+                f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
+                f"use at most {MOST_DRAFTED}",
+            )
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Tokens of the deepest step, or of a text."""
+        return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
+
+
+class DraftedPair(msgspec.Struct, frozen=True):
+    """The measured pair; recorded before the first step."""
+
+    draft: Subject
+    layers: tuple[StepCost, ...] = ()
+    """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
+    has_random_router: bool = False
+    """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
+
+    @property
+    def basis(self) -> str:
+        """`twins of 2 and 6 of 64 layers`; empty if measured whole."""
+        if not self.layers:
+            return ""
+        *twins, whole = self.layers
+        return f"twins of {' and '.join(str(each.n_layer) for each in twins)} of {whole.n_layer} layers"
+
+
+class PairMemory(msgspec.Struct, frozen=True):
+    """What a draft takes, by llama.cpp's allocator run dry."""
+
+    n_ctx: int
+    """Context length for which the bytes are."""
+    draft_weight_bytes: int
+    draft_context_bytes: int
+    """The draft's own KV cache, compute buffers and outputs."""
+    output_bytes: int
+    """Further logits of the model, as it computes those of every verified token."""
+    needed_bytes: int | None
+    """Model, draft and their contexts; None if unknown."""
+    usable_bytes: int
+    """Free memory less a reserve."""
+    max_n_ctx: int | None
+    """The longest context with the draft; None if none fits."""
+    max_n_ctx_alone: int | None
+    """The longest context without it; None if none fits."""
+
+
+class PairCost(msgspec.Struct, frozen=True):
+    """The approximate cost of a measurement, known in advance."""
+
+    seconds: float
+    disk_bytes: int
+    """Files to write before, removed after."""
+
+
+class SpeculationRound(msgspec.Struct, frozen=True):
+    """Median times of one round at one depth."""
+
+    round: int
+    n_depth: int
+    steps: tuple[StepTimes, ...]
+    """One for each k; without a draft, its times are 0."""
+    twin: int = 0
+    """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
+
+
+class TextRound(msgspec.Struct, frozen=True):
+    """A text generated without and with the draft."""
+
+    name: str
+    """Kind of text, a key of `TEXTS`."""
+    round: int
+    k: int
+    drafted: TextDrafted
+
+    @property
+    def gain(self) -> float:
+        """The speed with the draft over that without."""
+        found = self.drafted
+        n_drafted = sum(found.accepted) + len(found.accepted)
+        return (n_drafted / found.drafted_ns) / (found.n_tokens / found.plain_ns)
+
+
+class DraftedText(msgspec.Struct, frozen=True):
+    """A kind of text at temperature 0, generated without and with the draft in turn."""
+
+    name: str
+    """`prose`, `code` or `repetition`."""
+    k: int
+    n_tokens: int
+    """Tokens generated in each round."""
+    plain_tok_s: float
+    drafted_tok_s: float
+    gain: Expected
+    """The second over the first, with its 95 % interval."""
+    expected_gain: float | None
+    """The gain that follows from the timed steps and the mean length; None if none of this k was timed."""
+    mean_len: float
+    """Mean tokens of a step, the model's own included."""
+    acceptance: tuple[float, ...]
+    """For each drafted position, the share accepted of those whose predecessors were accepted; shorter if later ones
+    never were tried."""
+    first_difference: int | None = None
+    """Number of the first token, from 0, that differs from the text without a draft; None if the texts are equal."""
+
+
+class SpeculationCase(msgspec.Struct, frozen=True):
+    """Steps of one k at one depth."""
+
+    n_depth: int
+    step: MeasuredStep
+
+    @property
+    def k(self) -> int:
+        """Tokens drafted in a step."""
+        return self.step.times.k
+
+    @property
+    def speedup_by_len(self) -> dict[str, float]:
+        """The speed over that without a draft, by mean tokens of a step."""
+        return {f"{each:g}": self.step.speedup(each).value for each in self.step.times.lens}
+
+
+class SpeculateResult(Result, msgspec.Struct, frozen=True):
+    """Costs of speculative decoding at each depth, and what must be accepted for it to pay."""
+
+    no_one_memory: ClassVar[str] = "measured with a draft model"
+
+    draft: Subject
+    cases: tuple[SpeculationCase, ...] = ()
+    """Ordered by depth, then by k."""
+    basis: str = ""
+    """Source of the model's times if it is not here: `twins of 2 and 6 of 64 layers`."""
+    has_random_router: bool = False
+    """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
+    memory: PairMemory | None = None
+    """None if it could not be sized."""
+    texts: tuple[DraftedText, ...] = ()
+    """Empty for a twin, which has no text to accept."""
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The measured depths, ascending."""
+        return tuple(sorted({each.n_depth for each in self.cases}))
+
+    def at(self, n_depth: int) -> tuple[SpeculationCase, ...]:
+        """Return the cases of a depth, the fewest drafted tokens first."""
+        return tuple(each for each in self.cases if each.n_depth == n_depth)
+
+
+def result_of(run: Run) -> SpeculateResult | None:
+    return run.result if isinstance(run.result, SpeculateResult) else None

@@ -1,0 +1,243 @@
+"""Show speculative decoding: the verdict, the cost of each step, and the speed-up by accepted tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.experiments.speculate.record import (
+    DraftedText,
+    PairMemory,
+    SpeculateResult,
+    SpeculationCase,
+    SpeculationRound,
+    result_of,
+)
+from ggbench.experiments.speculate.verdict import ACCEPTANCES, needed_acceptance, server_line, verdict
+from ggbench.machine.records import MachineReading
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.show.document import Shape, field, many, of
+from ggbench.show.figures import Curve, Figure, PlottedRun
+from ggbench.show.machine import run_page
+from ggbench.show.names import quant_name, quant_names
+from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
+from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
+from ggbench.show.text import expected_text
+from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
+from ggbench.units import format_bytes, format_count, format_ms, format_number, format_percent
+
+_MOE_NOTE = (
+    "The twin's random router sends the tokens of a batch to more experts than a trained one: verifying costs less "
+    "than shown."
+)
+_CAPTION = (
+    "T verify: k + 1 tokens in one batch; T draft: one drafted token; reread: the draft reads the batch again. "
+    "Break-even: mean tokens of a step, the model's own included, above which speculation is faster, and the share of "
+    "drafted tokens accepted that gives them. x2: speed-up with 2 tokens per step."
+)
+
+_CASE = Shape(
+    "SpeculationCase",
+    "Steps of one k at one depth.",
+    of(SpeculationCase, "n_depth k"),
+    of(StepTimes, without="k", at=lambda case: case.step.times),
+    expected("break_even_len", "", lambda case: case.step.break_even, "break_even_ci95"),
+    field(
+        "break_even_acceptance",
+        float | None,
+        "The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
+        needed_acceptance,
+    ),
+    of(SpeculationCase, "speedup_by_len"),
+)
+_DRAFT = Shape("Draft", "The draft model.", of(Subject, "model quant file weight_bytes n_params"))
+_SPECULATION = Shape(
+    "Speculation",
+    "Costs of speculative decoding, and the accepted tokens that it needs to pay.",
+    MEASURED_FILE,
+    CACHE_TYPES,
+    field(
+        "draft", _DRAFT | None,
+        "The draft model; null if nothing was measured.", lambda run: (found := result_of(run)) and found.draft,
+    ),
+    field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
+    field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
+    of(SpeculateResult, "basis? has_random_router memory texts", result_of, maybe=True),
+    field(
+        "llama_server", str | None, "The command that drafts; null if no draft pays.",
+        lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
+    ),
+    ORIGIN,
+)  # fmt: skip
+
+
+class SpeculatePresenter(Presenter):
+    kind: ClassVar[str] = "speculate"
+    title: ClassVar[str] = "speculation"
+    documents: ClassVar[RunDocuments] = run_documents("speculate", _SPECULATION)
+    has_line: ClassVar[bool] = False
+    has_samples: ClassVar[bool] = False
+    plotted: ClassVar[tuple[type, ...]] = (SpeculationRound,)
+    no_answer: ClassVar[str] = "no step was measured"
+
+    def answer(self, run: Run) -> str:
+        """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 times as fast`."""
+        found = result_of(run)
+        return verdict(found) if found else ""
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""
+        found = [run.result if isinstance(run.result, SpeculateResult) else None for run in runs]
+        depths = sorted({n_depth for each in found if each for n_depth in each.depths})
+        return tuple(_figure(n_depth, runs, found) for n_depth in depths)
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        found, name = result_of(run), quant_name(run.subject)
+        if found is None:
+            return run_page(run, name, (), folded=folded, readings=readings)
+        heading = Text(f"{name}, drafted by {quant_names([run.subject, found.draft])[1]}", style="bold")
+        heading.append(f"\n{self.ending(run)}", style="not bold")
+        parts: list[RenderableType] = []
+        if found.cases:
+            facts = [
+                *_fastest(found),
+                *_memory_facts(found.memory),
+                ("from", found.basis),
+                ("llama-server", server_line(run, found)),
+            ]
+            parts = [
+                *([_texts_table(found.texts)] if found.texts else []),
+                _cases_table([("", each) for each in found.cases], None, _captions([run])),
+                facts_table("", facts),
+            ]
+        return run_page(run, heading, parts, folded=folded, readings=readings)
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        labels = quant_names([run.subject for run in runs])
+        rows = [
+            (label, each)
+            for label, run in zip(labels, runs, strict=True)
+            if (found := result_of(run))
+            for each in found.cases
+        ]
+        if not rows:
+            return Text("\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True)))
+        return _cases_table(rows, width, _captions(runs))
+
+
+def _captions(runs: Sequence[Run]) -> str:
+    is_routed = any((found := result_of(run)) and found.has_random_router for run in runs)
+    lines = [_CAPTION, _MOE_NOTE if is_routed else "", twin_caption(run.subject for run in runs)]
+    return "\n".join(filter(None, lines))
+
+
+def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
+    """Return, for each depth, the fastest k by acceptance and its speed-up."""
+    facts = []
+    for n_depth in found.depths:
+        steps, parts = [each.step for each in found.at(n_depth)], []
+        for acceptance in ACCEPTANCES:
+            best = best_step(steps, acceptance)
+            gain = best.speedup(mean_len(acceptance, best.times.k)).value
+            parts.append(f"{format_percent(acceptance)}: k {best.times.k}, {format_number(gain)}x")
+        facts.append((f"fastest k at depth {format_count(n_depth)}, by acceptance", "; ".join(parts)))
+    return facts
+
+
+def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
+    """Return what was generated with the draft, and whether the texts are those without it."""
+
+    def equality(each: DraftedText) -> str:
+        n_tokens = format_count(each.n_tokens)
+        if each.first_difference is None:
+            return f"the same {n_tokens} tokens as without"
+        return f"differs from token {format_count(each.first_difference + 1)} of {n_tokens} on"
+
+    return fitted_table(
+        [
+            names("text", (each.name for each in texts)),
+            right("k", (str(each.k) for each in texts)),
+            right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s"),
+            right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s"),
+            right("gain", (expected_text(each.gain) for each in texts)),
+            right("expected", (format_number(each.expected_gain) for each in texts)),
+            right("per step", (format_number(each.mean_len) for each in texts), "tokens"),
+            right("accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position"),
+            left("text", map(equality, texts)),
+        ],
+        title="Generated at temperature 0, in turn without and with the draft",
+    )
+
+
+def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
+    if memory is None:
+        return []
+    draft = [
+        f"{format_bytes(memory.draft_weight_bytes)} weights",
+        f"{format_bytes(memory.draft_context_bytes)} context",
+        *([f"{format_bytes(memory.output_bytes)} more outputs"] if memory.output_bytes else []),
+    ]
+    n_ctx, alone = memory.max_n_ctx, memory.max_n_ctx_alone
+    longest = f"{format_count(n_ctx)} with the draft, {format_count(alone)} without"
+    return [
+        (f"draft at n_ctx {format_count(memory.n_ctx)}", ", ".join(draft)),
+        ("both need", f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)}"),
+        ("max n_ctx", longest),
+    ]
+
+
+def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None, caption: str) -> RenderableType:
+    cases = [each for _, each in rows]
+    times = [each.step.times for each in cases]
+
+    def gains(length: float) -> Cells:
+        texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
+        return right(f"x{length:g}", texts, "", 2)
+
+    return fitted_table(
+        [
+            *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
+            right("depth", (format_count(each.n_depth) for each in cases), stays=True),
+            right("k", (str(each.k) for each in cases), stays=True),
+            right("T1", (format_ms(each.t1_ms) for each in times), "ms", 3),
+            right("T verify", (format_ms(each.verify_ms) for each in times), "ms", 1),
+            right("T draft", (format_ms(each.draft_ms) for each in times), "ms", 1),
+            right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
+            right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
+            right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
+            *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
+            right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),
+        ],
+        labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],
+        groups=[f"{name} {each.n_depth}" for name, each in rows],
+        dim=[each.step.best_speedup.value <= 1 for each in cases],
+        width=width,
+        caption=caption,
+    )
+
+
+def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> Figure:
+    curves, end = [], 2
+    for index, (run, result) in enumerate(zip(runs, found, strict=True)):
+        for case in result.at(n_depth) if result else ():
+            x = np.arange(1, case.k + 2)
+            y = np.array([case.step.speedup(float(length)).value for length in x])
+            name = f"{run.name}, k {case.k}" if len(runs) > 1 else f"k {case.k}"
+            note = f"{format_number(float(y[-1]))} times at {case.k + 1} tokens"
+            curves.append(Curve(name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed, run=index))
+            end = max(end, case.k + 1)
+    x = np.arange(1, end + 1)
+    curves.append(Curve("without a draft", x, np.ones(len(x)), np.zeros(len(x)), run=0, is_formula=True))
+    name = "speed over that without a draft"
+    if n_depth:
+        name += f", depth {format_count(n_depth)}"
+    return Figure(f"speculate-d{n_depth}", name, "", "mean tokens per step", "", tuple(curves), end, y_low=0.0)
+
+
+PRESENTER = SpeculatePresenter()

@@ -1,0 +1,145 @@
+"""Which stored runs can be compared: those of one machine, of one setting, of one file."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.build import gpu_backends
+from ggbench.errors import StoreError
+from ggbench.machine.condition import gpus_of
+from ggbench.machine.host import default_threads, describe_cpu
+from ggbench.machine.records import Environment
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.facts import RunFacts
+from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.stored import listed_run
+
+
+class ThisMachine(msgspec.Struct, frozen=True):
+    """Conditions that must be equal for the speed of a run to apply now."""
+
+    cpu: str
+    n_cores: int
+    gpus: tuple[str, ...]
+    llama_cpp_python: str
+    threads: int
+
+    @classmethod
+    def describe(cls) -> ThisMachine:
+        cpu = describe_cpu()
+        return cls(
+            cpu.name,
+            cpu.n_cores,
+            tuple(gpu.name for gpu in gpus_of(gpu_backends())),
+            _binding_version(),
+            default_threads(cpu),
+        )
+
+    @property
+    def key(self) -> str:
+        """Equals `machine_key` of the runs made here."""
+        return repr((self.cpu, self.n_cores, self.gpus))
+
+    def made(self, environment: Environment | None) -> bool:
+        """Return whether a run was made here, with the same cores, GPUs and llama.cpp; false for an imported run."""
+        return (environment is not None and environment.imported is None) and (
+            machine_key(environment),
+            environment.llama_cpp_python,
+        ) == (self.key, self.llama_cpp_python)
+
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
+        """Return the parts of a setup that affect the speed of a model of `n_layer` layers; None for another engine."""
+        return setup.speed_part(self.threads, n_layer, has_gpu=bool(self.gpus))
+
+
+@functools.cache
+def _binding_version() -> str:
+    return importlib.metadata.version("llama_cpp_python")
+
+
+def machine_key(environment: Environment) -> str:
+    """Return a key that is equal for runs of one machine."""
+    return repr((environment.cpu, environment.n_cores, tuple(gpu.name for gpu in environment.gpus)))
+
+
+def setting_of(run: Run) -> str:
+    """Return a key that is equal for repeated runs."""
+    head, subject, environment = run.head, run.subject, run.head.environment
+    file = subject.header_sha256 or subject.file, subject.shape_key, subject.file_bytes, subject.quant
+    names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info", "backends")
+    versions = environment and (machine_key(environment), *(getattr(environment, name) for name in names))
+    return hashlib.sha256(repr((head.kind, file, head.setup, head.settings, versions)).encode()).hexdigest()
+
+
+def repeats_on(store: Store, machines: Collection[str]) -> list[list[Run]]:
+    """Return the repeated runs on machines by their setting, newest first, at most twelve each. Raises StoreError."""
+    _derive(store)
+    groups = store.facts.repeats(machines=machines, fewest=2)
+    return [list(_runs(store, group)) for group in groups]
+
+
+def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Run]:
+    """Return a machine's completed runs of files with this header or shape, newest first, at most twelve of each
+    setting. Raises StoreError.
+    """
+    _derive(store)
+    groups = store.facts.repeats(machines=(machine,), header=header, shape=shape)
+    return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
+
+
+def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
+    """Yield the newest completed run of each setting of a machine that tells at how many bytes/s memory is read.
+
+    The newest comes first. Raises StoreError.
+    """
+    _derive(store)
+    return _runs(store, store.facts.with_rates(machine))
+
+
+def runs_with_loss(store: Store, headers: Collection[str]) -> Iterator[Run]:
+    """Yield the newest run of each loss measured of files with these headers, newest first. Raises StoreError."""
+    _derive(store)
+    return _runs(store, store.facts.with_loss(headers))
+
+
+def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
+    for stored in store.load_runs(tuple(run_ids)):
+        with contextlib.suppress(StoreError):  # written by another ggbench
+            yield listed_run(stored)
+
+
+def _derive(store: Store) -> None:
+    """Derive the facts of the runs that have none yet."""
+    while missing := store.facts.missing():
+        store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing)])
+
+
+def _facts_of(stored: StoredRun) -> RunFacts:
+    try:
+        run = listed_run(stored)
+        experiment = experiment_of(stored.kind)
+        loss = experiment.loss_of(run) if run.head.setup.loads_gguf else None
+        speed = experiment.speed_of(run) if run.is_complete else None
+    except StoreError:  # written by another ggbench
+        return RunFacts(stored.run_id)
+    environment = stored.environment
+    is_own = run.is_complete and environment is not None and not run.is_imported
+    key = loss and (loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text)
+    return RunFacts(
+        stored.run_id,
+        machine=machine_key(environment) if is_own and environment is not None else None,
+        setting=setting_of(run) if is_own else None,
+        header=stored.subject.header_sha256 or None,
+        shape=stored.subject.shape_key or None,
+        has_rates=speed is not None and speed.rates is not None,
+        loss=repr(key) if key else None,
+    )

@@ -1,0 +1,166 @@
+"""Facts derived from each ended run, as an indexed table: which runs repeat each other, and which measured a loss.
+
+The table is a cache. It is filled when a question needs it, so it may lack the newest runs or be missing altogether;
+one of another ggbench is derived again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ggbench import __version__
+from ggbench.errors import StoreError
+from ggbench.runs.store.connection import as_store_errors, writing
+
+_COLUMNS = (
+    "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT"
+)
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 1 */)"
+_INDEXES = (
+    "CREATE INDEX facts_by_setting ON facts (setting)",
+    "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
+    "CREATE INDEX facts_by_shape ON facts (shape, machine, setting)",
+    "CREATE INDEX facts_by_header ON facts (header, machine, setting)",
+    "CREATE INDEX facts_of_loss ON facts (header, loss) WHERE loss IS NOT NULL",
+)
+_TRIGGERS = (
+    "CREATE TRIGGER facts_ended AFTER UPDATE OF state ON runs BEGIN DELETE FROM facts WHERE run_id = new.id; END",
+    "CREATE TRIGGER facts_deleted AFTER DELETE ON runs BEGIN DELETE FROM facts WHERE run_id = old.id; END",
+)
+
+_BATCH = 500
+"""Number of runs that are derived in one transaction, as other processes wait for it."""
+NEWEST = 12
+"""Maximum number of runs per setting, as a machine's noise changes over the years."""
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """What is looked for in a run. Keys are None if unknown."""
+
+    run_id: int
+    machine: str | None = None
+    """Key of the machine of a completed run measured with ggbench; None for others, and likewise the next."""
+    setting: str | None = None
+    """Key that is equal for repeats."""
+    header: str | None = None
+    """SHA-256 of the file's header."""
+    shape: str | None = None
+    """`ModelFile.shape_key`."""
+    has_rates: bool = False
+    """Whether it tells at how many bytes/s weights and cache are read."""
+    loss: str | None = None
+    """Key of base, text and cache types of a measured loss."""
+
+
+class FactsTable:
+    """The table in an open results file; in memory if the file cannot be written. Raises StoreError."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection, self._path = connection, path
+        self._is_current = False
+
+    def missing(self) -> tuple[int, ...]:
+        """Return the ended runs to derive next; empty if every one has its facts."""
+        if not self._is_current:
+            self._create()
+        ((n_ended, n_known),) = self._select(
+            "SELECT (SELECT count(*) FROM runs) - (SELECT count(*) FROM runs WHERE state = 'running'),"
+            " (SELECT count(*) FROM facts)"
+        )
+        if n_ended == n_known:
+            return ()
+        found = self._select(
+            "SELECT id FROM runs INDEXED BY runs_by_kind EXCEPT SELECT run_id FROM facts"
+            f" EXCEPT SELECT id FROM runs WHERE state = 'running' LIMIT {_BATCH}"
+        )
+        return tuple(row[0] for row in found)
+
+    def keep(self, facts: Sequence[RunFacts]) -> None:
+        """Store the facts of ended runs."""
+        try:
+            with writing(self._connection, self._path):
+                self._insert(facts)
+        except StoreError:
+            self._create_in_memory()
+            self._insert(facts)
+
+    def repeats(
+        self, *, machines: Collection[str] = (), header: str = "", shape: str = "", fewest: int = 1
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the newest runs of each setting of machines, newest first, at most twelve; those of a file if it is
+        given by its header or its shape.
+
+        Settings with less than `fewest` runs are left out.
+        """
+        files = {name: value for name, value in (("header", header), ("shape", shape)) if value}
+        settings: dict[str, None] = {}
+        for name, value in files.items() or (("", ""),):
+            of_file, given = (f"{name} = ? AND ", (value,)) if name else ("", ())
+            found = self._select(
+                f"SELECT setting FROM facts WHERE {of_file}machine IN ({_places(machines)})"
+                " GROUP BY setting HAVING count(*) >= ?",
+                *given, *machines, fewest,
+            )  # fmt: skip
+            settings |= dict.fromkeys(row[0] for row in found)
+        newest = f"SELECT run_id FROM facts WHERE setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
+        return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
+
+    def with_rates(self, machine: str) -> tuple[int, ...]:
+        """Return the newest run of each setting of a machine that tells at how many bytes/s memory is read."""
+        found = self._select(
+            "SELECT max(run_id) FROM facts WHERE machine = ? AND has_rates GROUP BY setting ORDER BY 1 DESC", machine
+        )
+        return tuple(row[0] for row in found)
+
+    def with_loss(self, headers: Collection[str]) -> tuple[int, ...]:
+        """Return the newest run of each loss of files with these headers, newest first."""
+        found = self._select(
+            f"SELECT max(run_id) FROM facts WHERE header IN ({_places(headers)}) AND loss IS NOT NULL"
+            " GROUP BY header, loss ORDER BY 1 DESC",
+            *headers,
+        )
+        return tuple(row[0] for row in found)
+
+    def _create(self) -> None:
+        if not self._is_created():
+            try:
+                with writing(self._connection, self._path):
+                    if not self._is_created():  # by another process meanwhile
+                        for name in ("TABLE facts", "TRIGGER facts_ended", "TRIGGER facts_deleted"):
+                            kind, _, name = name.partition(" ")
+                            self._connection.execute(f"DROP {kind} IF EXISTS {name}")
+                        for statement in (_TABLE, *_INDEXES, *_TRIGGERS):
+                            self._connection.execute(statement)
+            except StoreError:
+                self._create_in_memory()
+        self._is_current = True
+
+    def _create_in_memory(self) -> None:
+        """Create the table where it hides one in the file, and needs no disk."""
+        with as_store_errors(self._path):
+            self._connection.execute("PRAGMA temp_store = MEMORY")
+            self._connection.execute(_TABLE.replace("TABLE", "TEMP TABLE IF NOT EXISTS", 1))
+
+    def _is_created(self) -> bool:
+        return [tuple(row) for row in self._select("SELECT sql FROM main.sqlite_master WHERE name = 'facts'")] == [
+            (_TABLE,)
+        ]
+
+    def _insert(self, facts: Sequence[RunFacts]) -> None:
+        with as_store_errors(self._path):
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [msgspec.structs.astuple(each) for each in facts],
+            )
+
+    def _select(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+        with as_store_errors(self._path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+
+def _places(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,127 @@
+"""Arithmetic of speculative decoding: what a step costs, and how many of its tokens must be accepted for it to pay.
+
+A step drafts k tokens, verifies them with the model in one batch of k + 1, and yields L tokens on average: those
+accepted, and one of the model's own. Without a draft each token takes T1. So a step pays once L exceeds its time in
+units of T1. Source: Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding" (2023),
+with llama-server's steps: its draft reads the verified batch again.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import t_95
+
+LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+"""Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
+
+
+TYPICAL_ACCEPTANCE = 0.7
+"""The acceptance for which k is chosen where none is measured."""
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """The times of a step that drafts k tokens."""
+
+    k: int
+    """Drafted tokens of a step: --spec-draft-n-max of llama-server."""
+    t1_ms: float
+    """Decoding one token without a draft."""
+    verify_ms: float
+    """Decoding k + 1 tokens in one batch, with the logits of each."""
+    draft_ms: float
+    """Decoding one token with the draft, and choosing the next."""
+    reread_ms: float
+    """Reading the verified batch with the draft, as llama-server's does before it drafts again."""
+    host_ms: float
+    """The rest of a step, e.g. removing the rejected tokens from both caches."""
+    sampler_ms: float
+    """Choosing one token from the model's logits, with a draft or without."""
+
+    @property
+    def step_ms(self) -> float:
+        """The whole step, without choosing the model's own tokens."""
+        return self.verify_ms + self.k * self.draft_ms + self.reread_ms + self.host_ms
+
+    @property
+    def break_even_len(self) -> float:
+        """Mean tokens of a step with which it is as fast as decoding without a draft; it pays above that."""
+        return self.step_ms / self.t1_ms
+
+    def speedup(self, mean_len: float, break_even_len: float) -> float:
+        """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
+        sampler_ms = mean_len * self.sampler_ms
+        return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
+
+    @property
+    def lens(self) -> tuple[float, ...]:
+        """The `LENS` of at most k + 1 tokens, and k + 1."""
+        return (*(each for each in LENS if each < self.k + 1), float(self.k + 1))
+
+
+class MeasuredStep(msgspec.Struct, frozen=True):
+    """The times of a step over several rounds."""
+
+    times: StepTimes
+    break_even: Expected
+    """`break_even_len` with its 95 % interval."""
+
+    def speedup(self, mean_len: float) -> Expected:
+        """Return the speed with steps of `mean_len` tokens over that without a draft."""
+        found = self.break_even
+        return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
+
+    @property
+    def best_speedup(self) -> Expected:
+        """The speed-up if every drafted token is accepted."""
+        return self.speedup(self.times.k + 1)
+
+
+def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> MeasuredStep:
+    """Return the medians of at least two rounds, and the geometric mean of break-even.
+
+    Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
+    share by which it may be off besides.
+    """
+    names = (name for name in StepTimes.__struct_fields__ if name != "k")
+    middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
+    break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
+    return MeasuredStep(replace(rounds[0], **middle), break_even)
+
+
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
+    logs = list(map(math.log, ratios))
+    spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
+    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def mean_len(acceptance: float, k: int) -> float:
+    """Return the mean tokens of a step if each drafted token is accepted with this probability after those before.
+
+    Source: equation 1 of Leviathan et al. (2023).
+    """
+    return sum(acceptance**n for n in range(k + 1))
+
+
+def acceptance_of(length: float, k: int) -> float | None:
+    """Return the acceptance that gives steps of this mean length; None if even k accepted tokens are too few."""
+    if length > k + 1:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_len(middle, k) < length else (low, middle)
+    return high
+
+
+def best_step(steps: Sequence[MeasuredStep], acceptance: float) -> MeasuredStep:
+    """Return the fastest of steps of several k at this acceptance."""
+    return max(steps, key=lambda each: each.speedup(mean_len(acceptance, each.times.k)).value)

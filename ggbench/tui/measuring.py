@@ -1,0 +1,205 @@
+"""A measurement as chosen in its dialog: its jobs, and what it takes in time, memory and downloads."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.errors import UsageError
+from ggbench.files import replace_file
+from ggbench.models.reference import parse_model
+from ggbench.show import FITS_NOT
+from ggbench.show.figures import LatencyLine
+from ggbench.tui.library import BASES, QuantRow, Selection
+from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
+
+if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.plan_record import Budget
+
+
+PastRuns: TypeAlias = Mapping[tuple[str, str, str], tuple[int, float]]
+"""Id and seconds of the latest completed run of each experiment, model and quant."""
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The last choices of the dialog, kept in the config folder."""
+
+    kind: str = ""
+    """The experiment; empty before the first."""
+    engine: str = ""
+    """Value of `--engine`; empty for ggbench's own llama.cpp."""
+    texts: dict[str, dict[str, str]] = {}
+    """The texts of the fields of each experiment."""
+
+    @classmethod
+    def load(cls) -> Choices:
+        """Return the stored choices; the defaults if there are none, or they cannot be read."""
+        with contextlib.suppress(OSError, UsageError, msgspec.DecodeError):
+            return msgspec.json.decode(paths.measure_choices_file().read_bytes(), type=cls)
+        return cls()
+
+    def save(self) -> None:
+        """Store them, unless the config folder cannot be written."""
+        with contextlib.suppress(OSError, UsageError):
+            path = paths.measure_choices_file()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, msgspec.json.encode(self))
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The quants to measure."""
+
+    title: str
+    """Untrusted text."""
+    selection: Selection
+    rows: Sequence[QuantRow]
+    """Those that have a plan."""
+    setup: LlamaConfig
+    budget: Budget | None
+    """This machine's memory; None if the rows were planned for another, or it is not read yet."""
+
+    @property
+    def n_runs(self) -> int:
+        return sum(len(names) for _, names in self.selection)
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes of the planned quants that are not on this disk."""
+        return sum(row.plan.file_bytes or 0 for row in self.rows if not (row.is_here or row.is_twin))
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether twins can be measured in place of files that are not on this disk."""
+        return all(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
+
+
+def as_twins(selection: Selection) -> Selection:
+    return [(f"twin:{model.removeprefix('hf:')}", names) for model, names in selection]
+
+
+class RunRequest(msgspec.Struct, frozen=True):
+    """An experiment with its options, for all chosen quants."""
+
+    experiment: Experiment
+    options: msgspec.Struct
+    """A record of the experiment's `request_type`."""
+    setup: LlamaConfig
+    engine: str = ""
+    """Value of `--engine`; empty for ggbench's own llama.cpp."""
+    is_twin: bool = False
+    """Whether to measure twins in place of the files."""
+    download_bytes: int = 0
+    """The download to which the user agreed."""
+    notice: str = ""
+    """How it differs from the plan; empty if it does not."""
+
+    @classmethod
+    def planned(cls, experiment: Experiment, options: msgspec.Struct, setup: LlamaConfig) -> RunRequest:
+        """Return a request with the planned n_ctx if the experiment keeps it and its tokens fit; else without one."""
+        needed = whole_steps(getattr(options, "n_ctx_needed", None) or 0)
+        own, notice = replace(setup, n_ctx=None), ""
+        if experiment.keeps_n_ctx and setup.n_ctx is not None:
+            if setup.n_ctx >= needed:
+                own = setup
+            else:
+                notice = f"this needs n_ctx {format_count(needed)}; {format_count(setup.n_ctx)} was planned"
+        return cls(experiment, options, own, notice=notice)
+
+    def jobs(self, found: Sequence[tuple[str, Sequence[str], Sequence[Target]]], hub: HubAccess) -> list[Job]:
+        """Return the jobs for the targets found for each model and its quants. Raises GgbenchError."""
+        from ggbench.commands.options import run_by
+
+        setup = run_by(self.engine, self.setup) if self.engine else self.setup
+        return [
+            job
+            for model, names, targets in found
+            for job in self.experiment.jobs(self.options, parse_model(model, *names), targets, setup, hub)
+        ]
+
+    def cost(self, chosen: Chosen, past: PastRuns) -> str:
+        """Return the time and the memory that it takes, with the basis of the time; what is unknown is said."""
+        n_runs = f"{counted(chosen.n_runs, 'quant')}: " if chosen.n_runs > 1 else ""
+        return f"{n_runs}{self._time(chosen)}{self._latest(chosen, past)}. {self._memory(chosen)}."
+
+    def _time(self, chosen: Chosen) -> str:
+        decodes: Sequence[tuple[int, int]] = getattr(self.options, "decodes", ())
+        within_s: float | None = getattr(self.options, "within_s", None)
+        known = list(_known_times(chosen, decodes)) if decodes and chosen.budget is not None else []
+        if not known:
+            if within_s is None:
+                return "time unknown"
+            return f"at most {format_duration(within_s * chosen.n_runs)}"
+        bases = ", ".join(dict.fromkeys(BASES.get(basis, "the bandwidth limit") for *_, basis in known))
+        least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
+        is_least = len(known) < chosen.n_runs or not all(basis for *_, basis in known) or not math.isfinite(most_s)
+        prompts = ", and the prompts" if max(start for start, _ in decodes) > 512 else ""
+        if is_least:
+            return f"at least {format_duration(least_s)} ({bases}){prompts}"
+        return f"about {format_duration_range(least_s, most_s)} ({bases}){prompts}"
+
+    def _latest(self, chosen: Chosen, past: PastRuns) -> str:
+        if chosen.n_runs > 1:
+            return ""
+        ((model, (name,)),) = chosen.selection
+        quant = chosen.rows[0].plan.quant if chosen.rows else name
+        found = past.get((self.experiment.kind, model, quant))
+        return "" if found is None else f"; run {found[0]} took {format_duration(found[1])}"
+
+    def _memory(self, chosen: Chosen) -> str:
+        needed = getattr(self.options, "n_ctx_needed", None)
+        n_ctx = self.setup.n_ctx or (whole_steps(needed) if needed else None)
+        if n_ctx is None:
+            n_bytes = max((row.plan.weight_bytes or 0 for row in chosen.rows), default=0)
+            text = f"{format_bytes(n_bytes or None)} for the weights, and a KV cache"
+        else:
+            n_bytes = max((row.needed_bytes(n_ctx) or 0 for row in chosen.rows), default=0)
+            text = f"{format_bytes(n_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
+        if chosen.budget is None:
+            return text
+        usable_bytes = chosen.budget.usable_bytes
+        return f"{'' if n_bytes <= usable_bytes else f'{FITS_NOT} '}{text}, of {format_bytes(usable_bytes)} free"
+
+
+def past_runs(store: Store) -> PastRuns:
+    """Return the latest completed runs with their durations. Raises StoreError."""
+    found: dict[tuple[str, str, str], tuple[int, float]] = {}
+    for run in store.list_runs():
+        if run.state == Outcome.COMPLETED and run.finished_at and not run.is_imported:
+            with contextlib.suppress(ValueError, TypeError):
+                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+                key = run.kind, run.subject.model, run.subject.quant
+                found.setdefault(key, (run.run_id, took.total_seconds()))
+    return found
+
+
+def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
+    """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
+
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
+    bound alone, whose basis is empty, is the least.
+    """
+    for row in chosen.rows:
+        limit, expected = row.plan.limit, row.plan.expected
+        if limit is None:
+            continue
+        line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
+        seconds = sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
+        if expected is None or row.plan.n_ctx is None:
+            yield seconds, seconds, ""
+            continue
+        slow, fast = expected.tok_s_ci95
+        bound = 1e3 / float(line.ms(row.plan.n_ctx))
+        yield seconds * bound / fast, seconds * bound / slow if slow > 0 else math.inf, expected.speed_basis

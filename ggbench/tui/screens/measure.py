@@ -1,0 +1,164 @@
+"""The dialog that starts every measurement: which experiment, how much, with what engine, and what that takes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from msgspec.structs import replace
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Input, Static
+
+from ggbench.commands.options import given_record, run_by
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.fields import options_of
+from ggbench.plugins import plugin_names
+from ggbench.runs.experiment import Experiment, experiment_of
+from ggbench.runs.run import Settings
+from ggbench.text import sanitize
+from ggbench.tui.measuring import Choices, Chosen, PastRuns, RunRequest
+from ggbench.tui.screens.forms import OPTIONS, ChoiceField, FormDialog, FormField, option_fields
+from ggbench.units import format_bytes
+
+_EXPERIMENTS = "ggbench.experiments"
+
+
+def _engine(text: str) -> str:
+    """Return the text, checked like `--engine`. Raises UsageError."""
+    run_by(text, LlamaConfig())
+    return text
+
+
+_WHAT = "what"
+_FILE = "file"
+_ENGINE = FormField(
+    "engine", "engine", "ggbench's; or llama-server", _engine,
+    about="Program that runs the model: empty for ggbench's llama.cpp, or your own llama-server, found on PATH or as "
+    "llama-server=PATH; flags may follow the path.",
+)  # fmt: skip
+
+
+class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
+    """Returns the request with the choices to remember, or None if closed."""
+
+    def __init__(self, chosen: Chosen, choices: Choices) -> None:
+        super().__init__()
+        self._chosen, self._choices, self._past = chosen, choices, dict[tuple[str, str, str], tuple[int, float]]()
+        self._kinds = plugin_names(_EXPERIMENTS, "measure")
+        self._experiment = experiment_of(choices.kind if choices.kind in self._kinds else self._kinds[0])
+        self._make_fields()
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog", can_focus=False) as sheet:
+            sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
+            sheet.border_subtitle = "enter starts · ctrl+r defaults · esc closes"
+            yield self.line(self.fields[0], self._texts[_WHAT])
+            with Vertical(id="lines"):
+                yield from (self.line(field, self._texts[field.name]) for field in self.fields[1:])
+            yield Static(id="cost", markup=False)
+            yield Static(id="about", markup=False)
+
+    def on_mount(self) -> None:
+        self._show_cost()
+
+    def show_past(self, past: PastRuns) -> None:
+        self._past = dict(past)
+        if self.opened.is_set():
+            self._show_cost()
+
+    def answer(self, given: dict[str, Any]) -> tuple[RunRequest, Choices]:
+        request = self._request(given)
+        self._keep_texts()
+        return request, self._choices
+
+    def action_reset(self) -> None:
+        for field in self.fields[1:]:
+            self.editor(field).value = self._defaults[field.name]
+
+    @on(ChoiceField.Changed, f"#{_WHAT}")
+    async def _change_kind(self, event: ChoiceField.Changed) -> None:
+        """Show the fields of the other experiment; the texts of the former one are kept."""
+        self._keep_texts()
+        self._experiment = experiment_of(event.field.value)
+        self._make_fields()
+        lines = self.query_one("#lines")
+        async with lines.batch():
+            await lines.remove_children()
+            await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields[1:]))
+        self.explain()
+        self._show_cost()
+
+    @on(Input.Changed)
+    @on(ChoiceField.Changed)
+    def _show_cost(self) -> None:
+        """Show what the run takes as filled in so far; nothing while a text cannot be parsed."""
+        try:
+            cost = self._request(self.given()).cost(self._chosen, self._past)
+        except UsageError:
+            cost = ""
+        self.query_one("#cost", Static).update(cost)
+        if self.query_one("#about").has_class("-error"):
+            self.explain()
+
+    def _keep_texts(self) -> None:
+        texts = {field.name: text for field in self.fields[1:] if (text := self.editor(field).value.strip())}
+        engine = texts.pop(_ENGINE.name, "")
+        texts.pop(_FILE, None)
+        kind = self._experiment.kind
+        self._choices = Choices(kind, engine, self._choices.texts | {kind: texts})
+
+    def _make_fields(self) -> None:
+        """Make the fields of the experiment, with their texts: those of the options (o), or else the last ones."""
+        experiment, setup = self._experiment, self._chosen.setup
+        about = " ".join((importlib.import_module(f"{_EXPERIMENTS}.{experiment.kind}").__doc__ or "").split())
+        options, config = option_fields(experiment.request_type), LlamaConfig()
+        default = experiment.request_type()
+        asked = [field for field in OPTIONS.fields if field.name in experiment.asked_config]
+        what = FormField(
+            _WHAT, "what", "← → choose", choices={kind: kind for kind in self._kinds},
+            about=f"{about} {experiment.caution}",
+        )  # fmt: skip
+        self._defaults = {field.name: field.text_of(default, default) for field in options}
+        self._defaults |= {field.name: field.text_of(config, config) for field in asked}
+        self._texts = self._defaults | self._choices.texts.get(experiment.kind, {})
+        for field in asked:
+            if (text := field.text_of(setup, config)) != self._defaults[field.name]:
+                self._texts[field.name] = text
+        self._texts |= {_WHAT: experiment.kind, _ENGINE.name: self._choices.engine}
+        self._defaults[_ENGINE.name] = ""
+        self.fields = (what, *options, *asked, *self._file_fields(experiment), _ENGINE)
+        for field in self.fields:
+            if field.choices and self._texts.get(field.name) not in field.choices:
+                self._texts[field.name] = self._defaults[field.name] = next(iter(field.choices))
+
+    def _file_fields(self, experiment: Experiment) -> list[FormField]:
+        """Return the choice between a download and a twin; none if the files are on this disk."""
+        if not self._chosen.download_bytes or not experiment.needs_download:
+            return []
+        choices: dict[str, object] = {"download": False}
+        if self._chosen.has_twins and not experiment.needs_trained:
+            choices["twin now"] = True
+        about = "A twin has the same shape and size with random weights: as fast as the file, and made on this disk."
+        size = f"{format_bytes(self._chosen.download_bytes)}, not on this disk"
+        return [FormField(_FILE, "file", size, choices=choices, about=about)]
+
+    def _request(self, given: dict[str, Any]) -> RunRequest:
+        """Return the request of these values. Raises UsageError."""
+        experiment, chosen = self._experiment, self._chosen
+        twins = [model for model, _ in chosen.selection if model.startswith("twin:")]
+        if experiment.needs_trained and twins:
+            raise UsageError(f"{twins[0]} is a twin: {experiment.needs_trained}", "choose a published file")
+        options = {name: value for name, value in given.items() if name in options_of(experiment.request_type)}
+        config = {name: given.get(name, getattr(LlamaConfig(), name)) for name in experiment.asked_config}
+        record = given_record(experiment.request_type, **options)
+        request = RunRequest.planned(experiment, record, replace(chosen.setup, **config))
+        if isinstance(record, Settings):
+            experiment.check(request.setup, record)
+        is_elsewhere = bool(chosen.download_bytes) and not experiment.needs_download
+        is_twin = bool(given.get(_FILE)) or (is_elsewhere and chosen.has_twins)
+        download_bytes = 0 if is_twin or is_elsewhere else chosen.download_bytes
+        engine = given.get(_ENGINE.name, "")
+        return replace(request, engine=engine, is_twin=is_twin, download_bytes=download_bytes)

@@ -1,0 +1,75 @@
+"""Steps of speculative decoding with the real llama.cpp, a tiny twin drafting for itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.engines.contract import DraftText, Speculate
+from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.events import Speculated, TextDrafted
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.process import WorkerProcess
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin, with_vocabulary
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.llama
+
+SETUP = LlamaConfig(n_ctx=512, n_batch=64, n_ubatch=64, threads=1, n_outputs_max=9)
+
+
+@pytest.fixture
+def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
+    with WorkerProcess(timeout_s=60) as process:
+        assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
+        yield process
+
+
+def test_every_part_of_every_step_is_timed_again_and_again(worker: WorkerProcess, tiny_twin: Path) -> None:
+    """The caches are as before after each step, or a later one would find no cell."""
+    for n_depth in (0, 300):
+        workload = Speculate(n_depth, (1, 8), 2, n_passes=30, draft=str(tiny_twin))
+        *items, last = worker.call(workload)
+        passes = [item for item in items if isinstance(item, Speculated)]
+        assert last == Completed() and len(passes) == 30
+        for each in passes:
+            assert len(each.single_ns) == 2 and min(*each.single_ns, each.sampler_ns) > 0
+            assert [step.n_drafted for step in each.steps] == [1, 8]
+            for step in each.steps:
+                assert 0 < step.draft_ns + step.verify_ns + step.reread_ns < step.step_ns
+                assert min(step.draft_ns, step.verify_ns, step.reread_ns) > 0
+
+
+def test_without_a_draft_only_the_models_part_is_timed(worker: WorkerProcess) -> None:
+    *items, last = worker.call(Speculate(8, (3,), 1))
+    assert last == Completed()
+    (found,) = (item for item in items if isinstance(item, Speculated))
+    (step,) = found.steps
+    assert step.draft_ns == step.reread_ns == 0 < step.verify_ns
+
+
+def test_more_drafted_tokens_than_the_context_has_outputs_are_refused(worker: WorkerProcess) -> None:
+    *_, last = worker.call(Speculate(0, (9,), 1))
+    assert isinstance(last, Failed) and "10 outputs" in last.reason
+
+
+def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path, tmp_path: Path) -> None:
+    """The model itself as its draft is always right; one of coarser weights sometimes."""
+    model = with_vocabulary(read_model_file(tiny_twin), tmp_path)
+    other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
+    with WorkerProcess(timeout_s=60) as process:
+        for request in (LoadModel(str(model), SETUP), MakeContext(SETUP)):
+            assert list(process.call(request))[-1] == Completed()
+        found = []
+        for draft in (model, other):
+            *items, last = process.call(DraftText("A text to continue", 40, 3, str(draft)))
+            assert last == Completed()
+            found += [item for item in items if isinstance(item, TextDrafted)]
+    own, foreign = found
+    assert own.first_difference is None and foreign.first_difference is None
+    assert own.accepted == [3] * 10 and own.n_tokens == 40
+    n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
+    assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps
+    assert min(own.plain_ns, own.drafted_ns) > 0
