@@ -137,7 +137,7 @@ class _Canvas:
         before, after = column - len(text) - 1, column + 2
         for start, line in ((after, row), (before, row), (after, row - 1), (after, row + 1), (before, row - 1)):
             end = start + len(text)
-            if 0 <= line < len(self.rows) and 0 <= start and end <= len(self.rows[0]):
+            if 0 <= line < len(self.rows) and start >= 0 and end <= len(self.rows[0]):
                 cells = self.rows[line][max(0, start - 1) : end + 1]
                 beside = column - max(0, start - 1)
                 if all(cell == " " for at, (cell, _) in enumerate(cells) if line != row or at != beside):
