@@ -207,6 +207,9 @@ def _measured(
     end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
+        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith("ud-"):
+            output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
+            continue
         size = candidate.row.weight_bytes or 0
         left_s, needed_s = end - time.monotonic(), s_per_byte * size
         if left_s <= max(0.0, needed_s):
@@ -271,12 +274,16 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
+    from ggbench.decisions.pick.drafts import possible_draft
     from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
     if output.as_json:
-        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
+        drafting = possible_draft(pick, request.budget)
+        output.document(
+            PICK, pick, commands=commands, possible_draft=drafting, machine=request.budget, config=request.setup
+        )
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
 

@@ -63,6 +63,8 @@ load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_decodes = _load_options(*_KV, "n_ctx", "kv_unified")
 """Like `load_options`, plus --kv-unified."""
+load_options_of_drafts = _load_options(*_KV, "n_ctx", *_DRAFTS)
+"""Like `load_options`, plus what drafts."""
 load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
@@ -159,10 +161,10 @@ class IgnoredGpuOptions:
 
 
 def check_rpc(setup: EngineConfig) -> None:
-    """Raise UsageError for a setup with RPC servers if llama.cpp was built without RPC."""
+    """Raise UsageError for a setup with RPC servers if ggbench's llama.cpp runs it and was built without RPC."""
     from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
-    if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
+    if getattr(setup, "rpc_servers", ()) and not setup.is_served and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
 
 

@@ -112,8 +112,10 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
 
 
-_SCORED_N_CTX = 512
-"""llama-perplexity's default, which the limits of `pick` are taken from; that of relatives may be unstated."""
+_SCORED_TEXT, _SCORED_N_CTX = "wikitext-2", 512
+"""What the limits of `pick` are taken from."""
+_TELLING_NATS = 0.02
+"""Least loss that perplexities tell, or divergences over another text or n_ctx."""
 _PUBLISHED_IN = {"gpt-oss": "mxfp4"}
 """Types that the models of an architecture were trained to and are published in."""
 
@@ -122,10 +124,12 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
 
     The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
-    counterpart, from 1/4 to 4 times the size. Without relatives it is that over all models scored at the n_ctx of the
-    limits in `pick.needs`: over a longer one, or a chat, it is several times smaller. Few models have one, so the
-    interval covers both, and ln(PPL / PPL of the 16-bit model) of models of similar size: in tables with both, the two
-    agree within a fifth above 0.02 nats. A `ud-` mixture counts as its plain type where nobody scored it. `published`
+    counterpart, from 1/4 to 4 times the size. It is scored like the limits in `pick.needs`, as it is several times
+    smaller over a longer n_ctx or a chat. Without such a score, relatives with a stated base (not Llama 2 and Qwen1.5,
+    which lose less than later models) count by their divergence over another text or n_ctx, else by ln(PPL / PPL of the
+    base), both from 0.02 nats on; above that, they agree within a fifth where tables have both. Without relatives the
+    value is the median over all models. Few models have one, so the interval covers both, and ln(PPL / PPL of the base)
+    of models of similar size. A `ud-` mixture counts as its plain type in models where nobody scored it. `published`
     has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
@@ -135,39 +139,53 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
     if name.startswith("ud-"):
-        rows += _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
-    scored = [(row, row.kld.value, row.kld.error or 0.0) for row in rows if row.kld and row.kld.value is not None]
+        exact = {row.model for row in rows}
+        plain = _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
+        rows += tuple(row for row in plain if row.model not in exact)
+    scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None]
     scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
-    exact = {row.model for row, _, _ in scored if row.quant == name}
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
-    usable = [
-        (row, kld)
-        for row, kld, _ in scored
-        if (row.quant == name or row.model not in exact)
-        and (row.n_ctx == _SCORED_N_CTX or (row.n_ctx is None and row.model in kin))
-    ]
-    klds = _by_model(usable)
-    if not klds:
+    usable = [(row, kld) for row, kld in scored if _is_comparable(row, is_kin=row.model in kin)]
+    by_perplexity = [(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None]
+    klds, ratios, how = _by_model(usable), _by_model(by_perplexity), ""
+    if kin.isdisjoint(klds):
+        for candidates, words in ((scored, ", over another text or n_ctx"), (by_perplexity, ", by perplexity")):
+            telling = [(row, loss) for row, loss in candidates if row.base and row.model in kin]
+            if telling and statistics.median(_by_model(telling).values()) >= _TELLING_NATS:
+                usable, how = telling, words
+                break
+    losses = _by_model(usable)
+    if not losses:
         return None
-    nearest = [model for model in klds if model in kin] or list(klds)
-    ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
+    nearest = [model for model in losses if model in kin] or list(losses)
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
-    known = [*klds.values(), *(ratios[model] for model in near)]
+    known = [*losses.values(), *klds.values(), *(ratios[model] for model in near)]
     quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
     others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
-    source = f"{' and '.join(quants)} of {in_words(nearest)}"
+    source = f"{' and '.join(quants)} of {in_words(nearest)}{how}"
     if others:
         source += f"; range with {counted(len(others), 'other model')}"
     return Loss(
-        Expected(statistics.median(klds[model] for model in nearest), max(0.0, min(known)), max(known)),
+        Expected(statistics.median(losses[model] for model in nearest), max(0.0, min(known)), max(known)),
         "published typical",
         source,
-        tuple(PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, error) for row, kld, error in scored),
+        tuple(
+            PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, row.kld.error or 0.0)
+            for row, kld in scored
+            if row.kld
+        ),
         tuple(nearest),
     )
+
+
+def _is_comparable(row: PublishedRow, *, is_kin: bool) -> bool:
+    """Return whether a row is scored like the limits in `pick.needs`; a relative's may not state its text and n_ctx."""
+    as_scored = (_SCORED_TEXT, _SCORED_N_CTX)
+    stated = zip((row.text, row.n_ctx), as_scored, strict=True)
+    return all(value == scored or (value is None and is_kin) for value, scored in stated)
 
 
 def _is_kin(model: str, architecture: str) -> bool:

@@ -367,7 +367,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 
 
 class Continue(Workload, frozen=True, tag="continue"):
-    """Answer a text as a chat, greedily, up to its end or `n_gen` tokens. Reports a `Continued`."""
+    """Continue a text greedily by `n_gen` tokens, past any end of it. Reports a `Continued`."""
 
     stage: ClassVar[Stage] = "decode"
 
@@ -376,12 +376,13 @@ class Continue(Workload, frozen=True, tag="continue"):
 
 
 class Speculate(Workload, frozen=True, tag="speculate"):
-    """Fill `n_depth` cells of both models, then time single tokens of this one, and steps of speculative decoding.
+    """Fill `n_depth` cells of model and draft, then time single tokens of this one, and steps of speculative decoding.
 
     A step works like llama-server's: the draft decodes k tokens one by one, each chosen from its logits; the model
     verifies k + 1 tokens in one batch; the draft reads that batch too; both forget it. The verified tokens are not the
-    drafted ones but always the same, so that the steps of all k are alike. Reports a `Speculated` for each pass, after
-    an untimed step. The context needs `n_outputs_max` of the largest k + 1.
+    drafted ones but always the same, so that the steps of all k are alike. If the source has no draft, only the model's
+    part of each step is timed. Reports a `Speculated` for each pass, after an untimed step. The context needs
+    `n_outputs_max` of the largest k + 1.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -392,8 +393,8 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     n_single: int
     """Single tokens timed in a pass, after an untimed one."""
     n_passes: int = 1
-    draft: str = ""
-    """The file of the draft model, which stays loaded; empty to time the model's part of each step alone."""
+    repeats_token: bool = False
+    """Whether to time also the verification of one token k + 1 times, which needs about the same experts each time."""
 
     @property
     def n_outputs(self) -> int:
@@ -404,6 +405,7 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
     """Continue a text greedily by `n_gen` tokens, without a draft and then with one. Reports a `TextDrafted`.
 
     Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
+    The source needs a draft.
     """
 
     stage: ClassVar[Stage] = "decode"
@@ -411,7 +413,6 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
     text: str
     n_gen: int
     n_drafted: int
-    draft: str
 
     @property
     def n_outputs(self) -> int:

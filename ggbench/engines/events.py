@@ -199,6 +199,8 @@ class SpeculativeStep(msgspec.Struct, frozen=True):
     """Reading the same batch with the draft."""
     step_ns: int
     """The whole step, without choosing the model's own tokens."""
+    repeated_ns: int | None = None
+    """Verifying one token k + 1 times, after the step; None if not timed."""
 
 
 class Speculated(msgspec.Struct, frozen=True, tag="speculated"):

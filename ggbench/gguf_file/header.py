@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 from ggbench.errors import BadFile, DoesNotFit, Unsupported
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
-from ggbench.gguf_file.ggml_types import type_by_name
+from ggbench.gguf_file.ggml_types import tensor_bytes, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import (
     ALIGNMENT,
@@ -201,7 +201,8 @@ def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
         n_dims = len(tensor.shape)
         type_id = type_by_name(tensor.type_name).type_id
         parts += (_string(tensor.name), struct.pack(f"<I{n_dims}QIQ", n_dims, *tensor.shape, type_id, end))
-        end += tensor.n_bytes + n_padding(tensor.n_bytes)
+        n_bytes = tensor_bytes(tensor.type_name, tensor.shape)  # `tensor.n_bytes` may be scaled to a published size
+        end += n_bytes + n_padding(n_bytes)
     return b"".join(parts), end
 
 

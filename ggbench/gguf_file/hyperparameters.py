@@ -85,6 +85,11 @@ FAMILIES: Mapping[str, Family] = {
         allows=("n_layer_dense", "n_layer_nextn"),
         expert_bias=True,
     ),
+    "deepseek32": Family(
+        needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
+        allows=("n_layer_dense", "n_layer_nextn"),
+        expert_bias=True,
+    ),
     "granitehybrid": Family(
         needs=_SSM, allows=("n_expert", "n_expert_used", "n_ff_shared_expert"), letters="M*"
     ),

@@ -75,6 +75,22 @@ def plan_twin(
     return planned
 
 
+def scaled(model: ModelFile, file_bytes: int, name: str) -> ModelFile:
+    """Return a model whose quantized matrices have other sizes in the same proportions, so that they fill a file.
+
+    The header keeps their types, which llama.cpp's allocator needs.
+    """
+    kept_bytes = sum(each.n_bytes or 0 for each in model.tensors if each.type_name in ("F32", "F16", "BF16"))
+    share = (file_bytes - model.file_bytes + (model.weight_bytes or 0) - kept_bytes) / (
+        (model.weight_bytes or 0) - kept_bytes
+    )
+    tensors = tuple(
+        each if each.type_name in ("F32", "F16", "BF16") else replace(each, n_bytes=round((each.n_bytes or 0) * share))
+        for each in model.tensors
+    )
+    return replace(model, name=name, tensors=tensors, file_bytes=file_bytes)
+
+
 def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) -> ModelFile:
     """Plan a twin with the tensors, types and metadata of a header, without its tokenizer.
 

@@ -82,7 +82,7 @@ Origin = Literal["shipped", "updated", "user"]
 
 _BY = ", by ggbench "
 """In the first line of an installed update, between its source and the version that installed it."""
-_WITHOUT_SHAPE = ("deepseek-v3.2", "deepseek-v4", "glm-5.2")
+_WITHOUT_SHAPE = ("deepseek-v4", "glm-5.2")
 """Models whose layouts `gguf_file.layout` lacks."""
 
 

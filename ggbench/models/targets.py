@@ -20,7 +20,7 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, Usa
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, quant_label
-from ggbench.gguf_file.twin import plan_twin, twin_of
+from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
@@ -37,6 +37,7 @@ from ggbench.models.sources import (
     RepoRequest,
     choose_by_quant,
     find_variants,
+    planned_files,
     selector_in,
     usual_quants,
 )
@@ -127,7 +128,12 @@ class Target(msgspec.Struct, frozen=True):
     def published_bytes(self) -> int | None:
         """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
         sizes = self.source.model.file_bytes if isinstance(self.source, CatalogTwin) else {}
-        return sizes.get(self.quant) or sizes.get(f"ud-{self.quant}")
+        return None if self.scaled_from else sizes.get(self.quant) or sizes.get(f"ud-{self.quant}")
+
+    @property
+    def scaled_from(self) -> str:
+        """The quant whose tensors are scaled to the published size of a catalog model's `ud-` mixture, or empty."""
+        return self.source.scaled_from if isinstance(self.source, CatalogTwin) else ""
 
     @property
     def download_bytes(self) -> int:
@@ -195,7 +201,7 @@ def resolve(
         quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
-            planned = plan_twin(found.hyper, quants, name=found.id, source=f"catalog:{found.id}")
+            planned = planned_files(found, quants, f"catalog:{found.id}")
             return tuple(
                 Target(found.id, quant, "catalog", source=twin, file=planned[quant]) for quant, twin in twins.items()
             )

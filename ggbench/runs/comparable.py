@@ -83,7 +83,7 @@ def setting_of(run: Run) -> str:
 def repeats_on(store: Store, machines: Collection[str]) -> list[list[Run]]:
     """Return the repeated runs on machines by their setting, newest first, at most twelve each. Raises StoreError."""
     _derive(store)
-    groups = store.facts.repeats(machines=machines, fewest=2)
+    groups = store.facts.repeats(machines, fewest=2)
     return [list(_runs(store, group)) for group in groups]
 
 
@@ -92,8 +92,11 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     setting. Raises StoreError.
     """
     _derive(store)
-    groups = store.facts.repeats(machines=(machine,), header=header, shape=shape)
-    return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
+    return list(_newest(store, store.facts.repeats((machine,), header=header, shape=shape)))
+
+
+def _newest(store: Store, groups: Iterable[Iterable[int]]) -> Iterator[Run]:
+    return _runs(store, sorted((run_id for group in groups for run_id in group), reverse=True))
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
@@ -117,10 +120,15 @@ def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
             yield listed_run(stored)
 
 
+_BATCH = 500
+"""Number of runs whose facts are stored at once, as other processes wait for it."""
+
+
 def _derive(store: Store) -> None:
     """Derive the facts of the runs that have none yet."""
-    while missing := store.facts.missing():
-        store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing)])
+    while missing := store.facts.missing():  # again, if the file could no longer be written and all are in memory
+        for start in range(0, len(missing), _BATCH):
+            store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing[start : start + _BATCH])])
 
 
 def _facts_of(stored: StoredRun) -> RunFacts:

@@ -173,8 +173,12 @@ class Session:
         if self.setup.tensor_overrides:
             check_overrides(file, LlamaConfig.of(self.setup))
 
-    def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
+    def open(
+        self, setup: EngineConfig | None = None, path: Path | None = None, draft: Path | None = None
+    ) -> Generator[Progress, None, Ending]:
         """Load the file, create a context, and record their memory; by default with the run's own setup and file.
+
+        A `draft` is loaded beside it, with a context of its own.
 
         Without an n_ctx, the run's setup gets just enough for the settings.
         """
@@ -182,7 +186,7 @@ class Session:
         if setup is None:
             setup = self.setup if needed is None else self.setup.holding(needed)
         path = path or (self.file.paths[0] if self.file and self.file.paths else None)
-        ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
+        ending = yield from self._follow(self.engine.open(Source(path, draft), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             found = self.allocated
             self.recorder.observe(

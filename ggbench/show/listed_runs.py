@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 
 import msgspec
@@ -36,7 +37,7 @@ def measuring_elsewhere(store: Store) -> str:
     return f"another ggbench (process {pid}) is measuring {what}{more}; simultaneous runs slow each other down"
 
 
-class ListedRun(msgspec.Struct, frozen=True):
+class ListedRun(msgspec.Struct, frozen=True, dict=True):
     stored: StoredRun
     run: Run | None
     """None if this ggbench cannot read it."""
@@ -79,6 +80,16 @@ class ListedRun(msgspec.Struct, frozen=True):
             with contextlib.suppress(GgbenchError):
                 short = presenter_of(self.run.head.kind).short_answer(self.run)
         return short or self.state
+
+    @functools.cached_property
+    def searched(self) -> str:
+        """The text that a filter searches, in lower case."""
+        stored, subject = self.stored, self.subject
+        parts = (
+            str(self.run_id), self.model, subject.model, subject.quant, subject.source, stored.kind, self.state,
+            stored.started_at.replace("T", " "), self.answer, self.problem,
+        )  # fmt: skip
+        return " ".join(parts).casefold()
 
     @property
     def is_completed(self) -> bool:

@@ -29,9 +29,16 @@ from ggbench.stats.device_speed import (
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import POSITIONS, SpeedBasis, SpeedEstimate
 from ggbench.text import in_words
-from ggbench.units import counted
+from ggbench.units import counted, format_bandwidth
 
 _PROMPTS = (128, 512, 2048, 8192)
+_COPIED_BYTES_PER_S = Expected(15e9, 5e9, 45e9)
+"""Rate at which a prompt's batch copies weights from main memory to a GPU, over PCIe.
+
+By how much each further layer of experts in main memory slows prompts in `llama-bench.csv`: 10 GB/s with a Quadro RTX
+5000, 19 with a Radeon AI Pro R9700 by ROCm and 10 by Vulkan, 23 to 33 with an RTX 3090. The geometric mean, and the
+95 % interval of one more machine.
+"""
 _METAL = "MTL"
 """ggml's name of it."""
 
@@ -92,7 +99,12 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
 
     basis, source = _source(list(kinds.values()))
     steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())
-    prefills = () if len(places) > 1 else _prefills(placement, file, setup, devices[0], model)
+    copies = HOST in places
+    if len(on_devices) > 1 or (copies and not placement.is_cache_on_devices):
+        return SpeedEstimate(basis, source, steps)
+    prefills = _prefills(placement, file, setup, devices[0], model)
+    if prefills and copies:
+        source += f"; prompts by copies at {format_bandwidth(_COPIED_BYTES_PER_S.value)}, as on others' machines"
     return SpeedEstimate(basis, source, steps, prefills)
 
 
@@ -144,20 +156,32 @@ def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str]:
 def _prefills(
     placement: Placement, file: ModelFile, setup: LlamaConfig, device: DeviceMemory, model: ModelKind
 ) -> tuple[tuple[int, Expected], ...]:
-    """Return the times of prompts on one GPU with all of the model; nothing if its FP16 rate is not known."""
+    """Return the times of prompts on one GPU; nothing if its FP16 rate is not known.
+
+    llama.cpp computes batches of 32 tokens or more there with copies of the weights in main memory, of experts those
+    that are used.
+    """
     known = recognize_device(device.name, device.free_bytes)
     rate = None if known is None else prompt_rate(known)
     if rate is None or device.bandwidth is None or placement.theory is None:
         return ()
-    weights = file_weights(file, file.name)
+    weights, in_main = file_weights(file, file.name), placement.weights_read.get(HOST)
     found = []
     for n in _PROMPTS:
         flop = 2.0 * weights.parameters.layers_active * n + placement.theory.prefill_flop(n)
         n_batches = math.ceil(n / setup.n_ubatch)
         read_ms = n_batches * weights.read_bytes(n / n_batches) / device.bandwidth.bytes_per_s * 1e3
         costs = prompt_costs(device_kind(device), model, compute_ms=flop / rate * 1e3, read_ms=read_ms)
-        found.append((n, fitted_speeds().prompt.predict(costs)))
+        copied = n_batches * in_main.read_bytes(n / n_batches) if in_main is not None else 0.0
+        found.append((n, _with_copies(fitted_speeds().prompt.predict(costs), copied)))
     return tuple(found)
+
+
+def _with_copies(computed: Expected, n_bytes: float) -> Expected:
+    rate, copied = _COPIED_BYTES_PER_S, n_bytes * 1e3
+    return Expected(
+        computed.value + copied / rate.value, computed.low + copied / rate.high, computed.high + copied / rate.low
+    )
 
 
 def prompt_rate(device: KnownDevice) -> float | None:

@@ -43,6 +43,9 @@ class StepTimes(msgspec.Struct, frozen=True):
     """The rest of a step, e.g. removing the rejected tokens from both caches."""
     sampler_ms: float
     """Choosing one token from the model's logits, with a draft or without."""
+    repeated_ms: float | None = None
+    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
+    a trained router."""
 
     @property
     def step_ms(self) -> float:
@@ -78,6 +81,17 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
 
     @property
+    def least_break_even_len(self) -> float | None:
+        """Break-even if all verified tokens needed the same experts, the least that a trained router can need; None for
+        a dense model, and with a trained router.
+        """
+        times = self.times
+        if times.repeated_ms is None:
+            return None
+        saved_ms = max(0.0, times.verify_ms - times.repeated_ms)
+        return self.break_even.value * (1 - saved_ms / times.step_ms)
+
+    @property
     def best_speedup(self) -> Expected:
         """The speed-up if every drafted token is accepted."""
         return self.speedup(self.times.k + 1)
@@ -89,8 +103,8 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    names = (name for name in StepTimes.__struct_fields__ if name != "k")
-    middle = {name: statistics.median(getattr(each, name) for each in rounds) for name in names}
+    values = {name: [getattr(each, name) for each in rounds] for name in StepTimes.__struct_fields__ if name != "k"}
+    middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
     break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
     return MeasuredStep(replace(rounds[0], **middle), break_even)
 

@@ -132,7 +132,9 @@ class RunRequest(msgspec.Struct, frozen=True):
     def cost(self, chosen: Chosen, past: PastRuns) -> str:
         """Return the time and the memory that it takes, with the basis of the time; what is unknown is said."""
         n_runs = f"{counted(chosen.n_runs, 'quant')}: " if chosen.n_runs > 1 else ""
-        return f"{n_runs}{self._time(chosen)}{self._latest(chosen, past)}. {self._memory(chosen)}."
+        # an experiment that needs only headers loads something else than the file
+        memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
+        return f"{n_runs}{self._time(chosen)}{self._latest(chosen, past)}.{memory}"
 
     def _time(self, chosen: Chosen) -> str:
         decodes: Sequence[tuple[int, int]] = getattr(self.options, "decodes", ())

@@ -6,7 +6,7 @@ unreadable one must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from ggbench.engines.endings import Outcome
@@ -17,7 +17,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.tables import TableColumn, has_words
+from ggbench.tui.tables import TableColumn
 from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
@@ -76,13 +76,25 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
 """The most important columns come first, as a narrow terminal cuts off the last."""
 
 
-def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, ...]:
-    """Return every run, newest first, reusing those of `known` that did not change. Raises StoreError."""
+_FIRST_READ = 500
+"""Number of the newest runs to show before the others have been read."""
+
+
+def read_runs(store: Store, known: Mapping[int, ListedRun]) -> Iterator[tuple[ListedRun, ...]]:
+    """Yield the newest runs, newest first, then all of them, reusing those of `known` that did not change.
+
+    Raises StoreError.
+    """
     runs = []
-    for stored in store.list_runs():
-        before = known.get(stored.run_id)
-        runs.append(before if before is not None and before.stored == stored else ListedRun.of(stored, store))
-    return named_runs(runs)
+    for run_id, state, n_samples in store.run_states():
+        before = known.get(run_id)
+        if before is not None and (before.stored.state, before.stored.n_samples) == (state, n_samples):
+            runs.append(before)
+        else:
+            runs += [ListedRun.of(stored, store) for stored in store.load_runs((run_id,))]
+        if len(runs) == _FIRST_READ > len(known):
+            yield named_runs(runs)
+    yield named_runs(runs)
 
 
 def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:
@@ -95,16 +107,8 @@ def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:
 
 def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     """Return the runs whose text contains all the words, ignoring case."""
-
-    def searched(run: ListedRun) -> str:
-        stored, subject = run.stored, run.subject
-        parts = (
-            str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
-            stored.started_at.replace("T", " "), run.answer, run.problem,
-        )  # fmt: skip
-        return " ".join(parts)
-
-    return [run for run in runs if has_words(searched(run), words)]
+    wanted = words.casefold().split()
+    return [run for run in runs if all(word in run.searched for word in wanted)]
 
 
 def describe_runs(runs: Sequence[ListedRun], noun: str = "run") -> str:

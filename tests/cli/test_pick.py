@@ -110,6 +110,9 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     fast = ggbench(*options, "--min-speed", just_too_fast).json
     strict = ggbench(*options, "--min-speed", just_too_fast, "--max-loss", "0.01").json
     assert free["pick"]["quant"] == "q5_k_m"
+    draft = free["possible_draft"]
+    assert (draft["model"], draft["quant"], strict["possible_draft"]) == ("qwen1.5-0.5b", "q8_0", None)
+    assert 1.2 < draft["least_len"] < 1.6, "four readings of 0.5 GB beside one of 5.5 GB"
     assert fast["pick"]["quant"] == "q4_k_m"
     assert fast["pick"]["meets"] is None
     assert f"would come first, but misses {just_too_fast} tok/s" in fast["pick"]["reason"]

@@ -204,6 +204,21 @@ def test_checkpoints_are_counted_for_each_slot(ggbench: Run) -> None:
     assert ggbench(*asked, "--swa-full").json["rows"][0]["checkpoint_bytes"] == 0
 
 
+def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
+    """The allocator gets the header of the plain type; what is planned of the weights is scaled."""
+    words = ("plan", "qwen3.5-0.8b", "--gpu", "8GiB@100GB/s")
+    plain, mixture = ggbench(*words, "iq2_xxs", "ud-iq2_xxs", "--json").json["rows"]
+    assert mixture["file_bytes"] == 338_300_000
+    more = mixture["file_bytes"] - plain["file_bytes"]
+    assert mixture["weight_bytes"] == pytest.approx(plain["weight_bytes"] + more, abs=1000)
+    assert mixture["kv_bytes"] == plain["kv_bytes"]
+    assert any("in proportion to iq2_xxs" in note for note in mixture["notes"])
+    unknown = ggbench(*words, "ud-q8_k_xl")
+    assert (unknown.code, unknown.err.count("\n")) == (2, 2)
+    assert "the catalog has sizes of ud-iq2_xxs for qwen3.5-0.8b" in unknown.err
+    assert ggbench("plan", "qwen1.5-0.5b", "ud-q4_k_m").code == 2
+
+
 def test_users_are_told_their_own_speed_and_that_of_all(ggbench: Run) -> None:
     """A step reads the weights once and the cache of each; one user alone reads one."""
     words = ("plan", "qwen1.5-0.5b", "q8_0", "--gpu", "24GiB@1000GB/s", "-c", "16k")

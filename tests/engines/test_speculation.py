@@ -22,15 +22,20 @@ SETUP = LlamaConfig(n_ctx=512, n_batch=64, n_ubatch=64, threads=1, n_outputs_max
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
     with WorkerProcess(timeout_s=60) as process:
-        assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
-        assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
+        load(process, tiny_twin, tiny_twin)
         yield process
 
 
-def test_every_part_of_every_step_is_timed_again_and_again(worker: WorkerProcess, tiny_twin: Path) -> None:
+def load(worker: WorkerProcess, path: Path, draft: Path | None = None) -> None:
+    drafting = SETUP.for_draft() if draft else None
+    for request in (LoadModel(str(path), SETUP, draft=str(draft or "")), MakeContext(SETUP, drafting)):
+        assert list(worker.call(request))[-1] == Completed()
+
+
+def test_every_part_of_every_step_is_timed_again_and_again(worker: WorkerProcess) -> None:
     """The caches are as before after each step, or a later one would find no cell."""
     for n_depth in (0, 300):
-        workload = Speculate(n_depth, (1, 8), 2, n_passes=30, draft=str(tiny_twin))
+        workload = Speculate(n_depth, (1, 8), 2, n_passes=30)
         *items, last = worker.call(workload)
         passes = [item for item in items if isinstance(item, Speculated)]
         assert last == Completed() and len(passes) == 30
@@ -42,8 +47,10 @@ def test_every_part_of_every_step_is_timed_again_and_again(worker: WorkerProcess
                 assert min(step.draft_ns, step.verify_ns, step.reread_ns) > 0
 
 
-def test_without_a_draft_only_the_models_part_is_timed(worker: WorkerProcess) -> None:
-    *items, last = worker.call(Speculate(8, (3,), 1))
+def test_without_a_draft_only_the_models_part_is_timed(tiny_twin: Path) -> None:
+    with WorkerProcess(timeout_s=60) as process:
+        load(process, tiny_twin)
+        *items, last = process.call(Speculate(8, (3,), 1))
     assert last == Completed()
     (found,) = (item for item in items if isinstance(item, Speculated))
     (step,) = found.steps
@@ -59,12 +66,11 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
     """The model itself as its draft is always right; one of coarser weights sometimes."""
     model = with_vocabulary(read_model_file(tiny_twin), tmp_path)
     other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
-    with WorkerProcess(timeout_s=60) as process:
-        for request in (LoadModel(str(model), SETUP), MakeContext(SETUP)):
-            assert list(process.call(request))[-1] == Completed()
-        found = []
-        for draft in (model, other):
-            *items, last = process.call(DraftText("A text to continue", 40, 3, str(draft)))
+    found = []
+    for draft in (model, other):
+        with WorkerProcess(timeout_s=60) as process:
+            load(process, model, draft)
+            *items, last = process.call(DraftText("A text to continue", 40, 3))
             assert last == Completed()
             found += [item for item in items if isinstance(item, TextDrafted)]
     own, foreign = found
@@ -73,3 +79,12 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
     n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
     assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps
     assert min(own.plain_ns, own.drafted_ns) > 0
+
+
+def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None:
+    with WorkerProcess(timeout_s=60) as process:
+        load(process, moe_twin)
+        *items, last = process.call(Speculate(0, (1, 8), 1, repeats_token=True))
+    assert last == Completed()
+    (found,) = (item for item in items if isinstance(item, Speculated))
+    assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)

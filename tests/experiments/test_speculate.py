@@ -42,16 +42,17 @@ class _Costly:
         self._draft_ns = draft_ns
 
     def worker(self) -> Answer:
-        layer_bytes = 0.0
+        layer_bytes, has_draft = 0.0, False
 
         def answer(request: Request) -> Iterator[protocol.Message | Ending]:
-            nonlocal layer_bytes
+            nonlocal layer_bytes, has_draft
             if isinstance(request, LoadModel) and not request.dry:
+                has_draft = bool(request.draft)
                 file = read_model_file(Path(request.path))
                 layer_bytes = step_cost(file, range(file.n_layer)).layer_bytes
             if isinstance(request, Speculate):
                 single = round(BASE_NS + NS_PER_BYTE * layer_bytes)
-                drafted = round(self._draft_ns) if request.draft else 0
+                drafted = round(self._draft_ns) if has_draft else 0
                 parts = [(k, k * drafted, round(single + k * TOKEN_NS), drafted) for k in request.n_drafted]
                 steps = [SpeculativeStep(*part, round(sum(part[1:]) + HOST_NS)) for part in parts]
                 yield from (Speculated([single] * request.n_single, 0, steps) for _ in range(request.n_passes))

@@ -107,9 +107,9 @@ async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int 
 async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     """Open the dialog of a measurement, and choose the experiment."""
     await press(app, pilot, "b")
-    what = app.screen.query_one("#what", ChoiceField)
-    kinds = list(what._choices)
-    return await press(app, pilot, *["right"] * ((kinds.index(kind) - kinds.index(what.value)) % len(kinds)))
+    app.screen.query_one("#what", ChoiceField).value = kind
+    await settle(app, pilot)
+    return words_of(app)
 
 
 def table(app: GgbenchApp) -> QuantsTable:

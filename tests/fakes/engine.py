@@ -111,10 +111,9 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
             yield Steps(first, [10_000_000 + (n - 1) * 5_000 for n in range(first, first + n_gen)], [])
             if n_batch:
                 yield PromptRead(n_batch, n_batch * 1_000_000)
-        case Speculate(n_depth, n_drafted, n_single, n_passes, draft):
+        case Speculate(n_depth, n_drafted, n_single, n_passes):
             token_ns = 10_000_000 + n_depth * 5_000
-            drafted, reread = (2_000_000, 2_500_000) if draft else (0, 0)
-            parts = [(k, k * drafted, token_ns + k * 500_000, reread) for k in n_drafted]
+            parts = [(k, k * 2_000_000, token_ns + k * 500_000, 2_500_000) for k in n_drafted]
             steps = [SpeculativeStep(*each, sum(each[1:]) + 100_000) for each in parts]
             yield from (Speculated([token_ns] * n_single, 50_000, steps) for _ in range(n_passes))
         case BatchedDecode(n_prompt, n_gen, n_seqs):

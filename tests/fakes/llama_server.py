@@ -21,7 +21,10 @@ VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 f
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
 DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n--metrics     enable the metrics endpoint\n"
-_TEXTS = {"--version": VERSION, "--help": HELP + DRAFTS, "--list-devices": DEVICES}
+WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
+_TEXTS = {
+    "--version": VERSION, "--help": HELP + DRAFTS, "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
+}  # fmt: skip
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:
 0.00.005.415 I cmn  common_param:   - CPU     : AMD EPYC (24105 MiB, 24105 MiB free)
@@ -126,8 +129,6 @@ def main(way: str, *flags: str) -> None:
         elif request.path == "/metrics" and "--metrics" in flags:
             steps = 2 * n_answers
             handler.document(200, METRICS.format(steps=steps, drafted=N_DRAFTED * n_answers).encode())
-        elif request.path == "/apply-template":
-            handler.document(200, json.dumps({"prompt": "<|user|>" + request.body["messages"][0]["content"]}).encode())
         elif way == "no room" and request.path == "/completion":
             handler.document(500, b'{"error":{"message":"decode() failed: std::bad_alloc"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":

@@ -24,7 +24,7 @@ SMALLEST = {
     for model in sorted(load_catalog(), key=lambda model: (-model.hyper.n_embd, -model.hyper.n_layer))
 }
 """The narrowest model of each architecture."""
-SECOND_CACHE = ("glm-dsa",)
+SECOND_CACHE = ("glm-dsa", "deepseek32")
 SETUP = LlamaConfig(threads=1, n_ctx=8192, flash_attn="on")
 _ENOUGH_GIB = 4096
 _LOGGED = 0.011 * 2**20

@@ -72,6 +72,30 @@ def test_experts_in_main_memory_take_its_time() -> None:
     assert steps[0] < 0.5 * steps[1] < 0.25 * steps[2]
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "n_cpu_moe", "n_ubatch", "n_prompt"),
+    [
+        ("qwen3-30b-a3b:q4_k_m", "quadro-rtx-5000", 24, 512, 512),
+        ("qwen3-30b-a3b:q4_k_m", "quadro-rtx-5000", 40, 512, 8192),
+        ("gpt-oss-120b:mxfp4_moe", "rtx-3090", 26, 512, 4096),
+        ("gpt-oss-120b:mxfp4_moe", "rtx-3090", 25, 2048, 4096),
+    ],
+)
+def test_prompts_with_experts_in_main_memory_are_as_others_timed_them(
+    model: str, gpu: str, n_cpu_moe: int, n_ubatch: int, n_prompt: int
+) -> None:
+    [measured] = {
+        row.tok_s for row in load_benches()
+        if (row.device, row.n_cpu_moe, row.n_ubatch, row.test) == (gpu, n_cpu_moe, n_ubatch, f"pp{n_prompt}")
+        and row.model.split()[0] in ("qwen3moe", "gpt-oss")
+    }  # fmt: skip
+    known = _speed(model, gpu, "64GiB@60GB/s", LlamaConfig(n_cpu_moe=n_cpu_moe, n_ubatch=n_ubatch))
+    prompt = prefill_ms_at(known, n_prompt)
+    assert prompt is not None and "copies" in known.source
+    assert prompt.low < 1e3 * n_prompt / measured < prompt.high
+    assert 0.4 < prompt.value / (1e3 * n_prompt / measured) < 2.5
+
+
 def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate() -> None:
     fast, slow = (prefill_ms_at(_speed("llama-3.1-8b:q4_k_m", gpu), 2048) for gpu in ("rtx-4090", "rtx-3060"))
     assert fast is not None and slow is not None and 2 * fast.value < slow.value

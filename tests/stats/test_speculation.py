@@ -28,6 +28,13 @@ def test_sampling_costs_the_same_with_a_draft_and_without() -> None:
     assert slow.speedup(4, 2) == pytest.approx(4 * (10 + 10) / (20 + 4 * 10))
 
 
+def test_a_trained_router_needs_at_least_the_experts_of_one_token() -> None:
+    """A step of 20 ms of which verifying takes 12, or 7 with the experts of one token."""
+    assert measured_step([STEP] * 2).least_break_even_len is None
+    assert measured_step([replace(STEP, repeated_ms=7)] * 2).least_break_even_len == pytest.approx(1.5)
+    assert measured_step([replace(STEP, repeated_ms=13)] * 2).least_break_even_len == pytest.approx(2), "only noise"
+
+
 @pytest.mark.parametrize(("acceptance", "k"), [(0.0, 3), (0.3, 1), (0.7, 5), (0.9, 8), (1.0, 4)])
 def test_mean_length_agrees_with_simulated_acceptance(acceptance: float, k: int) -> None:
     rng = random.Random(41)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import NO_BASE, QualityRequest, QualitySettings
@@ -57,7 +58,9 @@ def test_marked_quants_are_scored_beside_the_largest(
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "space", "space")
         assert "Measure 2 quants" in await ask(app, pilot, "quality")
-        await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", "down", *"64", "enter")
+        for name, value in {"text": str(text), "n_chunks": "24", "within_s": "10m", "n_ctx": "64"}.items():
+            app.screen.query_one(f"#{name}", Input).value = value
+        await press(app, pilot, "enter")
         (job,) = asked
         assert (job.target.quant, job.base and job.base.target.quant) == ("q4_0", "q8_0")
         settings = job.settings

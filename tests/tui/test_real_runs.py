@@ -1,12 +1,16 @@
 """The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,24 +19,40 @@ import pytest
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve
+from ggbench.runs.experiment import Experiment
+from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.measuring import Choices
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.jobs import decodes
-from tests.fakes.run_app import RealServices
 from tests.fakes.watched import watched_runs
 
 pytestmark = pytest.mark.llama
 
-RUN_APP = Path(__file__).parent.parent / "fakes" / "run_app.py"
+
+@dataclass(frozen=True, slots=True)
+class RealServices:
+    reader: MachineReader
+
+    def open_store(self) -> Store:
+        return Store.open()
+
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
+        return run_context(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
+
+    def read_machine(self) -> MachineReading:
+        return self.reader.read()
 
 
-def worker_of(pid: int) -> psutil.Process:
-    (worker,) = [
+def workers_of(pid: int) -> list[psutil.Process]:
+    """Return the workers of a process: that of its run, and that of its plans."""
+    return [
         child for child in psutil.Process(pid).children() if "ggbench.engines.llama.worker" in " ".join(child.cmdline())
     ]
-    return worker
 
 
 def ends_within(pid: int, seconds: float) -> bool:
@@ -51,20 +71,38 @@ def has_samples() -> bool:
         return any(run.n_samples for run in store.list_runs())
 
 
+def read_until(terminal: int, is_reached: Callable[[bytes], bool]) -> None:
+    seen = b""
+    while not is_reached(seen):
+        assert select.select([terminal], [], [], 60)[0], seen[-2000:]
+        seen = (seen + os.read(terminal, 1 << 16))[-50_000:]
+
+
+def start(terminal: int) -> None:
+    """Start a decode in the Library with the dialog's last choices; b does nothing until the file is planned."""
+    seen = b""
+    while b"Start (enter)" not in seen:
+        os.write(terminal, b"b")
+        while select.select([terminal], [], [], 0.5)[0]:
+            seen += os.read(terminal, 1 << 16)
+    os.write(terminal, b"\r")
+
+
 @contextmanager
 def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run the app in its own terminal, decoding; yield it and the terminal's other end."""
+    """Open a file in the TUI, in its own terminal, and measure it by keys; yield the process and the terminal's other
+    end.
+    """
+    Choices("decode", texts={"decode": {"n_gen": "100000"}}).save()
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-    app = subprocess.Popen(
-        [sys.executable, str(RUN_APP), str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    )
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-P", "-m", "ggbench", "tui", "--offline", str(path)]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    app = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     try:
-        seen = b""
-        while not (b"p50" in seen and has_samples()):
-            assert select.select([ours], [], [], 60)[0], seen[-2000:]
-            seen = (seen + os.read(ours, 1 << 16))[-20_000:]
+        start(ours)
+        read_until(ours, lambda seen: b"p50" in seen and has_samples())
         yield app, ours
     finally:
         app.kill()
@@ -74,29 +112,35 @@ def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -> None:
     with running_app(tiny_twin) as (app, _):
-        worker = worker_of(app.pid)
+        workers = workers_of(app.pid)
         app.kill()
-        assert ends_within(worker.pid, 2)
+        assert all(ends_within(worker.pid, 2) for worker in workers)
     with Store.open() as store:
         (run,) = store.list_runs()
         assert run.state == Outcome.INTERRUPTED.value
         assert run.n_samples > 0
 
 
-def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
+def test_a_run_is_stopped_by_a_key_and_quitting_during_the_next_one_leaves_no_worker(tiny_twin: Path) -> None:
     with running_app(tiny_twin) as (app, terminal):
-        worker = worker_of(app.pid)
+        os.write(terminal, b"c")
+        read_until(terminal, lambda seen: b"cancelled" in seen)
+        os.write(terminal, b"1")
+        start(terminal)
+        read_until(terminal, lambda seen: b"p50" in seen)
+        workers = workers_of(app.pid)
         os.write(terminal, b"\x11")  # ctrl+q
+        read_until(terminal, lambda seen: b"Stop all runs" in seen)
+        os.write(terminal, b"y")
         while select.select([terminal], [], [], 60)[0]:
             try:
                 os.read(terminal, 1 << 16)
             except OSError:
                 break
         assert app.wait(60) == 0
-        assert ends_within(worker.pid, 0)
+        assert all(ends_within(worker.pid, 0) for worker in workers)
     with Store.open() as store:
-        (run,) = store.list_runs()
-    assert run.state == Outcome.CANCELLED.value
+        assert {run.state for run in store.list_runs()} == {Outcome.CANCELLED.value}
 
 
 def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
@@ -111,7 +155,7 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
         assert queue.items[1].state is WorkState.WAITING
         queue.resume()
         watched.wait(lambda queue: queue.items[1].state is WorkState.DECODING)
-        worker = worker_of(os.getpid())
+        (worker,) = workers_of(os.getpid())
         queue.close()
         assert ends_within(worker.pid, 0)
     assert queue.items[1].run is not None

@@ -485,12 +485,24 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, chang
         connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
     connection.close()
     with Store.open(filled) as store:
-        runs = read_runs(store, {})
+        *_, runs = read_runs(store, {})
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
     (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
     assert reason in note.text(runs[-1])
     assert matching(runs, reason) == [runs[-1]]
     assert (runs[-1].run is not None) == change.startswith("result")
+
+
+def test_the_newest_runs_are_shown_before_all_are_read(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What did not change is not read again."""
+    monkeypatch.setattr("ggbench.tui.stored_runs._FIRST_READ", 2)
+    with Store.open(filled) as store:
+        first, whole = read_runs(store, {})
+        assert [[run.run_id for run in runs] for runs in (first, whole)] == [[4, 3], [4, 3, 2, 1]]
+        store._connection.execute("UPDATE runs SET state = 'failed' WHERE id = 2")
+        (again,) = read_runs(store, {run.run_id: run for run in whole})
+    assert [run is before for run, before in zip(again, whole, strict=True)] == [True, True, False, True]
+    assert again[2].stored.state == "failed"
 
 
 def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:
@@ -507,7 +519,7 @@ def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> No
 
 def test_every_word_of_a_filter_has_to_match(filled: Path) -> None:
     with Store.open(filled) as store:
-        runs = read_runs(store, {})
+        *_, runs = read_runs(store, {})
 
     def found(words: str) -> list[int]:
         return [run.run_id for run in matching(runs, words)]

@@ -146,6 +146,26 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
     drive(services, steps)
 
 
+def test_a_waiting_run_is_removed_with_a_key(target: Target, tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add(decodes([target] * 3, 1000))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
+        assert "Remove" not in keys_of(host)
+        await pilot.press("j")
+        assert "Remove" in keys_of(host)
+        await pilot.press("d")
+        assert "removed from the queue" in lines_of(host)[1]
+        assert "Remove" not in keys_of(host)
+        gate.opened.set()
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert [line[0] for line in lines_of(host)] == ["✓", "–", "✓"]
+
+    drive(FakeServices(tmp_path, [gate.answer]), steps)
+
+
 def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> None:
     gate = Gate()
 
@@ -314,6 +334,17 @@ def test_the_numbers_are_those_of_the_samples() -> None:
     assert numbers.latency.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
     left_ms = sum(10 + (position - 1) / 200 for position in range(5026, 10_026))
     assert numbers.left_s == pytest.approx((left_ms / 1e3, left_ms / 1e3), rel=1e-3)
+
+
+def test_the_time_left_is_a_range_if_the_pace_changed() -> None:
+    """Tokens of 10 ms, of which the last quarter took twice as long."""
+    live = LiveJob(0)
+    live.n_total = 2000
+    live.append(26, [10_000_000] * 750 + [20_000_000] * 250, "")
+    left_s = live.numbers().left_s
+    assert left_s is not None
+    assert left_s[0] < 17.5
+    assert left_s[1] > 19.9
 
 
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:

@@ -137,6 +137,20 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
 
 
+def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
+    gate = Gate()
+    with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
+        watched.queue.add(decodes([target] * 3, 1000))
+        assert gate.reached.wait(60)
+        watched.queue.remove(0)  # it runs already
+        watched.queue.remove(1)
+        gate.opened.set()
+        watched.wait(is_done)
+        items = watched.queue.items
+    assert [item.state for item in items] == [WorkState.DONE, WorkState.CANCELLED, WorkState.DONE]
+    assert queue_lines(items, {}, paused=False)[1].endswith("cancelled: removed from the queue")
+
+
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
     class Faulty(FakeServices):
         def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:

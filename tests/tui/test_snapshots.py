@@ -29,7 +29,7 @@ from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import PullItem, WorkState
 from tests.fakes.candidates import measured_loss, turn_of
-from tests.fakes.driving import check_snapshot, press, settle
+from tests.fakes.driving import ask, check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
@@ -61,9 +61,9 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
         "options": ["o", *"12GiB", "down", "down", "right"], "measure": ["b"],
-        "search": ["b", "right", "right", *["down"] * 4, *"12GiB"],
-        "quality": ["b", *["right"] * 4, "down", *"wikitext-2"], "speed": ["b", *["right"] * 5, "down", *"1,2k"],
+        "search": [*["down"] * 4, *"12GiB"], "quality": ["down", *"wikitext-2"], "speed": ["down", *"1,2k"],
     }  # fmt: skip
+    kinds = {"search": "maxctx", "quality": "quality", "speed": "speed"}
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
@@ -71,6 +71,8 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
         await press(app, pilot, "space", "j", "space", "right")
         check_snapshot(app, "library")
         for name, pressed in keys.items():
+            if name in kinds:
+                await ask(app, pilot, kinds[name])
             await press(app, pilot, *pressed)
             if name == "confirm":
                 app.push_screen(ConfirmScreen(QUESTION, "Download"))

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.drafts import draft_remark, possible_draft
 from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
@@ -80,6 +81,7 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("main memory", _main_memory_text(pick)),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
+        ("could draft", draft_remark(possible_draft(pick, budget))),
         ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
     ]
 
@@ -156,6 +158,8 @@ def _note(checked: Checked) -> str:
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
     parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
     parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
+    if candidate.is_split and candidate.speed is not None and candidate.speed.turn_s is None:
+        parts.append("turn unknown: nobody timed prompts with this part in main memory")
     if candidate.probed_by is not None:
         parts.append(f"max n_ctx found by run {candidate.probed_by}")
     return "; ".join(parts)

@@ -6,6 +6,7 @@ import operator
 
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.drafts import PossibleDraft
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
 from ggbench.decisions.pick.recommend import is_comfortable
 from ggbench.decisions.pick.record import (
@@ -158,6 +159,7 @@ PICK = Document(
     field("front", many(_CANDIDATE), "Candidates that no other dominates."),
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
     field("commands", RunCommands | None),
+    field("possible_draft", PossibleDraft | None, "What could draft for the pick, by a bound; it is not part of it."),
     of(Pick, "changes"),
     field(
         "nearest_miss",

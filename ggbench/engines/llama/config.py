@@ -285,7 +285,8 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     def of_target(self) -> Self:
         """Return the setup of a context for which another one drafts, with an output for each drafted token."""
-        return replace(self, n_outputs_max=min(self.n_batch, self.n_seq_max * (1 + DRAFT_TOKENS)))
+        n_outputs = min(self.n_batch, self.n_seq_max * (1 + DRAFT_TOKENS))
+        return replace(self, n_outputs_max=max(n_outputs, self.n_outputs_max or 0))
 
     def for_draft(self) -> Self:
         """Return the setup of the context that drafts: that of the MTP layers with `mtp`, else of a draft model.

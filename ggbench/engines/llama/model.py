@@ -53,27 +53,23 @@ class LlamaRefused(Exception):
 
 
 class LlamaModel:
-    def __init__(self, on_log: Callable[[int, str], None] | None, left_bytes: Callable[[], int | None]) -> None:
-        """`left_bytes` returns the free part of a memory limit or of the GPUs; another model receives the log if
-        `on_log` is None.
-        """
+    def __init__(self, on_log: Callable[[int, str], None], left_bytes: Callable[[], int | None]) -> None:
+        """`left_bytes` returns the free part of a memory limit or of the GPUs."""
+        self._on_log = on_log
         self.left_bytes = left_bytes
         self._servers: list[str] = []
-        if on_log is not None:
-            self._on_log = on_log
-            self._pending = ""
-            self._pending_level = 2
-            self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when unreferenced
-            lib.llama_log_set(self._log_callback, ctypes.c_void_p(0))
-            lib.llama_backend_init()
+        self._pending = ""
+        self._pending_level = 2
+        self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when unreferenced
+        lib.llama_log_set(self._log_callback, ctypes.c_void_p(0))
+        lib.llama_backend_init()
         self.handle: Any = None
         """llama.cpp's model; None before a load."""
         self._context: Any = None
         self._described: DescribedDevices | None = None
         self._n_outputs_max = 0
-        self._setup = LlamaConfig()
-        self._draft: LlamaModel | None = None
-        self._draft_path = ""
+        self.draft: LlamaModel | None = None
+        """A second model that drafts for this one; None without one."""
         self.sampler: Any = lib.llama_sampler_init_greedy()
 
     @property
@@ -128,7 +124,10 @@ class LlamaModel:
 
         A dry load is for the `described` devices if there are any.
         """
-        self.free()
+        self.free_context()
+        if self.handle is not None:
+            lib.llama_model_free(self.handle)
+            self.handle = None
         params = lib.llama_model_default_params()
         set_defaults(params, MODEL)
         params.n_gpu_layers, params.load_mtp = setup.n_gpu_layers, setup.mtp
@@ -198,36 +197,10 @@ class LlamaModel:
         if not self._context:
             self._context = None
             raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
-        self._n_outputs_max, self._setup = params.n_outputs_max, setup
+        self._n_outputs_max = params.n_outputs_max
         return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
 
-    def draft(self, path: str) -> LlamaModel:
-        """Return a second model with a context like this one's, to draft for it; it stays loaded with this context.
-
-        Raises LlamaRefused.
-        """
-        if self._draft is None or self._draft_path != path:
-            self._free_draft()
-            draft, setup = LlamaModel(None, self.left_bytes), self._setup.for_draft()
-            self._draft, self._draft_path = draft, path
-            draft.load(path, setup, GgmlDevices(llama_library()), lambda share: None, dry=False)
-            draft.make_context(setup)
-        return self._draft
-
-    def _free_draft(self) -> None:
-        if self._draft is not None:
-            self._draft.free()
-            self._draft = None
-
-    def free(self) -> None:
-        """Free the model with its context and draft."""
-        self.free_context()
-        if self.handle is not None:
-            lib.llama_model_free(self.handle)
-            self.handle = None
-
     def free_context(self) -> None:
-        self._free_draft()
         if self._context is not None:
             lib.llama_free(self._context)
             self._context = None

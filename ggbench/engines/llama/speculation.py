@@ -21,7 +21,7 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
     """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
-    draft = model.draft(request.draft) if request.draft else None
+    draft = model.draft
     if draft is not None:
         _check_vocabularies(model, draft)
     with ExitStack() as stack:
@@ -37,7 +37,9 @@ def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], Non
 
 def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
     """Generate the text of `DraftText` twice. Raises LlamaRefused."""
-    draft = model.draft(request.draft)
+    draft = model.draft
+    if draft is None:
+        raise LlamaRefused("decode", "no draft is loaded")
     _check_vocabularies(model, draft)
     prompt = model.tokenize(request.text, "decode")
     with ExitStack() as stack:
@@ -120,7 +122,7 @@ class _Timer:
     def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate) -> None:
         self._n_depth = request.n_depth
         self._target, self._draft = model.context("decode"), None if draft is None else draft.context("decode")
-        tokens = model.prompt_tokens(max(request.n_drafted) + 1)
+        tokens = list(model.prompt_tokens(max(request.n_drafted) + 1))
 
         def batch(n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
             last = n_tokens - 1
@@ -131,10 +133,14 @@ class _Timer:
 
         self._single = batch(1, has_all_logits=True)
         self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
+        self._repeated = {}
+        if request.repeats_token:
+            tokens = [tokens[0]] * len(tokens)
+            self._repeated = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
         self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
         if draft is not None:
             # its vocabulary may lack the last of the model's tokens
-            tokens = draft.prompt_tokens(max(request.n_drafted) + 1)
+            tokens = list(draft.prompt_tokens(max(request.n_drafted) + 1))
             self._drafted = batch(1, has_all_logits=True)
             self._reread = {k: batch(k + 1, has_all_logits=False) for k in request.n_drafted}
             self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
@@ -180,8 +186,18 @@ class _Timer:
         _forget(self._target, self._n_depth)
         ended = clock()
         _require(status)
+        repeated_ns = self._repeated_ns(k) if self._repeated else None
         times = drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
-        return SpeculativeStep(k, *times)
+        return SpeculativeStep(k, *times, repeated_ns)
+
+    def _repeated_ns(self, k: int) -> int:
+        started = time.perf_counter_ns()
+        status = lib.llama_decode(self._target, self._repeated[k])
+        lib.llama_synchronize(self._target)
+        elapsed_ns = time.perf_counter_ns() - started
+        _require(status)
+        _forget(self._target, self._n_depth)
+        return elapsed_ns
 
 
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import ProveContext, Request, Workload
-from ggbench.engines.events import Loaded, MemoryKind, Opened, Opening, Ready
+from ggbench.engines.events import Event, Loaded, MemoryKind, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
@@ -86,6 +86,7 @@ class Worker:
                     with self._drafting() as draft:
                         silent = lambda share: None  # noqa: E731 - the progress is the model's
                         draft.load(request.draft, setup.for_draft(), devices, silent, dry=False)
+                    self._model.draft = draft
                 model = self._model
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
@@ -107,7 +108,11 @@ class Worker:
                 carry_out(self._model, request, self._send_event)
                 if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
                     with self._drafting() as draft:  # MTP layers decode only with the model's own output
-                        carry_out(draft, request, lambda _: None)
+                        carry_out(draft, request, self._send_progress)
+
+    def _send_progress(self, event: Event) -> None:
+        if isinstance(event, Proving):
+            self._send(event)
 
     @contextlib.contextmanager
     def _drafting(self) -> Iterator[LlamaModel]:

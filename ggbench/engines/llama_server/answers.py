@@ -1,4 +1,4 @@
-"""Answers of a llama-server that may draft: its flags, requests in the chat template, and counts of drafts.
+"""Answers of a llama-server that may draft: its flags, a request, and its counts of drafts.
 
 A request's timings have the drafted and accepted tokens; the steps, and the acceptance at each position, are totals of
 the server in /metrics. Source: server-common.cpp and server-task.cpp of llama.cpp at commit 0c1e570.
@@ -11,15 +11,13 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from ggbench.engines.contract import Continue
 from ggbench.engines.endings import Cancelled, Ending, Failed
 from ggbench.engines.events import Continued
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build
 from ggbench.engines.server.client import Client
-from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Post, Prompt, Tokens
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 
 _COUNTER = re.compile(
@@ -45,9 +43,9 @@ def draft_flags(setup: LlamaServerConfig, build: Build, with_tokens: Callable[[P
 
 
 def answer(client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event) -> Continued | Ending:
-    """Answer a text, or return why not. Raises NetworkError and ServerFailed."""
-    prompt, before = _as_chat(client, asked.text), _counters(client)
-    request = Generate(model, Prompt(0, text=prompt), asked.n_gen, ignores_end=False)
+    """Continue a text, or return why not. Raises NetworkError and ServerFailed."""
+    before = _counters(client)
+    request = Generate(model, Prompt(0, text=asked.text), asked.n_gen)
     text, last = "", None
     for _, item in server.stream([request], cancel):
         text += item.text if isinstance(item, Tokens) else ""
@@ -58,7 +56,7 @@ def answer(client: Client, server: Server, model: str, asked: Continue, cancel: 
 def _continued(text: str, last: Item | None, before: _Counters, after: _Counters) -> Continued | Ending:
     if isinstance(last, GenerationFailed):
         raise last.error
-    if not isinstance(last, Ended) or last.n_gen is None or last.decode_ns is None:
+    if not isinstance(last, Ended) or last.n_gen is None or not last.decode_ns:
         return Failed("decode", f"this {NAME} is too old: it does not time its tokens")
     grown = {key: value - before.get(key, 0) for key, value in after.items()}
     return Continued(
@@ -70,16 +68,6 @@ def _continued(text: str, last: Item | None, before: _Counters, after: _Counters
         n_steps=grown.get(("num_drafts", -1)),
         accepted_at=tuple(n for (_, at), n in sorted(grown.items()) if at >= 0),
     )
-
-
-class _Applied(msgspec.Struct):
-    prompt: str
-
-
-def _as_chat(client: Client, text: str) -> str:
-    """Return the text in the model's chat template; unchanged if the server or the model has none."""
-    applied = client.post(Post("/apply-template", {"messages": [{"role": "user", "content": text}]})).read_as(_Applied)
-    return text if applied is None else applied.prompt
 
 
 def _counters(client: Client) -> _Counters:

@@ -89,10 +89,15 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
         return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev", "--device") != "none"
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The RPC servers whose devices it uses, also those in the user's own words, which llama.cpp takes instead."""
+        return tuple(filter(None, self._own("--rpc").split(","))) or self.rpc_servers
+
     def listed_gpus(self) -> Mapping[str, int] | None:
         from ggbench.engines.llama_server.process import list_devices
 
-        listed, chosen = list_devices(self.words[0]), self._own("-dev", "--device")
+        listed, chosen = list_devices(self.words[0], self.servers), self._own("-dev", "--device")
         if listed is None:
             return None
         if chosen:

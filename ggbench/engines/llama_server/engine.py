@@ -45,6 +45,7 @@ from ggbench.engines.events import (
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
+from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.llama_server.answers import answer, draft_flags
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
@@ -111,6 +112,9 @@ class LlamaServerEngine(EndpointEngine):
             drafts = draft_flags(setup, build, _with_tokens)
         except GgbenchError as error:
             yield Failed("start", error.message, error)
+            return
+        if unusable := find_unusable(setup.servers):  # llama.cpp would abort
+            yield Failed("load", "; ".join(unusable.values()))
             return
         began = time.perf_counter()
         self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams

@@ -59,7 +59,9 @@ _LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
 _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
 _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
-_DEVICE = re.compile(r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: .+ \(\d+ MiB, \d+ MiB free\)")
+_DEVICE = re.compile(
+    r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: (?P<about>.+) \(\d+ MiB, \d+ MiB free\)"
+)
 _LISTED_DEVICES = "Available devices:"
 _LISTED_DEVICE = re.compile(r"^ +(?P<name>\w+): .+ \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE)
 _LOADS = "llama_model_loader: "
@@ -132,19 +134,22 @@ def describe_build(program: str) -> Build:
     )
 
 
-def list_devices(program: str) -> Mapping[str, int] | None:
-    """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none."""
-    said = _output(program, "--list-devices")
+def list_devices(program: str, servers: Sequence[str] = ()) -> Mapping[str, int] | None:
+    """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none.
+
+    Devices of RPC `servers` come with it; llama.cpp aborts if one of them does not answer.
+    """
+    said = _output(program, *(["--rpc", ",".join(servers)] if servers else []), "--list-devices")
     if _LISTED_DEVICES not in said:
         return None
     found = _LISTED_DEVICE.finditer(said)
     return {match["name"]: int(match["free"]) * MIB for match in found if match["name"] not in ("CPU", "BLAS")}
 
 
-def _output(program: str, flag: str) -> str:
+def _output(program: str, *flags: str) -> str:
     try:
         child = subprocess.run(
-            (program, flag),
+            (program, *flags),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -347,8 +352,10 @@ class ServerProcess:
         found: dict[str, MemoryKind] = {}
         for line in self.load_log:
             if (match := _DEVICE.search(line)) and match["name"] not in ("CPU", "BLAS"):
-                place = MemoryKind.REMOTE if match["name"] == "RPC" else MemoryKind.GPU
-                found[match["name"] + match["index"]] = place
+                is_remote, device = match["name"] == "RPC", match["name"] + match["index"]
+                found[device] = MemoryKind.REMOTE if is_remote else MemoryKind.GPU
+                if is_remote:  # its buffers are named with the server's address
+                    found[f"{device}[{match['about']}]"] = MemoryKind.REMOTE
                 found[f"{match['name']}_Host"] = MemoryKind.HOST
         return found
 

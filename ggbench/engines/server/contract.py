@@ -75,13 +75,11 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Generate(msgspec.Struct, frozen=True):
-    """A request for `n_gen` tokens after a prompt, none of it from a cache, greedy."""
+    """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
 
     model: str
     prompt: Prompt
     n_gen: int
-    ignores_end: bool = True
-    """Whether to generate past any end of text; only llama-server can stop there."""
 
 
 class Post(msgspec.Struct, frozen=True):

@@ -141,7 +141,7 @@ def _llama_request(generate: Generate) -> Post:
         "n_predict": generate.n_gen,
         "stream": True,
         "cache_prompt": False,
-        "ignore_eos": generate.ignores_end,
+        "ignore_eos": True,
         "samplers": ["top_k"],
         "top_k": 1,
         "timings_per_token": True,

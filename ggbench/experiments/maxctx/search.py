@@ -110,7 +110,8 @@ class _Search:
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
-        drafting = "" if session.draft is None else f"{session.draft.model} {session.draft.quant}"
+        draft = session.draft
+        drafting = "" if draft is None else f"{draft.path.name if draft.path else draft.model} {draft.quant}"
         session.recorder.observe(replace(seen.plan, draft=drafting))
         for probe in seen.probes:
             yield self._answered(probe)

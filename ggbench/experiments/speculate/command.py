@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, option, plot_option, settings_options
-from ggbench.experiments.speculate.record import SpeculateSettings
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
+from ggbench.commands.load_options import load_options_of_drafts
+from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
+from ggbench.experiments.speculate.record import SpeculateRequest
 
 _DRAFT = ("--draft", "-md")
 
@@ -39,13 +33,14 @@ class _SpeculateCommand(DocumentedCommand):
     ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
     ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
     ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
+    ggbench speculate big.gguf --draft small.gguf --engine llama-server
+    ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
-@option("-md --draft draft", "The draft model: MODEL QUANT, or a file.", metavar="MODEL [QUANT]", required=True)
-@settings_options(SpeculateSettings)
-@plot_option
-@measuring_options()
-def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureRequest) -> None:
+@settings_options(SpeculateRequest)
+@output_option("--plot", "Plot the speed-up against the mean tokens per step in the terminal.", is_flag=True)
+@measuring_options(load=load_options_of_drafts)
+def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> None:
     """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
     A step drafts k tokens, verifies them in one batch, and yields L tokens on average, the model's own included. It
@@ -53,42 +48,31 @@ def command(draft: str, settings: SpeculateSettings, plot: bool, asked: MeasureR
     of a large one only some layers, and the whole is extrapolated. The required time is printed first. Which L a draft
     reaches depends on the text: code and repetition reach more than prose.
 
-    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again.
+    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. If both models
+    are on this disk, they also generate prose, code and a repetition at temperature 0, in turn without and with the
+    draft; the table says what was accepted and gained, and whether the text stayed the same.
 
-    Not supported: recurrent models, heads such as eagle3 or MTP, and drafting by n-grams.
+    With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
+    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type).
     """
+    from msgspec.structs import replace
+
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
-    from ggbench.experiments.speculate.measure import EXPERIMENT
-    from ggbench.models.reference import parse_model
-    from ggbench.runs.experiment import Job
+    from ggbench.experiments.speculate.measure import EXPERIMENT, find_file_or_twin
 
+    if asked.setup.mtp:
+        settings = replace(settings, spec_type="draft-mtp")
+        asked = replace(asked, setup=replace(asked.setup, mtp=False))
     given = given_setup(EXPERIMENT, asked)
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
-        target, drafting = (_found(ref.require_gguf(), hub) for ref in (asked.model, parse_model(draft)))
-    measured = measure([Job(EXPERIMENT, target, given, settings, draft=drafting)], asked)
+        jobs = EXPERIMENT.jobs(settings, asked.model, [find_file_or_twin(asked.model, hub)], given, hub)
+    measured = measure(jobs, asked)
     show_measured(measured, plot=plot)
     measured.leave()
-
-
-def _found(ref: ModelRef, hub: HubAccess) -> Target:
-    """Return the file if it is on this disk, else a twin of the model. Raises like `resolve_one`."""
-    from msgspec.structs import replace
-
-    from ggbench.errors import NetworkError, UsageError
-    from ggbench.models.targets import resolve_one
-
-    twin = ref.as_twin() if ref.kind != "hub" else replace(ref, kind="published_twin", label=f"twin:{ref.label}")
-    try:
-        found = resolve_one(ref, hub=hub)
-    except (NetworkError, UsageError):
-        if twin == ref or not ref.quants:
-            raise
-        return resolve_one(twin, hub=hub)
-    return found if not found.download_bytes else resolve_one(twin, hub=hub)

@@ -32,6 +32,7 @@ from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import describe_cpu
+from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
@@ -47,7 +48,8 @@ _REQUEST_S, _MOST_PASSES = 1.0, 8
 """Passes of a request: as many as take about this long."""
 _TEXTS_SHARE = 0.5
 """Time for texts, as a share of that for steps."""
-_FEWEST_GEN, _MOST_GEN = 32, 192
+_FEWEST_GEN, _MOST_GEN = 16, 192
+"""Tokens of a text; a model too slow for the fewest generates none."""
 _UNKNOWN_BYTES_PER_S = 20e9
 _WEIGHTS_SHARE = 0.5
 """Share of the memory bandwidth reached by reading weights."""
@@ -68,7 +70,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     session.use_file(target)
     twins = _twins(session, target, setup)
     subject = subject_of(session.draft, draft, setup.for_draft())
-    session.recorder.observe(DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(target)))
+    session.recorder.observe(
+        DraftedPair(subject, tuple(each.cost for each in twins), _has_random_router(session.target, target))
+    )
     needed = replace(settings, depths=depths).n_ctx_needed
     setup = LlamaConfig.of(setup.holding(needed))
     memory = pair_memory(session, target, draft, setup)
@@ -77,8 +81,10 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         if not twins:
             require_fit(target, memory)
     group = group_twins([each.file for each in twins[:-1]]) if twins else None
-    cost = _cost(session, target, draft, group, twins, settings, depths)
+    has_texts = _is_trained(session.target) and _is_trained(session.draft)
+    cost = _cost(session, target, draft, group, twins, settings, depths, has_texts=has_texts)
     yield _announced(cost)
+    started = time.monotonic()
     with contextlib.ExitStack() as stack:
         draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
         if group is None:
@@ -89,12 +95,12 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
             for number, own in enumerate(group.own):
                 yield Working("write", 0, own.file_bytes, counted(twins[number].cost.n_layer, "layer"))
                 paths.append(group.write(number, folder))
-        pair = _Pair(session, str(draft_path), paths)
+        pair = _Pair(session, draft_path, paths, repeats_token=_has_random_router(session.target, target))
         stack.callback(pair.close)
         ending = yield from pair.open(replace(setup, n_outputs_max=max(settings.n_drafted) + 1))
         if isinstance(ending, Completed):
-            ending = yield from pair.rounds(depths)
-        if isinstance(ending, Completed) and not (target.is_twin or draft.is_twin or twins):
+            ending = yield from pair.rounds(depths, started)
+        if isinstance(ending, Completed) and has_texts:
             ending = yield from pair.texts()
         return ending
 
@@ -124,8 +130,7 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
 
     A file that is here is measured itself, and so is a twin of up to 1 GB.
     """
-    is_here = session.target.path is not None and not session.target.download_bytes
-    if is_here or (model.weight_bytes or 0) <= WHOLE_BYTES:
+    if session.target.path is not None or _is_trained(session.target) or (model.weight_bytes or 0) <= WHOLE_BYTES:
         return ()
     if len(layer_placements(model, setup)) > 1 and list_gpus():
         raise Unsupported(
@@ -142,38 +147,44 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
     return (*twins, _Twin(step_cost(model, range(model.n_layer - model.n_layer_nextn), *types), model))
 
 
-def _has_random_router(model: ModelFile) -> bool:
+def _is_trained(target: Target) -> bool:
+    """Return whether it is a file with trained weights on this disk, also one in the Hub's cache."""
+    return target.provenance in ("file", "hub") and not target.download_bytes
+
+
+def _has_random_router(target: Target, model: ModelFile) -> bool:
     """Return whether a twin's router, which is random, chooses experts."""
-    return bool(model.n_expert) and (model.is_twin or not model.paths)
+    return bool(model.n_expert) and not _is_trained(target)
 
 
 class _Pair:
     """The target, or its largest twin, with the draft in one worker; the smaller twin in another."""
 
-    def __init__(self, session: Session, draft: str, paths: Sequence[Path]) -> None:
-        self._session, self._draft, self._paths = session, draft, paths
+    def __init__(self, session: Session, draft: Path, paths: Sequence[Path], *, repeats_token: bool) -> None:
+        self._session, self._draft, self._paths, self._repeats_token = session, draft, paths, repeats_token
         self._smaller: Engine | None = None
         if len(paths) > 1:
             self._smaller = session.context.launch(session.setup, session.cancel)
         self._n_passes = 1
 
     def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
-        ending = yield from self._session.open(setup, self._paths[-1])
+        ending = yield from self._session.open(setup, self._paths[-1], self._draft)
         if self._smaller is not None and isinstance(ending, Completed):
             *_, found = self._smaller.open(Source(self._paths[0]), setup)
             assert isinstance(found, Ending)
             return found
         return ending
 
-    def rounds(self, depths: Sequence[int]) -> Generator[Progress, None, Ending]:
-        """Time every depth in every round, after an untimed one, as long as the time allows."""
+    def rounds(self, depths: Sequence[int], started: float) -> Generator[Progress, None, Ending]:
+        """Time every depth in every round, after an untimed one, as long as the time since `started` allows."""
         session, settings = self._session, self._session.settings(SpeculateSettings)
-        started = time.monotonic()
+        round_began = started
         ending: Ending = Completed()
         for number in range(-1, settings.rounds):
-            spent_s = time.monotonic() - started
-            if number >= FEWEST_ROUNDS and spent_s * (number + 2) / (number + 1) > settings.within_s:
+            now = time.monotonic()
+            if number >= FEWEST_ROUNDS and 2 * now - round_began - started > settings.within_s:
                 break
+            round_began = now
             for n_depth in depths if number >= 0 else depths[:1]:
                 text = f"round {number + 1} of {settings.rounds}" if number >= 0 else "warm-up"
                 yield Working("probe", max(0, number), settings.rounds, text)
@@ -199,12 +210,14 @@ class _Pair:
         steps = [step for depth, step in measured_steps(timed, ()) if depth == n_depth]
         best = best_step(steps, TYPICAL_ACCEPTANCE).times
         ending: Ending = Completed()
-        each_s = _TEXTS_SHARE * settings.within_s / (FEWEST_ROUNDS * len(TEXTS))
-        n_gen = min(_MOST_GEN, max(_FEWEST_GEN, int(each_s / (2e-3 * best.t1_ms))))
+        n_gen = _n_gen(best.t1_ms / 1e3, settings.within_s)
+        if not n_gen:
+            yield PointMeasured("no text is generated, as that would take longer than --within", best)
+            return ending
         for number in range(FEWEST_ROUNDS):
             for name, text in TEXTS.items():
                 yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-                events, ending = yield from session.ask(DraftText(text, n_gen, best.k, self._draft))
+                events, ending = yield from session.ask(DraftText(text, n_gen, best.k))
                 if not isinstance(ending, Completed):
                     return ending
                 for event in events:
@@ -217,8 +230,7 @@ class _Pair:
     def _run(self, twin: int, n_depth: int) -> Generator[Progress, None, tuple[list[Speculated], Ending]]:
         settings = self._session.settings(SpeculateSettings)
         is_largest = twin == len(self._paths) - 1
-        draft = self._draft if is_largest else ""
-        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, draft)
+        workload = Speculate(n_depth, settings.n_drafted, _N_SINGLE, self._n_passes, self._repeats_token)
         events: Sequence[object]
         if is_largest:
             events, ending = yield from self._session.ask(workload)
@@ -232,6 +244,12 @@ class _Pair:
     def close(self) -> None:
         if self._smaller is not None:
             self._smaller.close()
+
+
+def _n_gen(token_s: float, within_s: float) -> int:
+    """Return the tokens of each text, given the time of one; 0 if there is no time for any."""
+    n_gen = int(_TEXTS_SHARE * within_s / (2 * token_s * FEWEST_ROUNDS * len(TEXTS)))
+    return min(n_gen, _MOST_GEN) if n_gen >= _FEWEST_GEN else 0
 
 
 def _n_passes(request_s: float) -> int:
@@ -251,7 +269,9 @@ def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
         )
         k = steps[0].n_drafted
         host_ms = max(0.0, whole - draft - verify - reread)
-        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms))
+        repeated = [step.repeated_ns / 1e6 for step in steps if step.repeated_ns is not None]
+        repeated_ms = statistics.median(repeated) if repeated else None
+        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms, repeated_ms))
     return tuple(found)
 
 
@@ -263,6 +283,8 @@ def _cost(
     twins: Sequence[_Twin],
     settings: SpeculateSettings,
     depths: Sequence[int],
+    *,
+    has_texts: bool,
 ) -> PairCost:
     context = session.context
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
@@ -279,7 +301,10 @@ def _cost(
     disk_bytes += 0 if session.draft is None or session.draft.path else draft.file_bytes
     made_s = (len(token_s) * _STARTED_S) + (disk_bytes or 0) / _MADE_BYTES_PER_S
     measured_s = max(rounds_s[0], min(rounds_s[1], settings.within_s))
-    return PairCost(made_s + pass_s + measured_s, disk_bytes)
+    text_s = 0.0
+    if has_texts:
+        text_s = FEWEST_ROUNDS * len(TEXTS) * 2 * token_s[0] * _n_gen(token_s[0], settings.within_s)
+    return PairCost(made_s + pass_s + measured_s + text_s, disk_bytes)
 
 
 def _announced(cost: PairCost) -> PointMeasured:

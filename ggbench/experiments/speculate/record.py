@@ -6,15 +6,16 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.events import TextDrafted
+from ggbench.engines.events import Continued, TextDrafted
 from ggbench.errors import UsageError
-from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, Option
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import MeasuredStep, StepTimes
 
+N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
@@ -33,7 +34,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
             "Numbers of tokens to draft in a step, e.g. 3,8; llama-server's default is 3.",
             TOKEN_LIST,
         ),
-    ] = (1, 2, 3, 4, 6, 8, 16)
+    ] = N_DRAFTED
     depths: Annotated[
         tuple[int, ...],
         Option(
@@ -48,6 +49,15 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     ] = WITHIN_S
     rounds: int = 5
     """Rounds over all steps, so that a slowdown of the machine affects all of them."""
+    spec_type: Annotated[
+        str,
+        Option(
+            "--spec-type",
+            "With --engine llama-server, its type of drafts, e.g. ngram-simple. Default: by the draft's file.",
+            FieldKind(str, metavar="TYPE"),
+            shown="",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         if not self.n_drafted or not self.depths:
@@ -61,19 +71,44 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
             )
 
     @property
+    def n_served(self) -> int | None:
+        """Tokens that a server drafts at most; None for its default. Raises UsageError for several numbers."""
+        if self.n_drafted == N_DRAFTED:
+            return None
+        if len(self.n_drafted) > 1:
+            raise UsageError("a server is measured with one number of drafted tokens", f"-k {self.n_drafted[0]}")
+        return self.n_drafted[0]
+
+    @property
     def n_ctx_needed(self) -> int:
         """Tokens of the deepest step, or of a text."""
         return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
 
 
+class SpeculateRequest(SpeculateSettings, frozen=True):
+    """The options of a run: the draft is found before it starts."""
+
+    draft: Annotated[
+        str, Option("-md --draft", kind=FieldKind(metavar="MODEL [QUANT]"), shown="", is_always_stated=True)
+    ] = ""
+    """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
+
+    @property
+    def settings(self) -> SpeculateSettings:
+        return SpeculateSettings(**{name: getattr(self, name) for name in SpeculateSettings.__struct_fields__})
+
+
 class DraftedPair(msgspec.Struct, frozen=True):
     """The measured pair; recorded before the first step."""
 
-    draft: Subject
+    draft: Subject | None
+    """None for drafts without a file, such as n-grams."""
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
     """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
+    spec_type: str = ""
+    """Type of a server's drafts; empty if steps are timed."""
 
     @property
     def basis(self) -> str:
@@ -140,12 +175,30 @@ class TextRound(msgspec.Struct, frozen=True):
         return (n_drafted / found.drafted_ns) / (found.n_tokens / found.plain_ns)
 
 
+class AnsweredText(msgspec.Struct, frozen=True):
+    """A text that a server continued, without drafts or with."""
+
+    name: str
+    """Kind of text, a key of `TEXTS`."""
+    round: int
+    k: int | None
+    """Maximum drafted tokens of a step; None for the server's default, or a type without this limit."""
+    is_drafted: bool
+    answer: Continued
+
+    @property
+    def tok_s(self) -> float:
+        """Return the speed of all tokens but the first, which comes with the prompt."""
+        return (self.answer.n_tokens - 1) / self.answer.decode_ns * 1e9
+
+
 class DraftedText(msgspec.Struct, frozen=True):
     """A kind of text at temperature 0, generated without and with the draft in turn."""
 
     name: str
     """`prose`, `code` or `repetition`."""
-    k: int
+    k: int | None
+    """None for a server's default, or drafts by n-grams."""
     n_tokens: int
     """Tokens generated in each round."""
     plain_tok_s: float
@@ -161,6 +214,10 @@ class DraftedText(msgspec.Struct, frozen=True):
     never were tried."""
     first_difference: int | None = None
     """Number of the first token, from 0, that differs from the text without a draft; None if the texts are equal."""
+    difference: str = ""
+    """The first difference of a server's texts, in words; empty if they are equal."""
+    accepted_share: float | None = None
+    """Accepted tokens / drafted tokens, as a server counts them; None without drafts."""
 
 
 class SpeculationCase(msgspec.Struct, frozen=True):
@@ -185,7 +242,8 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
 
     no_one_memory: ClassVar[str] = "measured with a draft model"
 
-    draft: Subject
+    draft: Subject | None
+    """None for drafts without a file, such as n-grams."""
     cases: tuple[SpeculationCase, ...] = ()
     """Ordered by depth, then by k."""
     basis: str = ""
@@ -196,6 +254,8 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
+    spec_type: str = ""
+    """Type of a server's drafts; empty if steps were timed."""
 
     @property
     def depths(self) -> tuple[int, ...]:

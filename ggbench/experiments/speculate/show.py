@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from ggbench.experiments.speculate.published import TITLES, PublishedGain, by_method, published_gains
 from ggbench.experiments.speculate.record import (
     DraftedText,
     PairMemory,
@@ -19,6 +20,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.experiments.speculate.verdict import ACCEPTANCES, needed_acceptance, server_line, verdict
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.acceptance import Acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.document import Shape, field, many, of
@@ -29,12 +31,12 @@ from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
 from ggbench.show.text import expected_text
-from ggbench.stats.speculation import LENS, StepTimes, best_step, mean_len
-from ggbench.units import format_bytes, format_count, format_ms, format_number, format_percent
+from ggbench.stats.speculation import LENS, MeasuredStep, StepTimes, best_step, mean_len
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _MOE_NOTE = (
-    "The twin's random router sends the tokens of a batch to more experts than a trained one: verifying costs less "
-    "than shown."
+    "The twin's random router sends the tokens of a batch to more experts than a trained one would: break-even lies "
+    "between `least`, if all of them needed the same experts, and the value shown."
 )
 _CAPTION = (
     "T verify: k + 1 tokens in one batch; T draft: one drafted token; reread: the draft reads the batch again. "
@@ -54,7 +56,15 @@ _CASE = Shape(
         "The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
         needed_acceptance,
     ),
+    of(MeasuredStep, "least_break_even_len", lambda case: case.step),
     of(SpeculationCase, "speedup_by_len"),
+)
+_PUBLISHED = Shape(
+    "PublishedGain",
+    "The speed-up of this pair with steps of a length that others published.",
+    of(Acceptance, "method target draft task n_draft mean_len temperature source", lambda gain: gain.figure),
+    of(PublishedGain, "k"),
+    expected("speedup", "", lambda gain: gain.speedup),
 )
 _DRAFT = Shape("Draft", "The draft model.", of(Subject, "model quant file weight_bytes n_params"))
 _SPECULATION = Shape(
@@ -68,7 +78,11 @@ _SPECULATION = Shape(
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(SpeculateResult, "basis? has_random_router memory texts", result_of, maybe=True),
+    of(SpeculateResult, "basis? has_random_router memory texts spec_type?", result_of, maybe=True),
+    field(
+        "published", many(_PUBLISHED), "At the smallest depth.",
+        lambda run: published_gains(found) if (found := result_of(run)) else (),
+    ),
     field(
         "llama_server", str | None, "The command that drafts; null if no draft pays.",
         lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
@@ -101,7 +115,8 @@ class SpeculatePresenter(Presenter):
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
             return run_page(run, name, (), folded=folded, readings=readings)
-        heading = Text(f"{name}, drafted by {quant_names([run.subject, found.draft])[1]}", style="bold")
+        by = quant_names([run.subject, found.draft])[1] if found.draft else found.spec_type
+        heading = Text(f"{name}, drafted by {by}", style="bold")
         heading.append(f"\n{self.ending(run)}", style="not bold")
         parts: list[RenderableType] = []
         if found.cases:
@@ -109,6 +124,7 @@ class SpeculatePresenter(Presenter):
                 *_fastest(found),
                 *_memory_facts(found.memory),
                 ("from", found.basis),
+                *_published_facts(found),
                 ("llama-server", server_line(run, found)),
             ]
             parts = [
@@ -116,6 +132,8 @@ class SpeculatePresenter(Presenter):
                 _cases_table([("", each) for each in found.cases], None, _captions([run])),
                 facts_table("", facts),
             ]
+        elif found.texts:
+            parts = [_texts_table(found.texts), facts_table("", [("types of drafts", found.spec_type)])]
         return run_page(run, heading, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -155,6 +173,8 @@ def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
 
     def equality(each: DraftedText) -> str:
         n_tokens = format_count(each.n_tokens)
+        if each.difference:
+            return f"differs {each.difference}"
         if each.first_difference is None:
             return f"the same {n_tokens} tokens as without"
         return f"differs from token {format_count(each.first_difference + 1)} of {n_tokens} on"
@@ -162,17 +182,29 @@ def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
     return fitted_table(
         [
             names("text", (each.name for each in texts)),
-            right("k", (str(each.k) for each in texts)),
+            right("k", (str(each.k or "") for each in texts)),
             right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s"),
             right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s"),
             right("gain", (expected_text(each.gain) for each in texts)),
             right("expected", (format_number(each.expected_gain) for each in texts)),
             right("per step", (format_number(each.mean_len) for each in texts), "tokens"),
+            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 1),
             right("accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position"),
             left("text", map(equality, texts)),
         ],
         title="Generated at temperature 0, in turn without and with the draft",
     )
+
+
+def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
+    """Return the speed-up with this draft's costs at the published lengths of each method."""
+    facts = []
+    for each in by_method(published_gains(found)):
+        low, middle, high = (format_number(gain) for gain in each.speedups)
+        least, median, most = (format_number(length) for length in each.lens)
+        name = f"at {counted(each.n_figures, 'published length')} of {TITLES[each.method]}"
+        facts.append((name, f"{low} to {high}x, median {middle}x (L {least} to {most}, median {median})"))
+    return facts
 
 
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
@@ -200,6 +232,8 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
         texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
         return right(f"x{length:g}", texts, "", 2)
 
+    least = [right("least", (format_number(each.step.least_break_even_len) for each in cases), "tokens")]
+    least = least if any(each.repeated_ms is not None for each in times) else []
     return fitted_table(
         [
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
@@ -210,6 +244,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("T draft", (format_ms(each.draft_ms) for each in times), "ms", 1),
             right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
+            *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
             *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
             right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),

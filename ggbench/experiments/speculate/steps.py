@@ -47,4 +47,7 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes:
         return larger_ms + ratio * max(0.0, larger_ms - smaller_ms)
 
     t1_ms, verify_ms = extrapolated(last.t1_ms, first.t1_ms), extrapolated(last.verify_ms, first.verify_ms)
-    return replace(last, t1_ms=t1_ms, verify_ms=verify_ms)
+    repeated_ms = None
+    if last.repeated_ms is not None and first.repeated_ms is not None:
+        repeated_ms = extrapolated(last.repeated_ms, first.repeated_ms)
+    return replace(last, t1_ms=t1_ms, verify_ms=verify_ms, repeated_ms=repeated_ms)

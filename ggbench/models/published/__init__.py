@@ -258,9 +258,10 @@ def _tables() -> dict[tuple[str, str], Table]:
 
 
 def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
-    """Return a row's ln(PPL / PPL of the 16-bit model) and its standard error; None if unknown.
+    """Return a row's ln(PPL / PPL of its base) and its standard error; None if unknown.
 
-    Computed from the first of these that is printed: the ratio, the difference, the 16-bit model in the same table.
+    Computed from the first of these that is printed: the ratio, the difference, the base in the same table if no
+    divergence is, which tells more.
     """
     ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
     if ppl is None or ppl.value is None:
@@ -269,15 +270,19 @@ def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
         return math.log(ratio.value), None if ratio.error is None else ratio.error / ratio.value
     if difference is not None and difference.value is not None:
         return math.log(ppl.value / (ppl.value - difference.value)), None
-    unquantized = _unquantized().get((row.source, row.table, row.model))
-    return None if unquantized is None or row.quant == "f16" else (math.log(ppl.value / unquantized), None)
+    base = _bases().get((row.source, row.table, row.model))
+    return None if base is None or _is_base(row) or row.kld is not None else (math.log(ppl.value / base), None)
+
+
+def _is_base(row: PublishedRow) -> bool:
+    return row.quant == (row.base or "f16")
 
 
 @functools.cache
-def _unquantized() -> dict[tuple[str, str, str], float]:
-    """Perplexities of the 16-bit models, by source, table and model."""
+def _bases() -> dict[tuple[str, str, str], float]:
+    """Perplexities of the models that others are compared with, by source, table and model."""
     return {
         (row.source, row.table, row.model): row.perplexity.value
         for row in load_published()
-        if row.quant == "f16" and row.perplexity is not None and row.perplexity.value
+        if _is_base(row) and row.perplexity is not None and row.perplexity.value
     }

@@ -331,8 +331,8 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 
 _READING_TIMEOUT_S = 2.0
-_CHECK_S = 1.0
-"""Time for the integrity check, which reads the whole file: about 100 MB in memory."""
+_CHECK_S = 0.3
+"""Time for the integrity check, which reads the whole file."""
 _CHECK_STEPS = 10_000
 """Steps of SQLite between two looks at the clock."""
 _MOST_FAULTS = 3

@@ -174,6 +174,11 @@ class Store:
         )
         return tuple(stored_run_of(record) for record in records)
 
+    def run_states(self) -> tuple[tuple[int, str, int], ...]:
+        """Return id, state and `n_samples` of every run, newest first: what changes while a run is stored."""
+        self._mark_interrupted()
+        return tuple(map(tuple, self._select("SELECT id, state, n_samples FROM runs ORDER BY id DESC", ())))
+
     def models(self) -> tuple[str, ...]:
         """Return the MODEL of all runs, each once, sorted."""
         return tuple(row[0] for row in self._select("SELECT DISTINCT model FROM runs ORDER BY model", ()))

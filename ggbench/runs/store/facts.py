@@ -32,8 +32,6 @@ _TRIGGERS = (
     "CREATE TRIGGER facts_deleted AFTER DELETE ON runs BEGIN DELETE FROM facts WHERE run_id = old.id; END",
 )
 
-_BATCH = 500
-"""Number of runs that are derived in one transaction, as other processes wait for it."""
 NEWEST = 12
 """Maximum number of runs per setting, as a machine's noise changes over the years."""
 
@@ -64,7 +62,7 @@ class FactsTable:
         self._is_current = False
 
     def missing(self) -> tuple[int, ...]:
-        """Return the ended runs to derive next; empty if every one has its facts."""
+        """Return the ended runs without facts."""
         if not self._is_current:
             self._create()
         ((n_ended, n_known),) = self._select(
@@ -75,7 +73,7 @@ class FactsTable:
             return ()
         found = self._select(
             "SELECT id FROM runs INDEXED BY runs_by_kind EXCEPT SELECT run_id FROM facts"
-            f" EXCEPT SELECT id FROM runs WHERE state = 'running' LIMIT {_BATCH}"
+            " EXCEPT SELECT id FROM runs WHERE state = 'running'"
         )
         return tuple(row[0] for row in found)
 
@@ -89,21 +87,20 @@ class FactsTable:
             self._insert(facts)
 
     def repeats(
-        self, *, machines: Collection[str] = (), header: str = "", shape: str = "", fewest: int = 1
+        self, machines: Collection[str] | None = None, *, header: str = "", shape: str = "", fewest: int = 1
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the newest runs of each setting of machines, newest first, at most twelve; those of a file if it is
-        given by its header or its shape.
+        """Return the newest runs of each setting, newest first, at most twelve: of these machines or, if None, of all;
+        those of a file if it is given by its header or its shape.
 
         Settings with less than `fewest` runs are left out.
         """
+        here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
         files = {name: value for name, value in (("header", header), ("shape", shape)) if value}
         settings: dict[str, None] = {}
-        for name, value in files.items() or (("", ""),):
-            of_file, given = (f"{name} = ? AND ", (value,)) if name else ("", ())
+        for name, value in files.items() or (("''", ""),):
             found = self._select(
-                f"SELECT setting FROM facts WHERE {of_file}machine IN ({_places(machines)})"
-                " GROUP BY setting HAVING count(*) >= ?",
-                *given, *machines, fewest,
+                f"SELECT setting FROM facts WHERE {name} = ? AND {here} GROUP BY setting HAVING count(*) >= ?",
+                value, *machines or (), fewest,
             )  # fmt: skip
             settings |= dict.fromkeys(row[0] for row in found)
         newest = f"SELECT run_id FROM facts WHERE setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"

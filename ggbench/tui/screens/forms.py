@@ -21,12 +21,12 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.events import DescendantFocus
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Input, Label, Static
+from textual.widgets import Button, Input, Label, Static
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
-from ggbench.fields import FLAG, defaults_of, options_of
+from ggbench.fields import FLAG, defaults_of, field_docs, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.units import exact_size, format_count, parse_size, parse_tokens
@@ -75,7 +75,8 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     default: Record
     check: Callable[[Record], None] = lambda _record: None
     """Raise UsageError if values conflict."""
-    hint: str = "enter starts · esc closes"
+    verb: str = "Start"
+    """What enter does."""
     marks_changes: bool = False
     """Whether to mark lines that differ from the default."""
 
@@ -87,6 +88,7 @@ def option_fields(record: type) -> tuple[FormField, ...]:
         default, kind, hint = defaults_of(record).get(name), option.kind, hints[name]
         choices = kind.choices or (get_args(hint) if get_origin(hint) is Literal else ())
         is_shown = default not in (None, ()) and kind is not FLAG
+        about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
         parse = kind.read
         if parse is int:
             parse = _whole("a whole number", kind.least or 0, kind.most or (1 << 31) - 1)
@@ -94,11 +96,11 @@ def option_fields(record: type) -> tuple[FormField, ...]:
             FormField(
                 name,
                 option.flags_of(name, default)[-1].partition("/")[0],
-                option.help.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
+                about.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
                 parse,
                 kind.write,
                 {"off": False, "on": True} if kind is FLAG else _same(choices),
-                option.help,
+                about,
                 kind.write(default) if is_shown else "default",
             )
         )
@@ -157,7 +159,7 @@ OPTIONS = Form(
         FormField("rpc_servers", "RPC servers", "none", parse_servers, ",".join,
               about="Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there."),
     ),
-    LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,
+    LlamaConfig(), LlamaConfig.check, "Apply", marks_changes=True,
 )
 
 PICK = Form(
@@ -171,7 +173,7 @@ PICK = Form(
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
-    Needs(), hint="enter applies · ctrl+r all defaults · esc closes",
+    Needs(), verb="Apply",
 )
 # fmt: on
 
@@ -244,6 +246,14 @@ class FormDialog(Dialog[Answer]):
         name = Label(label or field.label, classes="label", markup=False)
         return Horizontal(name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}")
 
+    def buttons(self, verb: str) -> Horizontal:
+        """Return the keys that end the dialog, for the mouse."""
+        pressed = {f"{verb} (enter)": "screen.apply", "Defaults (^r)": "screen.reset", "Close (esc)": "screen.dismiss"}
+        made = [Button(text, action=action, compact=True) for text, action in pressed.items()]
+        for each in made:
+            each.can_focus = False
+        return Horizontal(*made, classes="buttons")
+
     def editor(self, field: FormField) -> Input | ChoiceField:
         found = self.query_one(f"#{field.name}")
         assert isinstance(found, Input | ChoiceField)
@@ -301,13 +311,13 @@ class SettingsDialog(FormDialog[Record | None]):
         form = self.form
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
-            sheet.border_subtitle = form.hint
             for field in form.fields:
                 shown, label = field, field.label
                 if form.marks_changes:
                     shown, label = replace(field, unset=f"default: {field.unset}"), f"  {label}"
                 yield self.line(shown, field.text_of(self._record, form.default), label)
             yield Static(form.about, id="about", markup=False)
+            yield self.buttons(form.verb)
 
     def on_mount(self) -> None:
         self._mark()

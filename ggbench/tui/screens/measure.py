@@ -54,12 +54,12 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
-            sheet.border_subtitle = "enter starts · ctrl+r defaults · esc closes"
             yield self.line(self.fields[0], self._texts[_WHAT])
             with Vertical(id="lines"):
                 yield from (self.line(field, self._texts[field.name]) for field in self.fields[1:])
             yield Static(id="cost", markup=False)
             yield Static(id="about", markup=False)
+            yield self.buttons("Start")
 
     def on_mount(self) -> None:
         self._show_cost()
@@ -105,7 +105,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def _keep_texts(self) -> None:
         texts = {field.name: text for field in self.fields[1:] if (text := self.editor(field).value.strip())}
-        engine = texts.pop(_ENGINE.name, "")
+        engine = texts.pop(_ENGINE.name, "") if _ENGINE in self.fields else self._choices.engine
         texts.pop(_FILE, None)
         kind = self._experiment.kind
         self._choices = Choices(kind, engine, self._choices.texts | {kind: texts})
@@ -129,7 +129,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
                 self._texts[field.name] = text
         self._texts |= {_WHAT: experiment.kind, _ENGINE.name: self._choices.engine}
         self._defaults[_ENGINE.name] = ""
-        self.fields = (what, *options, *asked, *self._file_fields(experiment), _ENGINE)
+        engine = () if experiment.needs_own_engine else (_ENGINE,)
+        self.fields = (what, *options, *asked, *self._file_fields(experiment), *engine)
         for field in self.fields:
             if field.choices and self._texts.get(field.name) not in field.choices:
                 self._texts[field.name] = self._defaults[field.name] = next(iter(field.choices))

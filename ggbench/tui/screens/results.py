@@ -159,7 +159,7 @@ d deletes the run at the cursor, D the marked runs; u restores them until ggbenc
             tooltip="Filter by words of model, kind, outcome or date",
         ),
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
-        Binding("S", "reverse_sort", "Reverse the sort order", show=False),
+        Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("d,delete", "delete('cursor')", "Delete", tooltip="Delete the run at the cursor; u undoes that"),
@@ -317,7 +317,8 @@ d deletes the run at the cursor, D the marked runs; u restores them until ggbenc
 
         def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
             with host_of(self).services.open_store() as store:
-                yield read_runs(store, known), store.notices
+                for runs in read_runs(store, known):
+                    yield runs, store.notices
 
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
             self._runs, notices = read

@@ -32,6 +32,8 @@ _MARGIN = 3
 """Characters at the left, for the cursor and the mark."""
 _WIDEST = {"quant": 14, "note": 60}
 _WIDEST_OTHER = 20
+_MEASURED = 200
+"""Number of lines that the columns fit from the start; formatting one takes a millisecond."""
 _PINNED = ("run", "state", "quant")
 """Columns that stay in place while the others scroll, if they leave enough width."""
 
@@ -88,7 +90,7 @@ class RunsTable(ScrollView, can_focus=True):
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
-        self._widths: tuple[int, ...] = ()
+        self._widths = tuple(len(column.header) + 1 for column in COLUMNS_OF_RUNS)
 
     @property
     def cursor_run(self) -> ListedRun | None:
@@ -134,8 +136,6 @@ class RunsTable(ScrollView, can_focus=True):
         places = {run.run_id: index for index, run in enumerate(self.runs)}
         line = min(self._cursor, max(0, len(self.runs) - 1))
         self._cursor = line if chosen is None else places.get(chosen.run_id, line)
-        self._measure()
-        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._lines) + 1)
         self.on_resize()
         self.refresh()
 
@@ -206,7 +206,7 @@ class RunsTable(ScrollView, can_focus=True):
         part = "cursor" if at_cursor else "marked" if is_marked else "" if run.is_completed else "dim"
         style = base + self.get_component_rich_style(f"runs-table--{part}", partial=True) if part else base
         margin = f"{'❯' if at_cursor else ' '}{'●' if is_marked else ' '} "
-        return self._line(margin, self._texts[run.run_id][1], style, width)
+        return self._line(margin, self._cells(run), style, width)
 
     @property
     def _n_visible(self) -> int:
@@ -222,8 +222,13 @@ class RunsTable(ScrollView, can_focus=True):
         self.on_resize()
         self.refresh()
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._measure()
+
     def on_resize(self) -> None:
         """Scroll the cursor into view, with the model's name above its first run."""
+        self._measure()
         if not self.runs:
             return
         top, line = round(self.scroll_y), self._line_of[self._cursor]
@@ -234,15 +239,21 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=line - self._n_visible + 1, animate=False, force=True)
 
     def _measure(self) -> None:
-        """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
-        for run in self.runs:
-            known = self._texts.get(run.run_id)
-            if known is None or known[0] is not run:
-                texts = [shorten(each.text(run), _WIDEST.get(each.key, _WIDEST_OTHER)) for each in COLUMNS_OF_RUNS]
-                self._texts[run.run_id] = run, texts
-        headers = [f"{column.header} " if column.header else "" for column in COLUMNS_OF_RUNS]
-        lines = [headers, *(texts for _, texts in self._texts.values())]
-        self._widths = tuple(max(1, *map(cell_len, cells)) for cells in zip(*lines, strict=True))
+        """Fit the columns to the first lines and the visible ones; they never shrink, so a filter moves none."""
+        top = round(self.scroll_y)
+        for run in (*self._lines[:_MEASURED], *self._lines[top : top + self._n_visible + 1]):
+            if not isinstance(run, str):
+                self._cells(run)
+        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._lines) + 1)
+
+    def _cells(self, run: ListedRun) -> list[str]:
+        """Return a run's texts, which are formatted when they are first needed."""
+        known = self._texts.get(run.run_id)
+        if known is None or known[0] is not run:
+            texts = [shorten(each.text(run), _WIDEST.get(each.key, _WIDEST_OTHER)) for each in COLUMNS_OF_RUNS]
+            known = self._texts[run.run_id] = run, texts
+            self._widths = tuple(map(max, self._widths, map(cell_len, texts)))
+        return known[1]
 
     @property
     def _arrow(self) -> str:

@@ -308,6 +308,8 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
         ("-dev CUDA1", {}),
         ("-dev none", None),
         ("-ngl 9 -ngl 0", None),
+        ("--rpc 10.0.0.7:50052", {"RPC0": 8 << 30, "Vulkan0": 2 << 30}),
+        ("--rpc 10.0.0.7:50052 -dev RPC0", {"RPC0": 8 << 30}),
     ],
 )
 def test_the_gpus_are_those_that_the_program_lists_and_the_users_flags_leave(
@@ -320,6 +322,14 @@ def test_the_gpus_are_those_that_the_program_lists_and_the_users_flags_leave(
             setup.check()
     else:
         setup.check()
+
+
+@on_linux
+def test_an_rpc_server_that_does_not_answer_is_named_before_the_program_aborts(started: Started) -> None:
+    nowhere = "127.0.0.1:9"
+    [failed] = started.open(setup=LlamaConfig(n_ctx=256, rpc_servers=(nowhere,)))
+    assert isinstance(failed, Failed) and f"RPC server {nowhere} refuses connections" in failed.reason
+    assert isinstance(started.open(flags=f"--rpc {nowhere}")[-1], Failed)
 
 
 _PARENT = """

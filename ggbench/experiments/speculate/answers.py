@@ -1,0 +1,137 @@
+"""Speculative decoding measured for real: llama-server continues texts of several kinds, without drafts and with.
+
+Each round starts the server once for each, in the opposite order of the round before, so that a slow drift of the
+machine affects both alike. Times are the server's own, of all tokens but the first, which comes with the prompt. All
+answers are greedy, so a draft may not change the text; where it does, llama.cpp computed a batch otherwise than single
+tokens.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ggbench.engines.contract import PROMPT, Continue
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Continued
+from ggbench.errors import UsageError
+from ggbench.experiments.speculate.record import AnsweredText, DraftedPair, DraftedText, SpeculateSettings
+from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.runs.progress import PointMeasured
+from ggbench.runs.session import made_file, subject_of
+from ggbench.sizing.drafts import check_drafts, check_pair
+from ggbench.stats.speculation import geometric_mean
+from ggbench.text import shorten
+from ggbench.units import format_number
+
+if TYPE_CHECKING:
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
+
+_N_ANSWER, _N_ROUNDS = 128, 3
+_N_CTX = 512
+"""Tokens of the longest text with its prompt."""
+_N_WARMUP = 8
+_TYPES = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
+"""Types of drafts by the architecture of their file; other models draft as `draft-simple`."""
+_DRAFTLESS = "ngram"
+
+
+def spec_type_of(asked: str, draft: ModelFile | None) -> str:
+    """Return the type of drafts: as asked, or by the draft's file. Raises UsageError without either."""
+    if asked.startswith(_DRAFTLESS) and draft is not None:
+        raise UsageError(f"drafts of type {asked} come from the text itself", "omit --draft")
+    if asked:
+        return asked
+    if draft is not None:
+        return _TYPES.get(draft.architecture, "draft-simple")
+    raise UsageError("there is nothing to draft with", "add --draft MODEL, --mtp, or --spec-type ngram-simple")
+
+
+def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
+    """Continue all texts without drafts and with, in each round; the server is started anew each time.
+
+    Raises UsageError or BadFile without anything suitable to draft with.
+    """
+    settings = session.settings(SpeculateSettings)
+    draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
+    kind = spec_type_of(settings.spec_type, draft)
+    target = yield from session.prepare_file()
+    if kind == "draft-simple" and draft is not None:
+        check_pair(target, draft)
+    elif kind == "draft-mtp" and draft is None:
+        check_drafts(None, target)
+    k = None if kind.startswith(_DRAFTLESS) else settings.n_served
+    setup = session.setup.holding(_N_CTX)
+    configs = setup.drafting(""), setup.drafting(kind, draft.paths[0] if draft else None, k)
+    subject = subject_of(session.draft, draft, setup) if session.draft else None
+    session.recorder.observe(DraftedPair(subject, spec_type=kind))
+    for number in range(_N_ROUNDS):
+        for is_drafted in (False, True) if number % 2 == 0 else (True, False):
+            ending = yield from session.open(configs[is_drafted])
+            if isinstance(ending, Completed):
+                ending = yield from _continue_all(session, number, k, is_drafted=is_drafted)
+            if not isinstance(ending, Completed):
+                return ending
+    return Completed()
+
+
+def _continue_all(
+    session: Session, number: int, k: int | None, *, is_drafted: bool
+) -> Generator[Progress, None, Ending]:
+    _, ending = yield from session.ask(Continue(PROMPT, _N_WARMUP))
+    for name, text in TEXTS.items():
+        if not isinstance(ending, Completed):
+            return ending
+        events, ending = yield from session.ask(Continue(text, _N_ANSWER))
+        for event in events:
+            if isinstance(event, Continued):
+                answered = AnsweredText(name, number, k, is_drafted, event)
+                session.recorder.observe(answered)
+                how = "with" if is_drafted else "without"
+                yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
+    return ending
+
+
+def answered_texts(answers: Sequence[AnsweredText]) -> Iterator[DraftedText]:
+    """Yield each text that was continued without drafts and with in at least two rounds."""
+    by_place = {(each.name, each.is_drafted, each.round): each for each in answers}
+    for name in dict.fromkeys(each.name for each in answers):
+        numbers = [n for n in range(_N_ROUNDS) if (name, False, n) in by_place and (name, True, n) in by_place]
+        if len(numbers) > 1:
+            plain, drafted = ([by_place[name, which, n] for n in numbers] for which in (False, True))
+            yield _drafted_text(name, plain, drafted)
+
+
+def _drafted_text(name: str, plain: Sequence[AnsweredText], drafted: Sequence[AnsweredText]) -> DraftedText:
+    last, answers = drafted[-1], [each.answer for each in drafted]
+    n_drafted, n_accepted = sum(each.n_drafted for each in answers), sum(each.n_accepted for each in answers)
+    n_tokens = sum(each.n_tokens - 1 for each in answers)
+    tried = (last.answer.n_steps or 0, *last.answer.accepted_at)
+    return DraftedText(
+        name,
+        last.k,
+        last.answer.n_tokens,
+        plain_tok_s=statistics.median(each.tok_s for each in plain),
+        drafted_tok_s=statistics.median(each.tok_s for each in drafted),
+        gain=geometric_mean([on.tok_s / off.tok_s for off, on in zip(plain, drafted, strict=True)]),
+        expected_gain=None,
+        mean_len=n_tokens / max(1, n_tokens - n_accepted),
+        acceptance=tuple(after / before for before, after in pairwise(tried) if before),
+        difference=_difference(plain[-1].answer.text, last.answer.text),
+        accepted_share=n_accepted / n_drafted if n_drafted else None,
+    )
+
+
+def _difference(plain: str, drafted: str) -> str:
+    """Return the first difference of two texts; empty for equal ones."""
+    if plain == drafted:
+        return ""
+    differing = (at for at, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b)
+    n_equal = next(differing, min(len(plain), len(drafted)))
+    begin = max(plain.rfind(" ", 0, n_equal), plain.rfind("\n", 0, n_equal)) + 1
+    without, with_drafts = (repr(shorten(text[begin : begin + 40], 24)) for text in (plain, drafted))
+    return f"at character {n_equal + 1}: {with_drafts} instead of {without}"

@@ -1,0 +1,50 @@
+"""`ggbench speculate`: how the draft is named, what is printed, and what is refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FakeMachine, Run
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(machine: FakeMachine) -> FakeMachine:
+    return machine
+
+
+def test_a_measured_pair_in_json_and_as_text(ggbench: Run, tiny_twin: Path) -> None:
+    words = ("speculate", tiny_twin, "--draft", tiny_twin, "-k", "1,3", "-d", "0,64")
+    ran = ggbench(*words, "--json")
+    assert ran.code == 0 and "takes about" in ran.err
+    found = ran.json
+    assert [(case["n_depth"], case["k"]) for case in found["cases"]] == [(0, 1), (0, 3), (64, 1), (64, 3)]
+    case = found["cases"][1]
+    low, high = case["break_even_ci95"]
+    assert low <= case["break_even_len"] <= high
+    step_ms = case["verify_ms"] + 3 * case["draft_ms"] + case["reread_ms"] + case["host_ms"]
+    assert case["break_even_len"] == pytest.approx(step_ms / case["t1_ms"])
+    assert list(case["speedup_by_len"]) == ["1", "1.5", "2", "3", "4"]
+    assert found["draft"]["file"] == str(tiny_twin) and found["verdict"].startswith("slower below")
+    text = ggbench("results", "show", found["run_id"], "--plot")
+    assert "break-even" in text.out and "mean tokens per step" in text.out
+
+
+@pytest.mark.parametrize("words", [("twin:qwen1.5-0.5b", "q2_k"), ("twin:qwen1.5-0.5b:q2_k",)])
+def test_the_draft_is_a_model_and_a_quant(ggbench: Run, tiny_twin: Path, words: tuple[str, ...]) -> None:
+    ran = ggbench("speculate", tiny_twin, "--draft", *words)
+    assert ran.code == 2 and "the vocabularies of the draft qwen1.5-0.5b q2_k and of" in ran.err
+
+
+def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", tiny_twin)
+    assert ran.code == 2 and "--draft MODEL" in ran.err
+
+
+def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", tiny_twin, "--draft", tiny_twin, "--memory-limit", "20MiB")
+    assert ran.code == 3 and "and its draft need" in ran.err and "smaller quant" in ran.err
+
+
+def test_a_published_model_is_not_downloaded(ggbench: Run, repo: str, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", repo, "q8_0", "--draft", tiny_twin, "-k", "3", "-d", "0", "--json")
+    assert ran.code == 0 and ran.json["provenance"] == "twin" and len(ran.json["cases"]) == 1

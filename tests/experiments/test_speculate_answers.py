@@ -1,0 +1,92 @@
+"""Drafts of a server, measured by its answers with and without them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.commands.options import run_by
+from ggbench.engines.events import Continued
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.experiments.speculate.answers import answered_texts
+from ggbench.experiments.speculate.measure import EXPERIMENT
+from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
+from ggbench.experiments.speculate.show import PRESENTER
+from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.session import run_context
+from tests.fakes.llama_server import install
+
+
+def _answer(is_drafted: bool, number: int, ns: int, text: str = "a b c") -> AnsweredText:
+    drafts = (6, 4, 2, (2, 1)) if is_drafted else ()
+    return AnsweredText("prose", number, 3, is_drafted, Continued(text, 11, ns, *drafts))
+
+
+def test_the_gain_is_that_of_the_rounds_and_its_interval_covers_their_spread() -> None:
+    answers = [_answer(False, 0, 200), _answer(True, 0, 100), _answer(True, 1, 100), _answer(False, 1, 180)]
+    (found,) = answered_texts(answers)
+    assert found.gain.value == pytest.approx((2.0 * 1.8) ** 0.5)
+    assert found.gain.low < 1.8 < 2.0 < found.gain.high
+    assert (found.accepted_share, found.acceptance, found.difference) == (4 / 6, (1.0, 0.5), "")
+    assert found.mean_len == pytest.approx(10 / 6)  # 10 tokens after the first, of which 4 were drafted
+    assert not [*answered_texts(answers[:3])], "one round has no interval"
+
+
+def test_the_first_difference_of_two_answers_is_named() -> None:
+    rounds = [(_answer(False, n, 9, "one two three"), _answer(True, n, 9, "one too three")) for n in range(2)]
+    (found,) = answered_texts([each for pair in rounds for each in pair])
+    assert found.difference == "at character 6: 'too three' instead of 'two three'"
+
+
+def _run(folder: Path, target: Target, settings: SpeculateSettings, way: str = "") -> Finished:
+    setup = run_by(f"llama-server={install(folder, way)}", LlamaConfig(threads=1))
+    job = Job(EXPERIMENT, target, setup, settings, draft=target)
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
+    assert isinstance(end, Finished)
+    return end
+
+
+def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    run = _run(tmp_path, target, SpeculateSettings((5,))).run
+    assert isinstance(run.result, SpeculateResult), run.reason
+    assert [each.name for each in run.result.texts] == list(TEXTS)
+    assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
+    assert run.result.spec_type == "draft-simple" and run.result.draft is not None
+    assert PRESENTER.answer(run).startswith("faster on prose (2")
+    flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
+    assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"
+
+
+def test_a_failed_start_keeps_no_result_and_says_why(target: Target, tmp_path: Path) -> None:
+    end = _run(tmp_path, target, SpeculateSettings(), "older")
+    assert isinstance(end.error, UsageError) and "has no --spec-type" in end.error.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "command", "words"),
+    [
+        (SpeculateSettings((3, 5)), "", "one number of drafted tokens"),
+        (SpeculateSettings(), " --spec-type ngram-mod", "with and without --spec-type"),
+    ],
+)
+def test_contradicting_options_are_refused_before_any_start(
+    target: Target, tmp_path: Path, settings: SpeculateSettings, command: str, words: str
+) -> None:
+    setup = run_by(f"llama-server={install(tmp_path)}{command}", LlamaConfig())
+    with pytest.raises(UsageError, match=words):
+        Job(EXPERIMENT, target, setup, settings)
+
+
+def test_ggbenchs_own_engine_refuses_a_type_of_drafts_and_names_the_engine_that_has_it(target: Target) -> None:
+    with pytest.raises(UsageError) as refused:
+        Job(EXPERIMENT, target, LlamaConfig(), replace(SpeculateSettings(), spec_type="ngram-simple"))
+    assert "--engine llama-server" in (refused.value.hint or "")

@@ -1,0 +1,195 @@
+"""The dialog that starts every measurement: what it offers, what it says that a run takes, and what it remembers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec.structs
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Input
+
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.forecast.record import ForecastSettings
+from ggbench.experiments.prefill.record import PrefillSettings
+from ggbench.experiments.speculate.record import SpeculateSettings
+from ggbench.plugins import plugin_names
+from ggbench.runs.experiment import Job
+from ggbench.runs.run import Settings
+from ggbench.runs.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import Services
+from ggbench.tui.measuring import Choices
+from ggbench.tui.screens.forms import ChoiceField
+from tests.fakes.driving import ask, press, settle, words_of
+from tests.fakes.jobs import FakeServices, Gate
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
+from tests.fakes.measured import put_run, start
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+
+
+def in_dialog(words: str) -> str:
+    return " ".join(words.replace("│", " ").split())
+
+
+@pytest.fixture
+def here(tiny_twin: Path, services: Services, planner: FakePlanner) -> Callable[[], App]:
+    """Start the app with one quant that is on this disk."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    row = msgspec.structs.replace(plan_row("tiny", "q8_0", BUDGET), file=str(tiny_twin))
+    planner.rows_of[str(tiny_twin)] = [planned("q8_0", row)]
+    return lambda: App(msgspec.structs.replace(services, local_models=lambda: (model,)), opens=tiny_twin)
+
+
+def added(app: App, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Return the jobs that will be added to the queue, which does not run them."""
+    jobs: list[Job] = []
+
+    def add(new: Sequence[Job]) -> None:
+        jobs.extend(new)
+
+    monkeypatch.setattr(app.run_queue, "add", add)
+    return jobs
+
+
+def test_every_experiment_is_offered_and_its_options_are_explained(here: Callable[[], App], drive: Drive) -> None:
+    kinds = plugin_names("ggbench.experiments")
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "b")
+        assert tuple(app.screen.query_one("#what", ChoiceField)._choices) == kinds
+        assert len(kinds) > 6
+        words = in_dialog(await press(app, pilot, "down"))
+        assert "--n-gen 200 Number of tokens to decode" in words
+        assert "fewer than 247 are too few for W and B" in words
+
+    drive(here(), steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "settings"),
+    [
+        ("prefill", ["down", *"8,16"], PrefillSettings((8, 16))),
+        ("forecast", [], ForecastSettings()),
+        ("speculate", ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b:q8_0"], SpeculateSettings((2,))),
+    ],
+)
+def test_a_kind_without_a_line_of_code_here_is_measured(
+    here: Callable[[], App],
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    keys: Sequence[str],
+    settings: Settings,
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        await ask(app, pilot, kind)
+        await press(app, pilot, *keys, "enter")
+        assert [(job.experiment.kind, job.settings) for job in jobs] == [(kind, settings)]
+
+    drive(here(), steps, (100, 30))
+
+
+def test_the_last_choices_are_kept_by_kind_and_after_the_end(
+    here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def first(app: App, pilot: Page) -> None:
+        added(app, monkeypatch)
+        await ask(app, pilot, "prefill")
+        await press(app, pilot, "down", *"8", "enter")
+
+    async def second(app: App, pilot: Page) -> None:
+        await press(app, pilot, "b")
+        assert app.screen.query_one("#what", ChoiceField).value == "prefill"
+        assert app.screen.query_one("#lengths", Input).value == "8"
+        await ask(app, pilot, "decode")
+        assert app.screen.query_one("#n_gen", Input).value == "200"
+        await press(app, pilot, "ctrl+r")
+        assert app.screen.query_one("#n_gen", Input).value == ""
+        await press(app, pilot, "escape", "b")
+        assert app.screen.query_one("#what", ChoiceField).value == "prefill"
+
+    drive(here(), first)
+    drive(here(), second)
+
+
+def test_choices_that_cannot_be_read_are_the_defaults(home: Path) -> None:
+    Choices("decode", texts={"decode": {"n_gen": "1k"}}).save()
+    (file,) = home.rglob("measure.json")
+    assert Choices.load().texts == {"decode": {"n_gen": "1k"}}
+    file.write_text('{"texts": 3}')
+    assert Choices.load() == Choices()
+
+
+def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
+    app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.opens = "small-0.6b"
+
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        words = in_dialog(await press(app, pilot, "b"))
+        assert "file ‹ download ›" in words
+        assert "not on this disk" in words
+        assert "offline" in await press(app, pilot, "enter")
+        await press(app, pilot, "b", *["down"] * 5, "right", "enter")
+        assert [(job.target.provenance, job.settings) for job in jobs] == [("twin", DecodeSettings(200))]
+        await press(app, pilot, "1")
+        assert "twin" not in in_dialog(await ask(app, pilot, "quality")).partition("--n-ctx")[2]
+
+    drive(app, steps, (100, 30))
+
+
+def test_the_last_run_of_the_kind_tells_how_long_it_took(here: Callable[[], App], path: Path, drive: Drive) -> None:
+    app = here()
+    with Store.open(path) as store:
+        put_run(store, start(model=str(app.opens), quant="q8_0"), n_gen=30)
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "; run 1 took " in in_dialog(await press(app, pilot, "b"))
+        assert "took" not in in_dialog(await ask(app, pilot, "maxctx"))
+
+    drive(app, steps)
+
+
+def test_a_run_started_during_another_waits_in_the_queue(
+    here: Callable[[], App], jobs: FakeServices, drive: Drive
+) -> None:
+    gate = Gate()
+    jobs.answers.append(gate.answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "b", "down", *["backspace"] * 3, *"1k", "enter")
+        assert app.current_mode == "run"
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await press(app, pilot, "1", "b", "enter")
+        assert app.current_mode == "library"
+        assert "queued after 1 run; press 2 for the queue" in words_of(app)
+        assert [item.state.is_at_work for item in app.run_queue.items] == [True, False]
+        gate.opened.set()
+
+    drive(here(), steps)
+
+
+def test_the_mouse_changes_starts_and_closes(
+    here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        await press(app, pilot, "b")
+        await pilot.click("#what")
+        await settle(app, pilot)
+        assert app.screen.query_one("#what", ChoiceField).value == "forecast"
+        await pilot.click(app.screen.query(Button).first())
+        await settle(app, pilot)
+        assert [job.experiment.kind for job in jobs] == ["forecast"]
+        await press(app, pilot, "1", "b")
+        await pilot.click(app.screen.query(Button).last())
+        await settle(app, pilot)
+        assert not app.screen.is_modal
+
+    drive(here(), steps)
