@@ -322,6 +322,8 @@ def memory_stacks(summaries: Sequence[QuantSummary]) -> tuple[StackChart, ...]:
 
 
 _MAIN_MEMORY = "main memory"
+_USES = "weights", "KV cache", "compute", "output", "draft", OUTSIDE
+"""The parts of a stack from left to right."""
 
 
 def _parts_by_place(memory: Memory) -> dict[str, dict[str, int]]:
@@ -346,7 +348,7 @@ def _parts_by_place(memory: Memory) -> dict[str, dict[str, int]]:
     computing = [place for place in found if place != _MAIN_MEMORY] if memory.weights_on_gpu else [_MAIN_MEMORY]
     if len(computing) == 1:
         found.setdefault(computing[0], {})[OUTSIDE] = memory.other_bytes or 0
-    return {place: left for place, parts in found.items() if (left := {each: n for each, n in parts.items() if n})}
+    return {place: parts for place, parts in found.items() if any(parts.values())}
 
 
 def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -> StackChart:
@@ -358,8 +360,9 @@ def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -
         unit,
         tuple(
             StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
+            for name in _USES
             for index, parts in held.items()
-            for name, n_bytes in parts.items()
+            if (n_bytes := parts.get(name))
         ),
         tuple(Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()),
     )

@@ -14,7 +14,7 @@ from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.screens.forms import OPTIONS, SettingsDialog
+from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
 from tests.fakes.driving import ask, press, words_of
@@ -64,7 +64,7 @@ def setups(
     ],
 )  # fmt: skip
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
-    (field,) = (each for each in OPTIONS.fields if each.name == name)
+    (field,) = (each for each in options_form().fields if each.name == name)
     if value is None:
         with pytest.raises(UsageError) as caught:
             field.value_of(text, LlamaConfig())
@@ -82,9 +82,9 @@ def test_options_decide_plans_and_runs(
         await press(app, pilot, "enter")
         assert "limit 12" not in words_of(app)
         shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
-        assert "● memory limit" in shown
-        assert "● K cache type" in shown
-        assert "  flash attention" in shown
+        assert "● --memory-limit" in shown
+        assert "● --type-k" in shown
+        assert "  --flash-attn" in shown
         shown = await press(app, pilot, "enter")
         assert isinstance(app.screen, LibraryScreen)
         assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
@@ -109,7 +109,7 @@ def test_options_decide_plans_and_runs(
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o", "down", *"much", "enter")
-        assert "✗ n_ctx: 'much' is not a number of tokens" in shown
+        assert "✗ --n-ctx: 'much' is not a number of tokens" in shown
         assert isinstance(app.focused, Input)
         assert app.focused.id == "n_ctx"
         assert "✗" not in await press(app, pilot, "backspace")
@@ -128,7 +128,7 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o")
-        assert shown.count("●") == len(OPTIONS.fields)
+        assert shown.count("●") == len(options_form().fields)
         assert "●" not in await press(app, pilot, "ctrl+r")
         await press(app, pilot, "enter")
         assert app.setup == LlamaConfig()

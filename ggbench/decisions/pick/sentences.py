@@ -115,7 +115,7 @@ def _by_its_publisher(pick: Pick) -> Iterator[str]:
     stacks = () if pick.recommended is None else pick.recommended.candidate.row.stacks
     has_projector = any(part.part == "projector" for stack in stacks for part in stack.parts)
     if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes and not has_projector:
-        yield f"For images, add the projector ({format_bytes(models[0].mmproj_bytes)}): --mmproj FILE."
+        yield f"For images, add the projector ({format_bytes(models[0].mmproj_bytes)}): --mmproj auto."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:

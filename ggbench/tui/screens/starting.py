@@ -135,7 +135,7 @@ class StartScreen(TaskScreen):
             self.find_targets(None, selection)
 
     def action_choose_options(self) -> None:
-        self.app.push_screen(forms.SettingsDialog(forms.OPTIONS, host_of(self).setup), self._set_options)
+        self.app.push_screen(forms.SettingsDialog(forms.options_form(), host_of(self).setup), self._set_options)
 
     def action_reset_options(self) -> None:
         self._set_options(LlamaConfig())
