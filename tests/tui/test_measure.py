@@ -177,7 +177,7 @@ def test_only_files_that_are_not_here_are_measured_as_twins(tiny_twin: Path, ser
     assert Chosen("2 quants", selection, (), LlamaConfig(), None).has_twins
     request = RunRequest(experiment_of("decode"), DecodeSettings(), LlamaConfig(), is_twin=True)
     found = [target for each in selection for target in request.targets(services, *each, CATALOG)]
-    assert [target.provenance for target in found] == ["file", "twin"]
+    assert [target.path for target in found] == [tiny_twin, None]
 
 
 def test_a_former_run_tells_how_long_it_took(here: Callable[[], App], path: Path, drive: Drive) -> None:
