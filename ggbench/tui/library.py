@@ -26,7 +26,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_number
+from ggbench.units import counted, format_bytes, format_count, format_fixed, format_number
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
@@ -55,6 +55,8 @@ class QuantRow(msgspec.Struct, frozen=True):
     candidate: Candidate
     is_here: bool = False
     """Whether its file is on this disk, or a server has it."""
+    is_twin: bool = False
+    """Whether ggbench has to write a twin to run it, as that was asked for, or nobody published the model."""
     meets: bool | None = None
     """Whether it meets the needs; None if unknown."""
     label: str = ""
@@ -68,12 +70,6 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> PlanRow:
         return self.candidate.row
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether ggbench has to write a twin to run it, as nobody published the model."""
-        file = self.candidate.to_run
-        return file is not None and not file.is_here and not file.repo
 
     @property
     def title(self) -> str:
@@ -166,7 +162,8 @@ def _kld(row: QuantRow) -> str:
     if least is None:
         return UNKNOWN
     sign = _AT_LEAST if candidate.loss is None else "" if _is_loss_measured(candidate) else _ABOUT
-    return f"{sign}{format_number(least.value, 2)}"
+    is_long = 0 < least.value < 1e-3
+    return f"{sign}{format_fixed(least.value, 4) if is_long else format_number(least.value, 2)}"
 
 
 def _kld_value(row: QuantRow) -> float | None:
@@ -215,9 +212,9 @@ _ESSENTIAL = (
 )  # fmt: skip
 _BY_WORTH = (
     _bytes("left_bytes", "left"),
-    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
     _bytes("needed_bytes", "memory"),
     _bytes("file_bytes", "size"),
+    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
     QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), lambda row: row.plan.bpw, width=5),
     QuantColumn("interval", "95 % tok/s", _speed_interval, _speed_value, width=11),
     QuantColumn("basis", "speed from", _basis, _basis, width=20),
@@ -407,7 +404,10 @@ class Library:
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
-        return QuantRow(candidate, self._is_here(candidate), meets)
+        file, is_here = candidate.to_run, self._is_here(candidate)
+        is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
+        is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
+        return QuantRow(candidate, is_here, is_twin, meets)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.selector or candidate.row.quant, candidate.to_run
