@@ -36,6 +36,8 @@ _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
 _TO_DOWNLOAD, _BEYOND_TRAINING = "↓", "*"
 _BOLD, _DIM = "bold", "dim"
 PICKED = "★"
+NAME_MARGIN = 2
+"""Characters before a name, for its marks."""
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 BASES = {
@@ -198,9 +200,8 @@ def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
     )  # fmt: skip
 
 
-_NAME = QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12)
 _ESSENTIAL = (
-    _NAME,
+    QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12),
     QuantColumn("fits", "fits", _fits, lambda row: row.plan.left_bytes, False, True, width=9),
     QuantColumn("tok_s", "tok/s", _tok_s, _speed_value, True, True, width=6, style=_speed_style),
     QuantColumn(
@@ -226,15 +227,20 @@ _BY_WORTH = (
 COLUMNS = {column.key: column for column in (*_ESSENTIAL, *_BY_WORTH)}
 
 
-def quant_columns(width: int, longest_name: int, gap: int) -> tuple[QuantColumn, ...]:
+def quant_columns(rows: Sequence[QuantRow], width: int, gap: int) -> tuple[QuantColumn, ...]:
     """Return the columns of a table of this width with `gap` blanks between two.
 
-    The names take what they need, up to what the essential columns leave; what they do not need is for other columns.
+    Names, and how they fit, take what they need of what the essential columns leave; the rest is for other columns.
     """
     room = width - sum(column.width + gap for column in _ESSENTIAL)
-    name = replace(_NAME, width=min(max(_NAME.width, longest_name), max(_NAME.width, _NAME.width + room)))
-    room -= name.width - _NAME.width
-    chosen = [name, *_ESSENTIAL[1:]]
+    chosen = []
+    for column in _ESSENTIAL:
+        needed = 0
+        if column.key in ("quant", "fits"):
+            texts = [len(column.text(row)) + NAME_MARGIN * (column.key == "quant") for row in rows]
+            needed = min(max(texts, default=0) - column.width, room)
+        chosen.append(replace(column, width=column.width + max(0, needed)))
+        room -= max(0, needed)
     for column in _BY_WORTH:
         if column.width + gap > room:
             break

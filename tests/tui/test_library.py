@@ -176,7 +176,7 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
     drive(app, steps)
 
 
-@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "memory"), (200, "KV")])
+@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "size"), (200, "KV")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
         header = next(line for line in words_of(app).splitlines() if "KLD" in line)
