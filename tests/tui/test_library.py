@@ -21,7 +21,7 @@ from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import Services
+from ggbench.tui.host import RunStored, Services
 from ggbench.tui.model_list import grouped, list_models
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -445,6 +445,18 @@ def test_marked_quants_are_measured(
 
     drive(with_disk(services, model), steps, (200, 40))
     assert jobs.workers[0].closed
+
+
+def test_a_run_that_begins_elsewhere_is_not_disturbed_by_plans(app: App, planner: FakePlanner, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        app.screen.post_message(RunStored(is_over=False))
+        await settle(app, pilot)
+        assert len(planner.asked) == 1
+        app.screen.post_message(RunStored())
+        await settle(app, pilot)
+        assert len(planner.asked) == 2
+
+    drive(app, steps)
 
 
 def in_dialog(words: str) -> str:
