@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
-
-from ggbench import paths
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import UsageError
-from ggbench.files import replace_file
-from ggbench.models.reference import parse_model
-from ggbench.runs.comparable import runs_of_all
-from ggbench.show import FITS_NOT
-from ggbench.show.figures import LatencyLine
-from ggbench.tui.library import BASES, QuantRow, Selection
-from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
+from collections.abc import (Iterator, Mapping, Sequence)
+from datetime import (datetime)
+from ggbench import (paths)
+from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
+from ggbench.errors import (UsageError)
+from ggbench.files import (replace_file)
+from ggbench.models.reference import (parse_model)
+from ggbench.runs.comparable import (runs_of_all)
+from ggbench.show import (FITS_NOT)
+from ggbench.show.figures import (LatencyLine)
+from ggbench.tui.library import (BASES, QuantRow, Selection)
+from ggbench.units import (counted, format_bytes, format_count, format_duration, format_duration_range)
+from msgspec.structs import (replace)
+from typing import (TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, Job
-    from ggbench.runs.store.database import Store
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Experiment, Job)
+    from ggbench.runs.store.database import (Store)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 PastRuns: TypeAlias = Mapping[tuple[str, str, str], tuple[int, float]]
@@ -190,17 +189,17 @@ def past_runs(store: Store) -> PastRuns:
 def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
     """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
 
-    From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
-    there is one. The bandwidth's bound alone, whose basis is empty, is the least.
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
+    bound alone, whose basis is empty, is the least.
     """
     for row in chosen.rows:
         limit, expected = row.plan.limit, row.plan.expected
-        line = row.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
-        if line is None:
+        if limit is None:
             continue
+        line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
         seconds = sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
-        if row.line is not None or expected is None or row.plan.n_ctx is None:
-            yield seconds, seconds, "measured" if row.line is not None else ""
+        if expected is None or row.plan.n_ctx is None:
+            yield seconds, seconds, ""
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))
