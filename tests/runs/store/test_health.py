@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.runs.run import RunHead
-from ggbench.runs.store.connection import VERSION, inspect_store
+from ggbench.runs.store.connection import VERSION
 from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import inspect_store
 
 
 def contents(folder: Path) -> dict[str, bytes]:
