@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ggbench.models.targets import Target
-from ggbench.runs.store.connection import recent_runs
+from ggbench.runs.store.health import recent_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
