@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
-
-from ggbench import paths
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import UsageError
-from ggbench.files import replace_file
-from ggbench.models.reference import parse_model
-from ggbench.show import FITS_NOT
-from ggbench.tui.library import BASES, QuantRow, Selection
-from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
+from collections.abc import (Iterator, Mapping, Sequence)
+from datetime import (datetime)
+from ggbench import (paths)
+from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
+from ggbench.errors import (UsageError)
+from ggbench.files import (replace_file)
+from ggbench.models.reference import (parse_model)
+from ggbench.runs.comparable import (runs_of_all)
+from ggbench.show import (FITS_NOT)
+from ggbench.tui.library import (BASES, QuantRow, Selection)
+from ggbench.units import (counted, format_bytes, format_count, format_duration, format_duration_range)
+from msgspec.structs import (replace)
+from typing import (TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, Job
-    from ggbench.runs.store.database import Store
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Experiment, Job)
+    from ggbench.runs.store.database import (Store)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 PastRuns: TypeAlias = Mapping[tuple[str, str, str], tuple[int, float]]
@@ -177,11 +176,11 @@ class RunRequest(msgspec.Struct, frozen=True):
 def past_runs(store: Store) -> PastRuns:
     """Return the latest completed runs with their durations. Raises StoreError."""
     found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for run in store.list_runs():
-        if run.state == Outcome.COMPLETED and run.finished_at and not run.is_imported:
+    for run in runs_of_all(store):
+        if run.finished_at and run.run_id is not None:
             with contextlib.suppress(ValueError, TypeError):
-                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
-                key = run.kind, run.subject.model, run.subject.quant
+                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)
+                key = run.head.kind, run.subject.model, run.subject.quant
                 found.setdefault(key, (run.run_id, took.total_seconds()))
     return found
 
