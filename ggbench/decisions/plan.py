@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Callable, Iterator, Sequence)
-from ggbench.models.targets import (Target)
-from ggbench.runs.store.health import (recent_runs)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.sizing.what_helps import (with_other_quants, with_programs)
+from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
+from ggbench.models.targets import Target
+from ggbench.runs.store.health import recent_runs
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 
 class ModelPlan(msgspec.Struct, frozen=True):

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
 import msgspec
-from collections.abc import (Iterator, Mapping, Sequence)
-from datetime import (datetime)
-from ggbench import (paths)
-from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
-from ggbench.errors import (UsageError)
-from ggbench.files import (replace_file)
-from ggbench.models.reference import (parse_model)
-from ggbench.runs.comparable import (runs_of_all)
-from ggbench.show import (FITS_NOT)
-from ggbench.tui.library import (BASES, QuantRow, Selection)
-from ggbench.units import (counted, format_bytes, format_count, format_duration, format_duration_range)
-from msgspec.structs import (replace)
-from typing import (TYPE_CHECKING, TypeAlias)
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.errors import UsageError
+from ggbench.files import replace_file
+from ggbench.models.reference import parse_model
+from ggbench.runs.comparable import runs_of_all
+from ggbench.show import FITS_NOT
+from ggbench.tui.library import BASES, QuantRow, Selection
+from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.experiment import (Experiment, Job)
-    from ggbench.runs.store.database import (Store)
-    from ggbench.sizing.plan_record import (Budget)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.plan_record import Budget
 
 
 PastRuns: TypeAlias = Mapping[tuple[str, str, str], tuple[int, float]]
