@@ -20,7 +20,6 @@ from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
 from ggbench.plugins import plugin_names
 from ggbench.show import FITS_NOT
-from ggbench.show.figures import LatencyLine
 from ggbench.tui.library import BASES, QuantRow, Selection
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
@@ -228,6 +227,8 @@ def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator
     From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
     bound alone, whose basis is empty, is the least.
     """
+    from ggbench.show.figures import LatencyLine  # imports numpy
+
     for row in chosen.rows:
         limit, expected = row.plan.limit, row.plan.expected
         if limit is None:
