@@ -46,7 +46,9 @@ class PastRun(msgspec.Struct, frozen=True):
 
     def has_options(self, options: Settings) -> bool:
         """Return whether it was measured with these options, as far as its settings contain them."""
-        names = [name for name in options_of(type(self.settings)) if name in options_of(type(options))]
+        stored: type = type(self.settings)
+        asked: type = type(options)
+        names = [name for name in options_of(stored) if name in options_of(asked)]
         return all(getattr(self.settings, name) == getattr(options, name) for name in names)
 
 

@@ -151,9 +151,10 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def _request(self, given: dict[str, Any]) -> RunRequest:
         """Return the request of these values. Raises UsageError."""
         experiment, chosen = self._experiment, self._chosen
-        options = {name: value for name, value in given.items() if name in options_of(experiment.request_type)}
+        record_type: type = experiment.request_type
+        options = {name: value for name, value in given.items() if name in options_of(record_type)}
         config = {name: given.get(name, getattr(LlamaConfig(), name)) for name in experiment.asked_config}
-        record = given_record(experiment.request_type, **options)
+        record = given_record(record_type, **options)
         request = RunRequest.planned(experiment, record, replace(chosen.setup, **config))
         is_twin = bool(given.get(_FILE)) or not experiment.needs_download
         download_bytes = 0 if is_twin else chosen.download_bytes
