@@ -46,10 +46,9 @@ class PastRun(msgspec.Struct, frozen=True):
 
     def has_options(self, options: Settings) -> bool:
         """Return whether it was measured with these options, as far as its settings contain them."""
-        stored: type = type(self.settings)
-        asked: type = type(options)
-        names = [name for name in options_of(stored) if name in options_of(asked)]
-        return all(getattr(self.settings, name) == getattr(options, name) for name in names)
+        kind: type = type(self.settings)
+        measured = {name: getattr(self.settings, name) for name in options_of(kind)}
+        return all(getattr(options, name, value) == value for name, value in measured.items())
 
 
 PastRuns: TypeAlias = Mapping[str, Sequence[PastRun]]

@@ -370,7 +370,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
         await press(app, pilot, "slash", *"f16", "enter", "D")
         question = str(app.screen.query_one(Label).content)
-        assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,015 samples?"
+        assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,100 samples?"
         await press(app, pilot, "n")
         assert "marked" in await press(app, pilot, "escape")
         await press(app, pilot, "D", "y")
