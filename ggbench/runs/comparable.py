@@ -82,7 +82,7 @@ def setting_of(run: Run) -> str:
 
 def repeats_on(store: Store, machines: Collection[str]) -> list[list[Run]]:
     """Return the repeated runs on machines by their setting, newest first, at most twelve each. Raises StoreError."""
-    _derive(store)
+    store.facts.update(_facts_of)
     groups = store.facts.repeats(machines, fewest=2)
     return [list(_runs(store, group)) for group in groups]
 
@@ -91,13 +91,13 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     """Return a machine's completed runs of files with this header or shape, newest first, at most twelve of each
     setting. Raises StoreError.
     """
-    _derive(store)
+    store.facts.update(_facts_of)
     return list(_newest(store, store.facts.repeats((machine,), header=header, shape=shape)))
 
 
 def runs_of_all(store: Store) -> Iterator[Run]:
     """Yield the completed runs of all machines, newest first, at most twelve of each setting. Raises StoreError."""
-    _derive(store)
+    store.facts.update(_facts_of)
     return _newest(store, store.facts.repeats())
 
 
@@ -110,13 +110,13 @@ def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
 
     The newest comes first. Raises StoreError.
     """
-    _derive(store)
+    store.facts.update(_facts_of)
     return _runs(store, store.facts.with_rates(machine))
 
 
 def runs_with_loss(store: Store, headers: Collection[str]) -> Iterator[Run]:
     """Yield the newest run of each loss measured of files with these headers, newest first. Raises StoreError."""
-    _derive(store)
+    store.facts.update(_facts_of)
     return _runs(store, store.facts.with_loss(headers))
 
 
@@ -126,27 +126,16 @@ def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
             yield listed_run(stored)
 
 
-_BATCH = 500
-"""Number of runs whose facts are stored at once, as other processes wait for it."""
-
-
-def _derive(store: Store) -> None:
-    """Derive the facts of the runs that have none yet."""
-    while missing := store.facts.missing():  # again, if the file could no longer be written and all are in memory
-        for start in range(0, len(missing), _BATCH):
-            store.facts.keep([_facts_of(stored) for stored in store.load_runs(missing[start : start + _BATCH])])
-
-
 def _facts_of(stored: StoredRun) -> RunFacts:
     try:
         run = listed_run(stored)
         experiment = experiment_of(stored.kind)
-        loss = experiment.loss_of(run) if run.head.setup.loads_gguf else None
-        speed = experiment.speed_of(run) if run.is_complete else None
     except StoreError:  # written by another ggbench
         return RunFacts(stored.run_id)
     environment = stored.environment
     is_own = run.is_complete and environment is not None and not run.is_imported
+    loss = experiment.loss_of(run) if run.head.setup.loads_gguf else None
+    speed = experiment.speed_of(run) if is_own else None
     key = loss and (loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text)
     return RunFacts(
         stored.run_id,

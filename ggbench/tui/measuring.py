@@ -12,13 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import UsageError
 from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
+from ggbench.runs.comparable import runs_of_all
 from ggbench.show import FITS_NOT
-from ggbench.show.figures import LatencyLine
 from ggbench.tui.library import BASES, QuantRow, Selection
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
@@ -178,11 +177,11 @@ class RunRequest(msgspec.Struct, frozen=True):
 def past_runs(store: Store) -> PastRuns:
     """Return the latest completed runs with their durations. Raises StoreError."""
     found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for run in store.list_runs():
-        if run.state == Outcome.COMPLETED and run.finished_at and not run.is_imported:
+    for run in runs_of_all(store):
+        if run.finished_at and run.run_id is not None:
             with contextlib.suppress(ValueError, TypeError):
-                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
-                key = run.kind, run.subject.model, run.subject.quant
+                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)
+                key = run.head.kind, run.subject.model, run.subject.quant
                 found.setdefault(key, (run.run_id, took.total_seconds()))
     return found
 
@@ -190,17 +189,19 @@ def past_runs(store: Store) -> PastRuns:
 def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
     """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
 
-    From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
-    there is one. The bandwidth's bound alone, whose basis is empty, is the least.
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
+    bound alone, whose basis is empty, is the least.
     """
+    from ggbench.show.figures import LatencyLine  # imports numpy
+
     for row in chosen.rows:
         limit, expected = row.plan.limit, row.plan.expected
-        line = row.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
-        if line is None:
+        if limit is None:
             continue
+        line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
         seconds = sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
-        if row.line is not None or expected is None or row.plan.n_ctx is None:
-            yield seconds, seconds, "measured" if row.line is not None else ""
+        if expected is None or row.plan.n_ctx is None:
+            yield seconds, seconds, ""
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))

@@ -88,3 +88,12 @@ def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None
     assert last == Completed()
     (found,) = (item for item in items if isinstance(item, Speculated))
     assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)
+
+
+def test_a_draft_of_another_vocabulary_is_refused_when_it_is_loaded(tiny_twin: Path, tmp_path: Path) -> None:
+    path = with_vocabulary(read_model_file(tiny_twin), tmp_path)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(path.read_bytes().replace("\u2581100".encode(), "\u2581abc".encode(), 1))
+    with WorkerProcess(timeout_s=60) as process:
+        *_, last = process.call(LoadModel(str(path), SETUP, draft=str(other)))
+    assert isinstance(last, Failed) and "of the model's vocabulary differs from the draft's" in last.message

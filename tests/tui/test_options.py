@@ -14,12 +14,11 @@ from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.screens.forms import OPTIONS, SettingsDialog
+from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
 from tests.fakes.driving import ask, press, words_of
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
 
@@ -36,7 +35,7 @@ def setups(
     services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[App, list[LlamaConfig], list[Job]]:
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    planner.rows_of[str(tiny_twin)] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     budgets: list[LlamaConfig] = []
     jobs: list[Job] = []
 
@@ -65,7 +64,7 @@ def setups(
     ],
 )  # fmt: skip
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
-    (field,) = (each for each in OPTIONS.fields if each.name == name)
+    (field,) = (each for each in options_form().fields if each.name == name)
     if value is None:
         with pytest.raises(UsageError) as caught:
             field.value_of(text, LlamaConfig())
@@ -83,15 +82,15 @@ def test_options_decide_plans_and_runs(
         await press(app, pilot, "enter")
         assert "limit 12" not in words_of(app)
         shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
-        assert "● memory limit" in shown
-        assert "● K cache type" in shown
-        assert "  flash attention" in shown
+        assert "● --memory-limit" in shown
+        assert "● --type-k" in shown
+        assert "  --flash-attn" in shown
         shown = await press(app, pilot, "enter")
         assert isinstance(app.screen, LibraryScreen)
         assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
         assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
         assert budgets[-1] == app.setup
-        assert planner.setups[-1] == app.setup
+        assert planner.requests[-1].setup == app.setup
         await press(app, pilot, "right", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1")
@@ -102,7 +101,7 @@ def test_options_decide_plans_and_runs(
         shown = await press(app, pilot, "1", "O")
         assert app.setup == LlamaConfig()
         assert "limit 12" not in shown
-        assert planner.setups[-1] == LlamaConfig()
+        assert planner.requests[-1].setup == LlamaConfig()
 
     drive(app, steps, (120, 30))
 
@@ -110,7 +109,7 @@ def test_options_decide_plans_and_runs(
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o", "down", *"much", "enter")
-        assert "✗ n_ctx: 'much' is not a number of tokens" in shown
+        assert "✗ --n-ctx: 'much' is not a number of tokens" in shown
         assert isinstance(app.focused, Input)
         assert app.focused.id == "n_ctx"
         assert "✗" not in await press(app, pilot, "backspace")
@@ -129,7 +128,7 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o")
-        assert shown.count("●") == len(OPTIONS.fields)
+        assert shown.count("●") == len(options_form().fields)
         assert "●" not in await press(app, pilot, "ctrl+r")
         await press(app, pilot, "enter")
         assert app.setup == LlamaConfig()

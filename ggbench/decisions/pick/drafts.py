@@ -14,14 +14,13 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.published.acceptance import Method, load_acceptance
+from ggbench.sizing.drafts import MOST_TOKENS_APART
 from ggbench.sizing.plan_record import Budget
 from ggbench.units import format_bytes, format_number
 
 _N_DRAFTED = 3
 """llama-server's default."""
 _QUANT = "q8_0"
-_MOST_TOKENS_APART = 128
-"""SPEC_VOCAB_MAX_SIZE_DIFFERENCE of llama.cpp's speculative.cpp."""
 _LARGEST_SHARE = 0.25
 """Of the model's parameters: a larger draft reads too much to pay."""
 
@@ -47,7 +46,10 @@ class PossibleDraft(msgspec.Struct, frozen=True):
 
 
 def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
-    """Return what could draft for the pick, if it is a model of the catalog; None if something already drafts."""
+    """Return what could draft for the pick, if it is a model of the catalog.
+
+    None if something already drafts, or no small model of the family fits beside it.
+    """
     if pick.recommended is None or budget.draft is not None or pick.recommended.candidate.setup.mtp:
         return None
     candidate = pick.recommended.candidate
@@ -58,10 +60,11 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
         return PossibleDraft("mtp", "", "", None, None, _published("mtp"))
     planned = _planned(model)
     alike = [each for each in load_catalog() if each.family == model.family and not each.hyper.n_expert]
-    compatible = [each for each in alike if abs(each.hyper.n_vocab - model.hyper.n_vocab) <= _MOST_TOKENS_APART]
+    compatible = [each for each in alike if abs(each.hyper.n_vocab - model.hyper.n_vocab) <= MOST_TOKENS_APART]
     smaller = [(small.n_params, each.id, small) for each in compatible for small in (_planned(each),)]
     n_params, name, small = min(smaller, default=(planned.n_params, "", planned))
-    if n_params > _LARGEST_SHARE * planned.n_params:
+    has_room = candidate.row.left_bytes is None or (small.weight_bytes or 0) < candidate.row.left_bytes
+    if n_params > _LARGEST_SHARE * planned.n_params or not has_room:
         return None
     share = _read_bytes(small, small.weight_bytes) / _read_bytes(planned, candidate.row.weight_bytes)
     return PossibleDraft("draft", name, _QUANT, small.weight_bytes, 1 + (_N_DRAFTED + 1) * share, _published("draft"))

@@ -19,6 +19,7 @@ from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
+from ggbench.engines.llama.speculation import check_vocabularies
 from ggbench.engines.protocol import EventPipe, serve
 
 
@@ -89,6 +90,7 @@ class Worker:
                 if request.draft:
                     with self._drafting() as draft:
                         draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
+                    check_vocabularies(self._model, draft)
                     self._model.draft = draft
                 model = self._model
                 self._send(

@@ -23,14 +23,17 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.published.acceptance import Acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Shape, field, many, of
 from ggbench.show.figures import Curve, Figure, PlottedRun
 from ggbench.show.machine import run_page
+from ggbench.show.metric import Metric, estimated
 from ggbench.show.names import quant_name, quant_names
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
 from ggbench.show.text import expected_text
+from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import LENS, MeasuredStep, StepTimes, best_step, mean_len
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
@@ -41,7 +44,8 @@ _MOE_NOTE = (
 _CAPTION = (
     "T verify: k + 1 tokens in one batch; T draft: one drafted token; reread: the draft reads the batch again. "
     "Break-even: mean tokens of a step, the model's own included, above which speculation is faster, and the share of "
-    "drafted tokens accepted that gives them. x2: speed-up with 2 tokens per step."
+    "drafted tokens accepted that gives them. x2: speed-up with 2 tokens per step. At published lengths: with "
+    "the cost of this draft, though a head costs less."
 )
 
 _CASE = Shape(
@@ -111,6 +115,24 @@ class SpeculatePresenter(Presenter):
         depths = sorted({n_depth for each in found if each for n_depth in each.depths})
         return tuple(_figure(n_depth, runs, found) for n_depth in depths)
 
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """Return the latest break-even of each k; of twins only the round, as only both together give it."""
+        rounds = [each for each in run.observations if isinstance(each, SpeculationRound)]
+        if not rounds:
+            return ()
+        last, head = rounds[-1], f"round {rounds[-1].round + 1}, depth {format_count(rounds[-1].n_depth)}"
+        if any(each.twin for each in rounds):
+            return (head,)
+        steps = (f"k {each.k:>2}{format_number(each.break_even_len):>8} tokens" for each in last.steps)
+        return (head, "break-even", *steps)
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """Return the break-even of each k at the least depth that all runs have in common."""
+        found = [each for summary in summaries if (each := summary.result(SpeculateResult))]
+        timed = [{(case.n_depth, case.k) for case in each.cases} for each in found]
+        common = sorted(set.intersection(*timed)) if timed else []
+        return tuple(_break_even(n_depth, k) for n_depth, k in common if n_depth == common[0][0])
+
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
@@ -147,6 +169,25 @@ class SpeculatePresenter(Presenter):
         if not rows:
             return Text("\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True)))
         return _cases_table(rows, width, _captions(runs))
+
+
+def _break_even(n_depth: int, k: int) -> Metric:
+    def expected_of(summary: QuantSummary) -> Expected | None:
+        found = summary.result(SpeculateResult)
+        cases = found.at(n_depth) if found else ()
+        return next((case.step.break_even for case in cases if case.k == k), None)
+
+    metric = Metric(
+        f"break_even_k{k}",
+        f"break-even, k {k}",
+        "tokens",
+        lambda summary: expected_text(expected_of(summary)),
+        more_is_better=False,
+        value=lambda summary: found.value if (found := expected_of(summary)) else None,
+        topic=f"break-even of k {k}",
+        is_timed=True,
+    )
+    return estimated(metric, lambda summary: (found.low, found.high) if (found := expected_of(summary)) else None)
 
 
 def _captions(runs: Sequence[Run]) -> str:

@@ -7,7 +7,7 @@ one of another ggbench is derived again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from ggbench import __version__
 from ggbench.errors import StoreError
 from ggbench.runs.store.connection import as_store_errors, writing
+from ggbench.runs.store.runs import StoredRun, stored_run_of
 
 _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT"
@@ -34,6 +35,10 @@ _TRIGGERS = (
 
 NEWEST = 12
 """Maximum number of runs per setting, as a machine's noise changes over the years."""
+
+
+_BATCH = 500
+"""Number of runs that are derived in one transaction, as other processes wait for it."""
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -61,10 +66,15 @@ class FactsTable:
         self._connection, self._path = connection, path
         self._is_current = False
 
-    def missing(self) -> tuple[int, ...]:
-        """Return the ended runs without facts."""
+    def update(self, derive: Callable[[StoredRun], RunFacts]) -> None:
+        """Derive the facts of the ended runs that have none."""
         if not self._is_current:
             self._create()
+        while missing := self._missing():  # again, if the file could no longer be written and all are in memory
+            for start in range(0, len(missing), _BATCH):
+                self._derive(missing[start : start + _BATCH], derive)
+
+    def _missing(self) -> tuple[int, ...]:
         ((n_ended, n_known),) = self._select(
             "SELECT (SELECT count(*) FROM runs) - (SELECT count(*) FROM runs WHERE state = 'running'),"
             " (SELECT count(*) FROM facts)"
@@ -77,14 +87,14 @@ class FactsTable:
         )
         return tuple(row[0] for row in found)
 
-    def keep(self, facts: Sequence[RunFacts]) -> None:
-        """Store the facts of ended runs."""
+    def _derive(self, run_ids: Sequence[int], derive: Callable[[StoredRun], RunFacts]) -> None:
+        """Read and derive in one transaction, as another process may end or delete a run."""
         try:
             with writing(self._connection, self._path):
-                self._insert(facts)
+                self._insert(run_ids, derive)
         except StoreError:
             self._create_in_memory()
-            self._insert(facts)
+            self._insert(run_ids, derive)
 
     def repeats(
         self, machines: Collection[str] | None = None, *, header: str = "", shape: str = "", fewest: int = 1
@@ -147,17 +157,16 @@ class FactsTable:
             (_TABLE,)
         ]
 
-    def _insert(self, facts: Sequence[RunFacts]) -> None:
+    def _insert(self, run_ids: Sequence[int], derive: Callable[[StoredRun], RunFacts]) -> None:
+        records = self._select(f"SELECT * FROM runs WHERE id IN ({_places(run_ids)})", *run_ids)
+        facts = [msgspec.structs.astuple(derive(stored_run_of(record))) for record in records]
         with as_store_errors(self._path):
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [msgspec.structs.astuple(each) for each in facts],
-            )
+            self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", facts)
 
     def _select(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
         with as_store_errors(self._path):
             return self._connection.execute(sql, parameters).fetchall()
 
 
-def _places(values: Collection[str]) -> str:
+def _places(values: Sized) -> str:
     return ", ".join("?" * len(values))

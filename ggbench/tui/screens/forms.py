@@ -5,6 +5,7 @@ Fields are parsed like on the command line, with the same meaning.
 
 from __future__ import annotations
 
+import functools
 import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,12 @@ from textual.reactive import reactive
 from textual.widgets import Button, Input, Label, Static
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import FLAG, defaults_of, field_docs, options_of
+from ggbench.fields import defaults_of, field_docs, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
-from ggbench.units import exact_size, format_count, parse_size, parse_tokens
+from ggbench.units import format_count, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -81,13 +82,14 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     """Whether to mark lines that differ from the default."""
 
 
-def option_fields(record: type) -> tuple[FormField, ...]:
-    """Return a line for each option of a record, named and explained as on the command line."""
-    hints, found = typing.get_type_hints(record), []
-    for name, option in options_of(record).items():
-        default, kind, hint = defaults_of(record).get(name), option.kind, hints[name]
+def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
+    """Return a line for each option of a record, or for those named, as on the command line."""
+    hints, options, found = typing.get_type_hints(record), options_of(record), []
+    for name in options if names is None else names:
+        default, option, hint = defaults_of(record).get(name), options[name], hints[name]
+        kind, is_flag = option.kind, hint is bool
         choices = kind.choices or (get_args(hint) if get_origin(hint) is Literal else ())
-        is_shown = default not in (None, ()) and kind is not FLAG
+        is_shown = default not in (None, ()) and not is_flag and option.shown is None
         about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
         parse = kind.read
         if parse is int:
@@ -99,9 +101,9 @@ def option_fields(record: type) -> tuple[FormField, ...]:
                 about.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
                 parse,
                 kind.write,
-                {"off": False, "on": True} if kind is FLAG else _same(choices),
+                {"off": False, "on": True} if is_flag else _same(choices),
                 about,
-                kind.write(default) if is_shown else "default",
+                kind.write(default) if is_shown else option.shown or "default",
             )
         )
     return tuple(found)
@@ -133,40 +135,24 @@ def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-_LAYERS = _whole("a number of layers", 0, (1 << 31) - 1)
+_OPTIONS = (
+    "memory_limit_bytes", "n_ctx", "type_k", "type_v", "flash_attn", "n_gpu_layers", "n_cpu_moe", "threads", "swa_full",
+    "rpc_servers",
+)  # fmt: skip
+
+
+@functools.cache
+def options_form() -> Form[LlamaConfig]:
+    """Return the form of the options; made on first use, as reading the docstrings of its fields takes a while."""
+    fields = option_fields(LlamaConfig, _OPTIONS)
+    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check, "Apply", marks_changes=True)
+
 
 # fmt: off
-OPTIONS = Form(
-    "Options of plans and runs", "", (
-        FormField("memory_limit_bytes", "memory limit", "all there is", parse_size, exact_size,
-              about="Emulate a machine with this much memory, e.g. 12GiB."),
-        FormField("n_ctx", "n_ctx", "8,192; in runs as needed", parse_tokens,
-              about="Context in tokens, e.g. 16k. In the table, ←→ change it for one model."),
-        FormField("type_k", "K cache type", "f16", choices=_same(KV_TYPES),
-              about="Type of the K cache; q8_0 halves its memory."),
-        FormField("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
-              about="Type of the V cache; a quantized one needs flash attention."),
-        FormField("flash_attn", "flash attention", "auto", choices=_same(get_args(FlashAttn)),
-              about="Changes the compute buffer, and on a CPU the speed of long contexts."),
-        FormField("n_gpu_layers", "GPU layers, -ngl", "all", _LAYERS,
-              about="Layers on the GPU; 0 leaves everything in main memory."),
-        FormField("n_cpu_moe", "--n-cpu-moe", "none", _LAYERS,
-              about="Keep the expert weights of the first N layers in main memory."),
-        FormField("threads", "threads", "one per core", _whole("a number of threads", 1, MAX_THREADS),
-              about="CPU threads of a run; by default one for each physical core."),
-        FormField("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
-              about="Keep the whole context in the caches of sliding-window layers."),
-        FormField("rpc_servers", "RPC servers", "none", parse_servers, ",".join,
-              about="Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there."),
-    ),
-    LlamaConfig(), LlamaConfig.check, "Apply", marks_changes=True,
-)
-
 PICK = Form(
-    "Pick",
+    "Needs",
     "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
-    " longest: the longest context answered at 15 tok/s. Nothing is measured, and only headers are"
-    " downloaded.", (
+    " longest: the longest context answered at 15 tok/s.", (
         FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
@@ -174,7 +160,7 @@ PICK = Form(
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
-    Needs(),
+    Needs(), verb="Apply",
 )
 # fmt: on
 
@@ -313,10 +299,8 @@ class SettingsDialog(FormDialog[Record | None]):
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
             for field in form.fields:
-                shown, label = field, field.label
-                if form.marks_changes:
-                    shown, label = replace(field, unset=f"default: {field.unset}"), f"  {label}"
-                yield self.line(shown, field.text_of(self._record, form.default), label)
+                label = f"  {field.label}" if form.marks_changes else field.label
+                yield self.line(field, field.text_of(self._record, form.default), label)
             yield Static(form.about, id="about", markup=False)
             yield self.buttons(form.verb)
 

@@ -20,7 +20,7 @@ from ggbench.runs.experiment import Experiment, experiment_of
 from ggbench.runs.run import Settings
 from ggbench.text import sanitize
 from ggbench.tui.measuring import Choices, Chosen, PastRuns, RunRequest
-from ggbench.tui.screens.forms import OPTIONS, ChoiceField, FormDialog, FormField, option_fields
+from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields, options_form
 from ggbench.units import format_bytes
 
 _EXPERIMENTS = "ggbench.experiments"
@@ -116,7 +116,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         about = " ".join((importlib.import_module(f"{_EXPERIMENTS}.{experiment.kind}").__doc__ or "").split())
         options, config = option_fields(experiment.request_type), LlamaConfig()
         default = experiment.request_type()
-        asked = [field for field in OPTIONS.fields if field.name in experiment.asked_config]
+        asked = [field for field in options_form().fields if field.name in experiment.asked_config]
         what = FormField(
             _WHAT, "what", "← → choose", choices={kind: kind for kind in self._kinds},
             about=f"{about} {experiment.caution}",

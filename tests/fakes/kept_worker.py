@@ -1,0 +1,73 @@
+"""A real worker that sizes contexts for one test after another: starting one takes longer than all that a test asks."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Source, Workload
+from ggbench.engines.endings import Ending
+from ggbench.engines.events import Event, Ready
+from ggbench.engines.llama.engine import LlamaEngine, launch
+
+_READ_BY_LLAMA = ("CUDA", "GGML", "HIP", "LD_", "LLAMA", "OMP", "VK_")
+"""First letters of the variables that change what a worker answers."""
+_kept: dict[object, tuple[LlamaEngine, list[Ready]]] = {}
+
+
+class KeptEngine:
+    """An engine that asks the kept worker for sizes; a model is loaded by a worker of its own.
+
+    So are sizes over RPC servers, which have one client each.
+    """
+
+    def __init__(
+        self,
+        cancel: threading.Event,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        hold: threading.Event | None = None,
+    ) -> None:
+        self._start: Callable[[], LlamaEngine] = lambda: launch(cancel, timeout_s=timeout_s, hold=hold)
+        self._own: LlamaEngine | None = None
+        self._is_greeted = False
+
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
+        self._own = self._own or self._start()
+        return self._own.open(source, setup, reserve_bytes=reserve_bytes)
+
+    def estimate_memory(
+        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
+    ) -> Iterator[Event | Ending]:
+        if getattr(setup, "rpc_servers", ()):
+            self._own = self._own or self._start()
+        if self._own is not None:
+            yield from self._own.estimate_memory(source, setup, devices)
+            return
+        key = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_READ_BY_LLAMA)))
+        if key not in _kept:
+            _kept[key] = launch(threading.Event()), []
+        engine, greetings = _kept[key]
+        if greetings and not self._is_greeted:
+            yield greetings[-1]
+        for event in engine.estimate_memory(source, setup, devices):
+            if isinstance(event, Ready):
+                greetings.append(event)
+            yield event
+        self._is_greeted = True
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        assert self._own is not None
+        return self._own.run(workload)
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        return "" if self._own is None else self._own.unsupported(workload)
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+
+
+def end_kept_workers() -> None:
+    for engine, _ in _kept.values():
+        engine.close()
+    _kept.clear()
