@@ -75,6 +75,10 @@ class Worker:
                     is_on_gpu = setup.n_gpu_layers and not described
                     self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
                     self._limit(request)
+                if self._draft is not None:
+                    self._draft.free_context()
+                    if self._draft.handle is self._model.handle:  # that of MTP layers
+                        self._draft = None
                 self._model.load(
                     path,
                     setup,
@@ -85,8 +89,7 @@ class Worker:
                 )
                 if request.draft:
                     with self._drafting() as draft:
-                        silent = lambda share: None  # noqa: E731 - the progress is the model's
-                        draft.load(request.draft, setup.for_draft(), devices, silent, dry=False)
+                        draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
                     check_vocabularies(self._model, draft)
                     self._model.draft = draft
                 model = self._model
