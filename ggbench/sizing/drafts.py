@@ -97,11 +97,17 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
 
 
 def check_pair(target: ModelFile, draft: ModelFile) -> None:
-    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
+    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller, and BadFile for a draft
+    of unknown size.
 
     llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
     """
     name, of = sanitize(draft.name), sanitize(target.name)
+    if draft.weight_bytes is None:
+        raise BadFile(
+            f"the draft {name} has tensors of unknown type: {sanitize(', '.join(draft.unknown_types))}",
+            "use another quant of it",
+        )
     kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
     sizes = [file.n_vocab or 0 for file in (draft, target)]
     hint = "use a smaller model of the same family"
@@ -112,7 +118,7 @@ def check_pair(target: ModelFile, draft: ModelFile) -> None:
     if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
         counts = " and ".join(map(format_count, sizes))
         raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
-    if (draft.weight_bytes or 0) > (target.weight_bytes or draft.weight_bytes or 0):
+    if target.weight_bytes is not None and draft.weight_bytes > target.weight_bytes:
         larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
         raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
 

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.contract import DraftText, Speculate
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
+from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, with_vocabulary
+from ggbench.sizing.drafts import check_pair
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
@@ -88,3 +91,12 @@ def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None
     assert last == Completed()
     (found,) = (item for item in items if isinstance(item, Speculated))
     assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)
+
+
+def test_a_draft_of_unknown_size_is_refused(tiny_twin: Path) -> None:
+    file = read_model_file(tiny_twin)
+    first, *rest = file.tensors
+    newer = replace(file, tensors=(replace(first, type_name="type 97", n_bytes=None), *rest))
+    check_pair(newer, file)
+    with pytest.raises(BadFile, match="unknown type: type 97"):
+        check_pair(file, newer)
