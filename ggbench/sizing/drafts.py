@@ -24,7 +24,7 @@ from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
-_MOST_TOKENS_APART = 128
+MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
 _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 """Architectures whose context needs the target's, which a dry one does not have."""
@@ -115,7 +115,7 @@ def check_pair(target: ModelFile, draft: ModelFile) -> None:
         raise UsageError(
             f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
         )
-    if all(sizes) and abs(sizes[0] - sizes[1]) > _MOST_TOKENS_APART:
+    if all(sizes) and abs(sizes[0] - sizes[1]) > MOST_TOKENS_APART:
         counts = " and ".join(map(format_count, sizes))
         raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
     if target.weight_bytes is not None and draft.weight_bytes > target.weight_bytes:
