@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedRow, is_base, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.comparable import runs_with_loss
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
@@ -142,7 +142,7 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         exact = {row.model for row in rows}
         plain = _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
         rows += tuple(row for row in plain if row.model not in exact)
-    scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None]
+    scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None and not is_base(row)]
     scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
     octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
     kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}

@@ -61,7 +61,8 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
     index: int | None = None
     """Index of the curve that gives the colour; None for the colour of text."""
-    label: str = ""
+    name: str = ""
+    """Written beside it if there is room; the first marks come first."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -82,6 +83,8 @@ class Figure(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
     caption: str = ""
     is_log: bool = False
+    has_log_y: bool = False
+    """Whether y alone is logarithmic; a mark at 0 is drawn at its low end."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     """Ends of the x and the y axis; None for those of the values."""
 

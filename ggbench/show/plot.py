@@ -132,6 +132,18 @@ class _Canvas:
             if not where_blank or self.rows[row][at][0] == " ":
                 self.rows[row][at] = (character, ink)
 
+    def name(self, column: int, row: int, text: str, ink: Ink) -> None:
+        """Write a name to the right of a mark, to its left, above or below, where all is blank; else nowhere."""
+        before, after = column - len(text) - 1, column + 2
+        for start, line in ((after, row), (before, row), (after, row - 1), (after, row + 1), (before, row - 1)):
+            end = start + len(text)
+            if 0 <= line < len(self.rows) and start >= 0 and end <= len(self.rows[0]):
+                cells = self.rows[line][max(0, start - 1) : end + 1]
+                beside = column - max(0, start - 1)
+                if all(cell == " " for at, (cell, _) in enumerate(cells) if line != row or at != beside):
+                    self.put(start, line, text, ink)
+                    return
+
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
     """Return the drawing as lines of text, with ANSI colours if `color`, and the legend below."""
@@ -146,9 +158,6 @@ def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legen
                 sign = _colored(letter(index), Ink(index), color=color)
                 parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
                 lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
-        for mark in figure.marks:
-            if mark.label:
-                lines.append(f"{_colored(' '.join(mark.text), Ink(mark.index), color=color)} {mark.label}")
     return "\n".join(lines)
 
 
@@ -161,7 +170,7 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     curves = sorted(
         ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
     )
-    n_rows = max(height - 4, 1)
+    n_rows = max(height - 3 - bool(figure.x_name), 1)
     x, y, labels = _axes(figure, n_rows)
     margin = max(map(len, labels.values()), default=1)
     n_columns = max(width - margin - 2, 2)
@@ -180,32 +189,44 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
             for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
                 canvas.put(column, 0, "▲", ink)
     n_dots = n_rows * _DOTS_DOWN
+    places = []
     for mark in figure.marks:
-        row = (n_dots - 1 - int(y.dots(mark.y, n_dots))) // _DOTS_DOWN
-        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, Ink(mark.index))
+        row = (n_dots - 1 - int(y.dots(max(mark.y, y.low), n_dots))) // _DOTS_DOWN
+        places.append((int(frame.x.bins(mark.x, n_columns)), row))
+    for mark, place in reversed(list(zip(figure.marks, places, strict=True))):  # the first are on top
+        canvas.put(*place, mark.text, Ink(mark.index))
+    for mark, place in zip(figure.marks, places, strict=True):
+        if mark.name:
+            canvas.name(*place, mark.name, Ink(mark.index))
     y_labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // _DOTS_DOWN: text for tick, text in labels.items()}
     rows = [[(figure.y_title, Ink())]]
     for row, cells in enumerate(canvas.rows):
         rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
         runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
         rows.append([(rule, Ink()), *runs])
-    ticks = [tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)]
-    below = [
-        *_x_axis_lines([(int(frame.x.bins(tick, n_columns)), tick) for tick in ticks], n_columns),
-        f" {figure.x_title}",
-    ]
+    decimals = 0
+    if figure.curves:  # positions are whole
+        ticks = [tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)]
+    else:
+        ticks = frame.x.ticks(n_ticks)
+        decimals = 0 if frame.x.is_log else tick_decimals(tick_step(frame.x.low, frame.x.high, n_ticks))
+    texts = [format_count(round(tick)) if not decimals else format_fixed(tick, decimals) for tick in ticks]
+    columns = [int(frame.x.bins(tick, n_columns)) for tick in ticks]
+    below = [*_x_axis_lines(columns, texts, n_columns), *([f" {figure.x_title}"] if figure.x_name else [])]
     return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     if figure.ends is not None:
-        x, y = (Axis(*ends, is_log=figure.is_log) for ends in figure.ends)
+        x = Axis(*figure.ends[0], is_log=figure.is_log)
+        y = Axis(*figure.ends[1], is_log=figure.is_log or figure.has_log_y)
     else:
         x = x_axis(figure.curves, figure.x_end)
         low, high = y_range(figure.curves, x, figure.y_low)
         x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
-    if figure.is_log:
-        return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
+    if y.is_log:
+        zero = {y.low: "0"} if any(mark.y == 0 for mark in figure.marks) else {}
+        return x, y, zero | {tick: format_number(tick, 1) for tick in y.ticks(n_rows // (3 if figure.is_log else 2))}
     n_ticks = max(2, n_rows // 3)
     step = tick_step(y.low, y.high, n_ticks)
     if figure.ends is None:
@@ -215,10 +236,9 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 
 
-def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[str, str]:
+def _x_axis_lines(ticks: Sequence[int], texts: Sequence[str], n_columns: int) -> tuple[str, str]:
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
-    for column, tick in ticks:
-        text = format_count(round(tick))
+    for column, text in zip(ticks, texts, strict=True):
         start = max(0, min(column - len(text) // 2, n_columns - len(text)))
         if start >= free_from:
             axis[column] = "┬"

@@ -1,46 +1,41 @@
-"""The state of the Library screen: the quants of a model, planned and measured, and the selection.
+"""The state of the Library screen: the needs, the quants of a model in the order of the pick, and the selection.
 
-The most important columns come first, since a narrow table shows no others. A value that was not measured is marked,
-and the legend explains the visible marks.
+A number that was measured here is bold, one that is estimated begins with ~, and a bound is dim and begins with ≤ or ≥.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import speed_text
-from ggbench.show.figures import LatencyLine, fitted_line
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.metric import has_speed_at, is_extrapolated
-from ggbench.show.plan import longest_text
-from ggbench.show.text import b_text, planned_speed_text, w_text
-from ggbench.sizing.plan_record import PlanRow
-from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.stats.decode_timing import LineFit
+from ggbench.show.names import kv_name
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
-    from ggbench.tui.planner import PlannedQuant
+    from ggbench.decisions.pick.candidates import PickRequest
 
 
-_TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
-_AT_MOST, _AT_LEAST = "≤", "≥"
+_AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
+_TO_DOWNLOAD, _BEYOND_TRAINING = "↓", "*"
+_BOLD, _DIM = "bold", "dim"
+PICKED = "★"
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 BASES = {
@@ -50,63 +45,44 @@ BASES = {
     "other runs": "from other models' runs",
     "published": "from others' runs",
     "relatives": "from others' runs on similar devices",
+    "bound": "the bandwidth limit",
 }
 
 
 class QuantRow(msgspec.Struct, frozen=True):
-    name: str
-    """The QUANT argument that selects only this quant of its model."""
-    plan: PlanRow
+    """A quant, run in the best way for the needs."""
+
+    candidate: Candidate
     is_here: bool = False
     """Whether its file is on this disk, or a server has it."""
-    is_twin: bool = False
-    """Whether it is a twin, which ggbench writes itself."""
-    measured: QuantSummary | None = None
-    """The latest completed decode of the same quant, loaded as planned."""
-    searched: QuantSummary | None = None
-    """The latest completed search for its largest context, loaded as planned."""
+    meets: bool | None = None
+    """Whether it meets the needs; None if unknown."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
+
+    @property
+    def name(self) -> str:
+        """The QUANT argument that selects only this quant of its model."""
+        return self.candidate.selector or self.plan.quant
+
+    @property
+    def plan(self) -> PlanRow:
+        return self.candidate.row
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether ggbench has to write a twin to run it, as nobody published the model."""
+        file = self.candidate.to_run
+        return file is not None and not file.is_here and not file.repo
 
     @property
     def title(self) -> str:
         """Name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
 
-    @property
-    def fit(self) -> LineFit | None:
-        return None if self.measured is None else self.measured.fit
-
-    @property
-    def line(self) -> LatencyLine | None:
-        """The measured line; None if W or B is unknown; the bounds are then shown."""
-        return fitted_line(self.fit)
-
-    @property
-    def max_n_ctx(self) -> int | None:
-        """The largest n_ctx proven here; the planned one if none was."""
-        return self.plan.planned_n_ctx if self.searched is None else self.searched.max_n_ctx
-
-    @property
-    def tok_s(self) -> float | None:
-        """Speed with a full context of the planned n_ctx: from the measured W and B, or from the bandwidth."""
-        n, line = self.plan.n_ctx, self.speed_line
-        return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
-
-    @property
-    def speed_line(self) -> LatencyLine | None:
-        """The measured line; also None if it does not reach the planned n_ctx."""
-        n = self.plan.n_ctx
-        return self.line if n and self.measured and has_speed_at(self.measured, n - 1) else None
-
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
-
-    def bound_at(self, n: int | None) -> float | None:
-        """Return the bandwidth limit in tokens/s at position n; None if not planned."""
-        speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
-        return next((speed.tok_s for speed in speeds if speed.n == n), None)
 
     def needed_bytes(self, n_ctx: int) -> int | None:
         """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
@@ -115,109 +91,159 @@ class QuantRow(msgspec.Struct, frozen=True):
             return None
         return plan.needed_bytes + (n_ctx - plan.n_ctx) * plan.kv_bytes_per_token
 
-    def either(self, name: str) -> float | None:
-        """Return a field of the measured line, or of the bound if nothing was measured."""
-        found: float | None = getattr(self.line or self.plan.limit, name, None)
-        return found
+
+class QuantColumn(TableColumn[QuantRow], frozen=True):
+    """A column of a fixed width, so that nothing moves while rows arrive."""
+
+    width: int = 8
+    """In characters; longer texts end with `…`."""
+    style: Callable[[QuantRow], str] = lambda _row: ""
 
 
-def _verdict(row: QuantRow) -> str:
+def _fits(row: QuantRow) -> str:
+    """Return `✓`, with how it is run unless that is llama.cpp's default: `✓ KV q8_0`, `✓ ncmoe 24`."""
     if row.plan.outcome is not Outcome.COMPLETED:
-        return f"{FITS_NOT} not planned"
-    return {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
+        return f"{FITS_NOT} failed"
+    how = kv_name("", *row.candidate.cache).strip(" ,")
+    options = (option.removeprefix("-") for option in row.candidate.options)
+    return " ".join(filter(None, ({None: "?", True: FITS, False: FITS_NOT}[row.plan.fits], how, *options)))
 
 
-def _longest(row: QuantRow) -> str:
-    if row.searched is None:
-        return longest_text(row.plan)
-    star = _BEYOND_TRAINING if (row.max_n_ctx or 0) > (row.plan.n_ctx_train or row.max_n_ctx or 0) else ""
-    return f"{format_count(row.max_n_ctx)}{_PROVEN if row.searched.max_n_ctx_verified else '?'}{star}"
+def _tok_s(row: QuantRow) -> str:
+    speed, expected = row.candidate.speed, row.plan.expected
+    if speed is None:
+        return UNKNOWN
+    sign = _AT_MOST if speed.is_bound else "" if speed.basis == "measured" else _ABOUT
+    mark = UNSTEADY if expected is not None and not expected.is_steady else ""
+    return f"{mark}{sign}{format_number(speed.tok_s.value)}"
 
 
-def _speed(row: QuantRow) -> str:
-    if row.tok_s is None or row.speed_line is None or row.measured is None:
-        return _bound(_AT_MOST, format_number(row.tok_s))
-    mark = f"{UNSTEADY} " if row.measured.unsteady else ""
-    mark += _EXTRAPOLATED if is_extrapolated(row.measured, (row.plan.n_ctx or 1) - 1) else ""
-    return f"{mark}{format_number(row.tok_s)}"
+def _speed_style(row: QuantRow) -> str:
+    speed = row.candidate.speed
+    return "" if speed is None else _DIM if speed.is_bound else _BOLD if speed.basis == "measured" else ""
 
 
-def _bound(sign: str, text: str) -> str:
-    return text if text == UNKNOWN else f"{sign} {text}"
+def _speed_value(row: QuantRow) -> float | None:
+    return None if row.candidate.speed is None else row.candidate.speed.tok_s.value
 
 
-def _w(row: QuantRow) -> str:
-    text, limit = w_text(row.fit), row.plan.limit
-    return _bound(_AT_MOST, format_number(limit.w_tokens_per_ms if limit else None)) if text == UNKNOWN else text
+def _speed_interval(row: QuantRow) -> str:
+    """Return `0.34–1.04`, the 95 % interval; empty for a bound."""
+    speed = row.candidate.speed
+    if speed is None or speed.is_bound:
+        return ""
+    return f"{format_number(speed.tok_s.low)}–{format_number(speed.tok_s.high)}"
 
 
-def _b(row: QuantRow) -> str:
-    text, limit = b_text(row.fit), row.plan.limit
-    return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None)) if text == UNKNOWN else text
+def _turn(row: QuantRow) -> str:
+    speed = row.candidate.speed
+    if speed is None or speed.turn_s is None:
+        return UNKNOWN
+    return f"{'' if speed.basis == 'measured' else _ABOUT}{format_number(speed.turn_s.value)}"
 
 
-def _size(row: QuantRow) -> str:
-    text = format_bytes(row.plan.file_bytes)
-    return text if row.is_here or row.is_twin or text == UNKNOWN else f"{_TO_DOWNLOAD} {text}"
+def _turn_value(row: QuantRow) -> float | None:
+    speed = row.candidate.speed
+    return None if speed is None or speed.turn_s is None else speed.turn_s.value
 
 
-def _bytes(key: str, header: str, name: str) -> TableColumn[QuantRow]:
-    return TableColumn(key, header, lambda v: format_bytes(getattr(v.plan, name)), lambda v: getattr(v.plan, name))
-
-
-def _bound_at(n: int) -> TableColumn[QuantRow]:
-    def text(row: QuantRow) -> str:
-        return _bound(_AT_MOST, format_number(row.bound_at(n)))
-
-    return TableColumn(f"at_{n}", f"tok/s\nat {format_length(n)}", text, lambda row: row.bound_at(n), descending=True)
-
-
-def _narrow(expected: str) -> str:
-    """Return `0.34–1.04` for `0.59 (0.34–1.04)`, whose width would leave no room for max n_ctx at 80 columns."""
-    value, bracket, interval = expected.partition(" (")
-    mark = f"{UNSTEADY} " if value.startswith(UNSTEADY) else ""
-    return f"{mark}{interval.removesuffix(')')}" if bracket else expected
-
-
-def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[TableColumn[QuantRow], ...]:
-    """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
-
-    `has_expected` is whether any quant has an expected speed.
+def _context(row: QuantRow) -> str:
+    """Return the longest context, e.g. `50k` of 1,024 tokens; with a star beyond the training's, `≥` if nothing longer
+    was tried.
     """
-    expected: TableColumn[QuantRow] = TableColumn(
-        "expected",
-        "expected\ntok/s",
-        lambda v: _narrow(planned_speed_text(v.plan.expected)),
-        lambda v: v.plan.expected.tok_s if v.plan.expected else None,
-        descending=True,
-    )
-    decoded: TableColumn[QuantRow] = TableColumn(
-        "tok_s",
-        "decoded\ntok/s",
-        lambda v: speed_text(v.measured) if v.measured else UNKNOWN,
-        lambda v: v.measured.latency.tok_s if v.measured and v.measured.latency else None,
-        descending=True,
-    )
-    there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
-    speed: TableColumn[QuantRow] = TableColumn("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True)
-    longest: TableColumn[QuantRow] = TableColumn(
-        "n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True
-    )
-    return (
-        TableColumn("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
-        TableColumn("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
-        _bytes("memory", f"memory{there}", "needed_bytes"),
-        TableColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
-        *((expected, longest, speed) if has_expected else (speed, longest)),
-        TableColumn("w", "W\ntok/ms", _w, lambda v: v.either("w_tokens_per_ms"), descending=True),
-        TableColumn("b", "B\nms", _b, lambda v: v.either("b_ms")),
-        TableColumn("file", "size", _size, lambda v: v.plan.file_bytes),
-        decoded,
-        _bytes("weights", "weights", "device_weight_bytes"),
-        _bytes("kv", f"KV{there}", "device_kv_bytes"),
-        _bytes("compute", "compute", "compute_bytes"),
-        *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
-    )
+    longest = row.candidate.max_n_ctx
+    if longest is None:
+        return UNKNOWN
+    is_ceiling = row.plan.reached_ceiling and row.candidate.probed_by is None
+    star = _BEYOND_TRAINING if longest > (row.plan.n_ctx_train or longest) else ""
+    text = f"{longest // 1024}k" if longest >= 1024 else format_count(longest)
+    return f"{_AT_LEAST if is_ceiling else ''}{text}{star}"
+
+
+def _kld(row: QuantRow) -> str:
+    """Return the loss in nats; as a least if the cache's part is unknown."""
+    candidate, least = row.candidate, row.candidate.least_loss
+    if least is None:
+        return UNKNOWN
+    sign = _AT_LEAST if candidate.loss is None else "" if _is_loss_measured(candidate) else _ABOUT
+    return f"{sign}{format_number(least.value, 2)}"
+
+
+def _kld_value(row: QuantRow) -> float | None:
+    return None if row.candidate.least_loss is None else row.candidate.least_loss.value
+
+
+def _is_loss_measured(candidate: Candidate) -> bool:
+    parts = (candidate.weights_loss, candidate.cache_loss)
+    return candidate.joint_loss is not None or all(each and each.basis != "published typical" for each in parts)
+
+
+def _kld_style(row: QuantRow) -> str:
+    candidate = row.candidate
+    return _DIM if candidate.loss is None else _BOLD if _is_loss_measured(candidate) else ""
+
+
+def _file(row: QuantRow) -> str:
+    if row.is_here:
+        return "here"
+    return "twin" if row.is_twin else f"{_TO_DOWNLOAD}{format_bytes(row.plan.file_bytes)}"
+
+
+def _basis(row: QuantRow) -> str:
+    speed = row.candidate.speed
+    return UNKNOWN if speed is None else BASES[speed.basis].removeprefix("from ")
+
+
+def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
+    return QuantColumn(
+        name, header, lambda row: format_bytes(getattr(row.plan, name)), lambda row: getattr(row.plan, name),
+        width=width,
+    )  # fmt: skip
+
+
+_NAME = QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12)
+_ESSENTIAL = (
+    _NAME,
+    QuantColumn("fits", "fits", _fits, lambda row: row.plan.left_bytes, False, True, width=9),
+    QuantColumn("tok_s", "tok/s", _tok_s, _speed_value, True, True, width=6, style=_speed_style),
+    QuantColumn(
+        "n_ctx", "context", _context, lambda row: row.candidate.max_n_ctx, True, True, width=7,
+        style=lambda row: _BOLD if row.candidate.probed_by is not None else "",
+    ),
+    QuantColumn("kld", "KLD", _kld, _kld_value, width=7, style=_kld_style),
+    QuantColumn("file", "file", _file, lambda row: 0 if row.is_here else row.plan.file_bytes, width=10),
+)  # fmt: skip
+_BY_WORTH = (
+    _bytes("left_bytes", "left"),
+    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
+    _bytes("needed_bytes", "memory"),
+    _bytes("file_bytes", "size"),
+    QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), lambda row: row.plan.bpw, width=5),
+    QuantColumn("interval", "95 % tok/s", _speed_interval, _speed_value, width=11),
+    QuantColumn("basis", "speed from", _basis, _basis, width=20),
+    _bytes("device_weight_bytes", "weights"),
+    _bytes("device_kv_bytes", "KV"),
+    _bytes("compute_bytes", "compute"),
+)  # fmt: skip
+"""The columns that a wider table has too, the most important first."""
+COLUMNS = {column.key: column for column in (*_ESSENTIAL, *_BY_WORTH)}
+
+
+def quant_columns(width: int, longest_name: int, gap: int) -> tuple[QuantColumn, ...]:
+    """Return the columns of a table of this width with `gap` blanks between two.
+
+    The names take what they need, up to what the essential columns leave; what they do not need is for other columns.
+    """
+    room = width - sum(column.width + gap for column in _ESSENTIAL)
+    name = replace(_NAME, width=min(max(_NAME.width, longest_name), max(_NAME.width, _NAME.width + room)))
+    room -= name.width - _NAME.width
+    chosen = [name, *_ESSENTIAL[1:]]
+    for column in _BY_WORTH:
+        if column.width + gap > room:
+            break
+        chosen.append(column)
+        room -= column.width + gap
+    return tuple(chosen)
 
 
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
@@ -232,80 +258,28 @@ def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[t
     return frozenset(here)
 
 
-_Key = tuple[object, ...]
-
-
-class LatestResults:
-    """The latest completed decode and search of each quant on this machine.
-
-    A run applies to a plan only if it was loaded the same way: with another KV cache type or placement of layers, speed
-    and memory differ.
-    """
-
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        """Find them in `runs`: completed here, newest first."""
-        self._decodes: dict[_Key, QuantSummary] = {}
-        self._searches: dict[_Key, QuantSummary] = {}
-        for run in runs:
-            if not run.head.setup.loads_gguf:
-                continue
-            setup, subject = LlamaConfig.of(run.head.setup), run.subject
-            summary = QuantSummary.of([run])
-            for name in _names(subject.model, subject.quant, subject.file):
-                if summary.fit is not None:
-                    loaded = _of_speed(setup)
-                    self._decodes.setdefault((name, loaded), summary)
-                    self._decodes.setdefault((name, replace(loaded, threads=None, threads_batch=None)), summary)
-                if summary.max_n_ctx is not None:
-                    self._searches.setdefault((name, _of_memory(setup)), summary)
-
-    def find(
-        self, model: str, quant: str, file: str, setup: LlamaConfig
-    ) -> tuple[QuantSummary | None, QuantSummary | None]:
-        """Return the latest decode and the latest search without a ceiling, by file, or by model and quant."""
-        names, speed, memory = _names(model, quant, file), _of_speed(setup), _of_memory(replace(setup, n_ctx=None))
-        decodes = (self._decodes.get((name, speed)) for name in names)
-        searches = (self._searches.get((name, memory)) for name in names)
-        return next(filter(None, decodes), None), next(filter(None, searches), None)
-
-
-def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
-    return (*([file] if file else []), (sanitize(model), quant))
-
-
-def _of_memory(setup: LlamaConfig) -> LlamaConfig:
-    """Return the setup without fields that change no buffer; `n_ctx` is a search's ceiling."""
-    return replace(setup, threads=None, threads_batch=None, mmap=True, mlock=False)
-
-
-def _of_speed(setup: LlamaConfig) -> LlamaConfig:
-    """Return the setup without fields that do not change a decode's speed; a plan without threads matches any."""
-    return replace(setup, n_ctx=None, n_batch=2048, n_ubatch=512, mmap=True, mlock=False, memory_limit_bytes=None)
-
-
 class Library:
-    """The chosen model with the plans of its quants, their sorting and filter, a context, and the marks of all
-    models.
-    """
+    """The needs, the chosen model with its quants and their sorting and filter, and the marks of all models."""
 
     def __init__(self) -> None:
         self.entry: ModelEntry | None = None
         self.rows: dict[str, QuantRow] = {}
-        """Quants of the chosen model, by name, in the order of planning."""
-        self.n_ctx: int | None = None
-        """The planned context if the arrow keys changed it; None for that of the options."""
+        """Quants of the chosen model, by name, in the order of the pick; until it is made, of planning."""
+        self.pick: Pick | None = None
+        """None until all quants are planned."""
+        self.needs = Needs()
         self.options = LlamaConfig()
-        self.order: Order[QuantRow] = Order(quant_columns(None))
+        self.order: Order[QuantRow] = Order(_ESSENTIAL)
         self.words = ""
         self.is_fits_only = False
         self.all_marks: dict[str, dict[str, None]] = {}
         """Names of the marked quants by model, in the order of marking."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
-        self._results = LatestResults()
 
     @property
     def setup(self) -> LlamaConfig:
-        return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
+        """The options, with the context of the needs if they name one."""
+        return replace(self.options, n_ctx=self.needs.given_n_ctx or self.options.n_ctx)
 
     @property
     def marks(self) -> dict[str, None]:
@@ -315,23 +289,50 @@ class Library:
     def can_pull(self) -> bool:
         return any(not row.is_here and not row.is_twin for row in self.rows.values())
 
+    @property
+    def picked(self) -> QuantRow | None:
+        """The quant to run; None if none meets the needs."""
+        if self.pick is None or self.pick.recommended is None:
+            return None
+        chosen = self.pick.recommended.candidate
+        return next((row for row in self.rows.values() if row.candidate.name == chosen.name), None)
+
+    def request(self, budget: Budget) -> PickRequest:
+        """Return what to pick for: any KV cache, unless the options name one."""
+        from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
+
+        options, default = self.options, LlamaConfig()
+        given = options.type_k, options.type_v
+        types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
+        needs = replace(self.needs, given_n_ctx=self.setup.n_ctx)
+        return PickRequest(needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
+
     def choose(self, entry: ModelEntry) -> bool:
         """Choose a model; return False if it is already chosen and planned."""
         if self.entry is not None and entry.key == self.entry.key and self.rows:
             return False
-        self.entry, self.rows, self.n_ctx = entry, {}, None
+        self.entry = entry
+        self.forget()
         return True
 
-    def add(self, planned: PlannedQuant) -> None:
-        self.rows[planned.name] = self._completed(QuantRow(planned.name, planned.row))
+    def forget(self) -> None:
+        """Drop the quants, whose figures no longer hold."""
+        self.rows, self.pick = {}, None
 
-    def update(
-        self, *, on_disk: Collection[tuple[str, str]] | None = None, results: LatestResults | None = None
-    ) -> None:
-        """Update the quants on this disk and the measurements, each if given."""
-        self._on_disk = self._on_disk if on_disk is None else on_disk
-        self._results = results or self._results
-        self.rows = {name: self._completed(row) for name, row in self.rows.items()}
+    def add(self, best: Checked) -> None:
+        """Add a quant, or replace it in its place."""
+        row = self.row_of(best.candidate, best.meets)
+        self.rows[row.name] = row
+
+    def take(self, pick: Pick, ranked: Sequence[Checked]) -> None:
+        self.pick = pick
+        rows = (self.row_of(best.candidate, best.meets) for best in ranked)
+        self.rows = {row.name: row for row in rows}
+
+    def update(self, on_disk: Collection[tuple[str, str]]) -> None:
+        """Update the quants on this disk."""
+        self._on_disk = on_disk
+        self.rows = {name: replace(row, is_here=self._is_here(row.candidate)) for name, row in self.rows.items()}
 
     def toggle_mark(self, name: str) -> None:
         if name in self.marks:
@@ -347,15 +348,15 @@ class Library:
         return [(self.entry.model, (cursor.name,))]
 
     def planned_setup(self, selection: Selection) -> LlamaConfig:
-        """Return the planned setup of a selection; the n_ctx of the arrow keys is only for the chosen model."""
-        planned = {self.entry.model} if self.entry is not None else set()
-        return self.setup if {model for model, _ in selection} <= planned else self.options
+        """Return the setup in which a selection is measured: one quant as it is shown, several with the options."""
+        names = [name for model, names in selection for name in names if self.entry and model == self.entry.model]
+        row = self.rows.get(names[0]) if len(names) == sum(len(each) for _, each in selection) == 1 else None
+        if row is None or row.plan.setup is None:
+            return self.setup
+        return replace(row.candidate.setup, n_ctx=self.setup.n_ctx)
 
     def listed(self) -> list[QuantRow]:
-        """Return the quants to show, sorted and filtered, for the columns of `order`."""
-        rows = list(self.rows.values())
-        n_ctx = next((row.plan.n_ctx for row in rows if row.plan.n_ctx), None)
-        self.order.columns = quant_columns(n_ctx, has_expected=any(row.plan.expected for row in rows))
+        """Return the quants to show, sorted and filtered."""
         return self.order.sorted(row for row in self._matching() if not (self.is_fits_only and row.plan.fits is False))
 
     @property
@@ -369,44 +370,32 @@ class Library:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
-            return "choose a model on the left"
+            return ""
         if entry.reason:
-            return f"✗ {entry.title}: {entry.reason}"
+            return f"{FITS_NOT} {entry.title}: {entry.reason}"
         if not is_machine_known:
             return f"{entry.title} · planned once this machine's memory is known"
-        if is_planning and not self.rows:
-            return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
+        reading = "reading headers from the Hub…" if entry.needs_network and not self.rows else "planning…"
         parts = (
             entry.title,
-            counted(len(self.listed()), "quant") if self.rows else "",
+            reading if is_planning else counted(len(self.listed()), "quant") if self.rows else "",
             *self.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
             describe_config(self.options),
         )
         return " · ".join(filter(None, parts))
 
-    def legend(self, *, has_bandwidth: bool = True) -> str:
-        """Return the meaning of the marks, and the reason for missing speeds, in one line; empty without either."""
-        rows = self.rows.values()
-        texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
-        trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
-        meanings = {
-            _AT_MOST: "≤ ≥ bandwidth limit, not measured",
-            UNSTEADY: f"{UNSTEADY} not steady",
-            _EXTRAPOLATED: "~ from W and B, beyond the measured range",
-            _BEYOND_TRAINING: f"* beyond the training context {' and '.join(map(format_count, trained))}",
-            _TO_DOWNLOAD: "↓ to download",
-        }
-        parts = [meaning for mark, meaning in meanings.items() if any(mark in text for text in texts)]
-        if any(row.plan.reached_ceiling for row in rows):
-            parts.append("≥ before an n_ctx: nothing longer was tried")
-        if any(row.searched is not None for row in rows):
-            parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
-        if bases := dict.fromkeys(row.plan.expected.speed_basis for row in rows if row.plan.expected):
-            parts.append(f"expected: {', '.join(BASES[basis] for basis in bases)}")
-        if rows and not has_bandwidth:
-            parts.append("no speeds without a bandwidth: g chooses a card")
-        return " · ".join(parts)
+    def reason(self) -> str:
+        """Return the pick and its reason in a sentence; empty until it is made."""
+        from ggbench.decisions.pick.sentences import headline, reason
+        from ggbench.decisions.pick.wording import candidate_name
+
+        if self.pick is None:
+            return ""
+        first = next(iter(reason(self.pick)), "")
+        if self.pick.recommended is None:
+            return sanitize(f"{headline(self.pick)} {first}")
+        return sanitize(f"{PICKED} {candidate_name(self.pick.recommended.candidate)}: {first[:1].lower()}{first[1:]}")
 
     def _matching(self) -> list[QuantRow]:
         """Return the quants matching the filter, with labels if several share a quant or a server has them."""
@@ -417,19 +406,14 @@ class Library:
             rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
-    def _completed(self, row: QuantRow) -> QuantRow:
-        """Return the row, adding its measurements and whether its file is on this disk."""
-        if (entry := self.entry) is None:
-            return row
-        is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
-        measured, searched = self._results.find(entry.model, row.plan.quant, row.plan.file, self.setup)
-        return replace(
-            row,
-            is_twin=entry.section is Section.TWINS,
-            is_here=is_here or bool(row.plan.file),
-            measured=measured,
-            searched=searched,
-        )
+    def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
+        return QuantRow(candidate, self._is_here(candidate), meets)
+
+    def _is_here(self, candidate: Candidate) -> bool:
+        name, file = candidate.selector or candidate.row.quant, candidate.to_run
+        is_listed = self.entry is not None and (self.entry.model, name) in self._on_disk
+        is_served = self.entry is not None and self.entry.section is Section.SERVERS
+        return is_served or is_listed or (file is not None and file.is_here)
 
 
 def describe_config(config: LlamaConfig) -> str:

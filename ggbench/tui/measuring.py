@@ -190,17 +190,17 @@ def past_runs(store: Store) -> PastRuns:
 def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
     """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
 
-    From the measured W and B, or the bound's line, raised to the speed expected at n_ctx with its 95 % interval if
-    there is one. The bandwidth's bound alone, whose basis is empty, is the least.
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
+    bound alone, whose basis is empty, is the least.
     """
     for row in chosen.rows:
         limit, expected = row.plan.limit, row.plan.expected
-        line = row.line or (None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms))
-        if line is None:
+        if limit is None:
             continue
+        line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
         seconds = sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
-        if row.line is not None or expected is None or row.plan.n_ctx is None:
-            yield seconds, seconds, "measured" if row.line is not None else ""
+        if expected is None or row.plan.n_ctx is None:
+            yield seconds, seconds, ""
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))

@@ -1,4 +1,4 @@
-"""The models in the Library, by section: added by hand, on this disk, twins, in the catalog, on the Hub.
+"""The models in the Library, by section: added by hand, on this disk, in the catalog, on the Hub.
 
 Quants of a model in one folder are one model, whichever program stored them.
 """
@@ -13,17 +13,18 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
-from ggbench.models.disk import LocalModel, path_argument, twins_by_model
+from ggbench.models.disk import LocalModel, path_argument
 from ggbench.text import sanitize
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
 _LONG_SECTION = 20
-"""Number of models from which a section of the catalog is grouped by family."""
+"""Number of models above which those of a family share a line that unfolds them."""
 
 
 class Section(enum.StrEnum):
@@ -32,8 +33,7 @@ class Section(enum.StrEnum):
     ADDED = "added by hand"
     SERVERS = "servers"
     DISK = "on this disk"
-    TWINS = "twins: no download"
-    CATALOG = "catalog, on the Hub"
+    CATALOG = "catalog"
     HUB = "found on the Hub"
 
 
@@ -49,11 +49,11 @@ class ModelEntry(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it cannot be measured, printable; empty if it can."""
     files: tuple[Path, ...] = ()
-    """Files on this disk, including shards; empty for a Hub repo and for twins."""
+    """Files on this disk, including shards; empty for a Hub repo and the catalog."""
     place: Path | None = None
     """The added folder or file that contains it."""
     family: str = ""
-    """The group in a long section of the catalog; empty for other models."""
+    """The group in a section; empty on the Hub, whose order is the search's."""
 
     @property
     def server(self) -> str | None:
@@ -63,6 +63,10 @@ class ModelEntry(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
+
+    @property
+    def family_key(self) -> str:
+        return f"{self.heading}:{self.family}"
 
     @property
     def heading(self) -> str:
@@ -79,29 +83,28 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
 
 def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
-    """List all models known without a Hub search, and the added servers."""
-    twins = twins_by_model(local)
+    """List all models known without a Hub search, and the added servers.
+
+    A section has them by family: those on this disk by name, those of the catalog by size. A model of the catalog that
+    nobody published is listed as its twin, the only file that one can have.
+    """
     entries = [ModelEntry(Section.SERVERS, url, sanitize(url).removeprefix("http://")) for url in servers]
-    entries += _on_disk(local)
-    for model in catalog:
-        n_here = len(twins.get(model.id, ()))
-        about = f"{n_here} made" if n_here else ""
-        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about, family=model.family))
-    published = (model for model in catalog if model.repo)
+    entries += _on_disk(local, sorted({model.family for model in catalog}, key=len, reverse=True))
     entries += [
-        ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, family=model.family) for model in published
+        ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, family=model.family)
+        if model.repo
+        else ModelEntry(Section.CATALOG, f"twin:{model.id}", model.id, family=model.family)
+        for model in sorted(catalog, key=lambda model: (model.family, count_params(model.hyper)))
     ]
     return tuple(entries)
 
 
-def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[tuple[str, ...], list[ModelEntry]]]:
-    """Yield the models of each group with the headings above it: its section, in a long section also its family."""
+def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[ModelEntry]]]]:
+    """Yield each heading with its models: in a long section a list for each family, in a short one a single list."""
     for heading, section in groupby(entries, key=lambda entry: entry.heading):
-        members, headings = list(section), [heading]
+        members = list(section)
         is_long = len(members) > _LONG_SECTION
-        for family, group in groupby(members, key=lambda entry: entry.family if is_long else ""):
-            yield (*headings, f" {family}") if family else tuple(headings), list(group)
-            headings = []
+        yield heading, [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")]
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
@@ -120,16 +123,31 @@ def named_repo(text: str) -> ModelEntry | None:
     return ModelEntry(Section.HUB, name, name, "open this repo") if HUB_REPO.fullmatch(name) else None
 
 
-def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
-    """Return one entry for each model, those added by hand first."""
+def _on_disk(local: Sequence[LocalModel], families: Sequence[str]) -> Iterable[ModelEntry]:
+    """Return one entry for each model, those added by hand first, each family together."""
     added = {path for model in local if model.place is not None for path in model.paths}
     groups: dict[Hashable, list[LocalModel]] = {}
     for model in local:
         is_listed_above = model.place is None and model.is_named_by_path and added.issuperset(model.paths)
         if not model.model.startswith("twin:") and not is_listed_above:
             groups.setdefault((model.place, *_group(model)), []).append(model)
-    by_place = sorted(groups.values(), key=lambda group: group[0].place is None)
-    return _distinct([_entry(sorted(group, key=lambda model: -(model.file_bytes or 0))) for group in by_place])
+    found = [_entry(sorted(group, key=lambda model: -(model.file_bytes or 0)), families) for group in groups.values()]
+    found.sort(
+        key=lambda entry: (
+            entry.place is None,
+            str(entry.place or ""),
+            bool(entry.reason),
+            entry.family,
+            entry.title.lower(),
+        )
+    )
+    return _distinct(found)
+
+
+def _family(name: str, families: Sequence[str]) -> str:
+    """Return the family of the catalog that a file's or a repo's name contains, else the name's first word."""
+    words = name.rpartition("/")[2].lower()
+    return next((family for family in families if family in words), words.partition("-")[0])
 
 
 def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
@@ -154,7 +172,7 @@ def _group(model: LocalModel) -> tuple[Hashable, ...]:
     return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()
 
 
-def _entry(group: Sequence[LocalModel]) -> ModelEntry:
+def _entry(group: Sequence[LocalModel], families: Sequence[str]) -> ModelEntry:
     """Return the entry for a model's quants: several files are selected by name in their folder, a single one by
     path.
     """
@@ -179,4 +197,5 @@ def _entry(group: Sequence[LocalModel]) -> ModelEntry:
         first.reason if len(group) == 1 else "",
         tuple(path for each in group for path in each.paths),
         first.place,
+        _family(title, families),
     )

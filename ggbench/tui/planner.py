@@ -1,4 +1,4 @@
-"""Plans for the Library, renewed when the chosen model, card or context changes.
+"""Decisions for the Library, renewed when the chosen model, the machine or the needs change.
 
 Starting the worker and reading headers are slow, so both are cached. Only one plan is made at a time: close the current
 one before starting another.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import msgspec.structs
 
-from ggbench.decisions.plan import plan_rows
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
@@ -23,12 +23,10 @@ from ggbench.models.reference import parse_model
 from ggbench.models.served_models import ServerOptions
 from ggbench.models.targets import Target, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-from ggbench.sizing.plan import PlanRequest
 from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.decisions.pick.record import Pick
     from ggbench.hub.access import HubAccess
     from ggbench.runs.store.database import Store
 
@@ -37,14 +35,8 @@ _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
 
 
-class PlannedQuant(msgspec.Struct, frozen=True):
-    name: str
-    """The QUANT argument that selects only this quant of the model."""
-    row: PlanRow
-
-
 class Planner:
-    """Makes plans, row by row. Methods may be called from any thread."""
+    """Sizes quants one by one and picks one of them. Methods may be called from any thread."""
 
     def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = "") -> None:
         """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
@@ -56,41 +48,26 @@ class Planner:
         self._models: dict[tuple[str, tuple[str, ...]], tuple[Target, ...]] = {}
         self._is_closed = False
 
-    def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaConfig, first: str | None = None
-    ) -> Generator[PlannedQuant]:
-        """Yield one row for each quant, `first` before the others. Close the generator to stop early.
+    def decide(
+        self, model: str, quants: Sequence[str], request: PickRequest, store: Store | None
+    ) -> Generator[tuple[Candidate, ...] | Pick]:
+        """Yield the candidates of each quant of a model as in `candidates.decide`, then the pick. Close the generator
+        to stop early.
 
-        Headers are cached until `forget`. A server's models get rows with the server's data and no plan. Raises
-        GgbenchError if no quant of the model can be planned.
+        Headers are cached until `forget`. A server's models are candidates without a plan, and none is picked. Raises
+        GgbenchError if no quant of the model can be planned, or when closed.
         """
         if typed_server(model) is not None:
             yield from _served(model, self._server)
             return
-        variants = self._planned(model, tuple(quants))
-        ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
-        with self._lock:
-            if not self._is_closed:
-                rows = plan_rows(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
-                try:
-                    for variant, row in zip(ordered, rows, strict=True):
-                        yield PlannedQuant(variant.selector or variant.quant, row)
-                finally:
-                    self._leave_servers(setup)
-
-    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        """Choose a quant of a model to run; headers are cached as in `rows`.
-
-        Raises GgbenchError if none can be planned, or when closed.
-        """
-        from ggbench.decisions.pick.candidates import of_planned, pick
+        from ggbench.decisions.pick.candidates import decide, of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return pick(models, request, self._allocator_for(request.budget, request.setup), store)
+                yield from decide(models, request, self._allocator_for(request.budget, request.setup), store)
             finally:
                 self._leave_servers(request.setup)
 
@@ -132,8 +109,8 @@ class Planner:
             self._allocator = None
 
 
-def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
-    """Yield a row for each model of a server, with the server's data. Raises GgbenchError."""
+def _served(url: str, options: ServerOptions) -> Iterator[tuple[Candidate, ...]]:
+    """Yield a candidate for each model of a server, with the server's data. Raises GgbenchError."""
     for target in resolve(parse_model(url), server=options):
         subject = target.subject
         row = PlanRow(
@@ -146,4 +123,4 @@ def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
             weight_bytes=subject.weight_bytes,
             n_ctx_train=subject.n_ctx_train,
         )
-        yield PlannedQuant(target.named[1], row)
+        yield (Candidate(row, url, target.named[1], 0, None, None),)

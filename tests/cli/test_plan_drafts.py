@@ -116,16 +116,6 @@ def test_what_drafts_is_allocated_as_planned(ggbench: Run, tmp_path: Path, has_o
     assert sum(each.kv_bytes for each in allocated.buffers) == pytest.approx(row["kv_bytes"], abs=64 << 10)
 
 
-def test_mtp_layers_draft_for_the_model_that_was_loaded_last(tmp_path: Path) -> None:
-    """Those of the one before are freed with it."""
-    path = cached_twin("mtp", DRAFTING, "q8_0", tmp_path)
-    setup = LlamaConfig(n_ctx=512, threads=1, n_gpu_layers=0, mtp=True)
-    with contextlib.closing(launch_engine(setup)) as engine:
-        for each in (setup, replace(setup, mmap=False), setup):
-            *_, ending = engine.open(Source(path), each)
-            assert ending == Completed()
-
-
 def test_a_draft_head_is_refused_before_an_engine_starts(
     ggbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.speculate import pair_timer
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculateSettings, SpeculationRound, TextRound
+from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.texts import drafted_texts
 from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.gguf_file.header import read_model_file
@@ -27,6 +29,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
+from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import step_cost
 from ggbench.stats.intervals import Expected
@@ -184,3 +187,13 @@ def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> N
     assert found.expected_gain == pytest.approx(cases[1].step.speedup(2.5).value)
     result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Expected(0.5, 0.4, 0.6)),))
     assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")
+
+
+def test_a_run_in_progress_shows_the_latest_break_even(target: Target) -> None:
+    rig, _ = fake_rig(None, {number: _Costly().worker() for number in range(9)})
+    job = Job(EXPERIMENT, target, LlamaConfig(), SETTINGS, draft=target)
+    said = [each.observation for each in run_job(rig, job) if isinstance(each, PointMeasured)]
+    run = PlottedRun("", np.zeros(0, np.int64), np.zeros(0, np.int64), observations=said)
+    assert PRESENTER.live_lines(run)[:2] == ("round 5, depth 64", "break-even")
+    assert [line.split()[:2] for line in PRESENTER.live_lines(run)[2:]] == [["k", "1"], ["k", "3"]]
+    assert PRESENTER.live_lines(replace(run, observations=())) == ()

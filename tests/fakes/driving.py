@@ -117,7 +117,7 @@ def table(app: GgbenchApp) -> QuantsTable:
 
 
 def names(app: GgbenchApp) -> list[str]:
-    return [str(table(app).get_row_at(row)[0]).strip("● ") for row in range(table(app).row_count)]
+    return [str(table(app).get_row_at(row)[0]).strip("●★ ") for row in range(table(app).row_count)]
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:

@@ -4,10 +4,13 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -15,12 +18,14 @@ from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.catalog import Catalog, CatalogModel
 from ggbench.models.disk import LocalModel
 from ggbench.models.sources import ARTICLE_QUANTS
+from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
 from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.tui.planner import PlannedQuant
+from ggbench.stats.intervals import Expected
 from ggbench.units import GIB
+from tests.fakes.candidates import measured_loss, turn_of
 from tests.fakes.watched import WAIT_S
 
 CARD = "NVIDIA GeForce RTX 4090"
@@ -36,13 +41,13 @@ _SMALL = Hyperparameters(
     architecture="qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151_936,
     n_ctx_train=32_768,
 )  # fmt: skip
-_N_PARAMS = {"small": 620_000_000, "large": 72_300_000_000}
-_KV_PER_TOKEN = {"small": 98_304, "large": 2_621_440}
+_N_PARAMS = {"small": 620_000_000, "vast": 72_300_000_000}
+_KV_PER_TOKEN = {"small": 98_304, "vast": 2_621_440}
 
 CATALOG = Catalog(
     (
         CatalogModel("small-0.6b", "Small", "maker/small-gguf", "small-{quant}.gguf", _SMALL, (), "shipped"),
-        CatalogModel("large-72b", "Large", "maker/large-gguf", None, _SMALL, ("q8_0", "q4_k_m", "q2_k"), "shipped"),
+        CatalogModel("vast-72b", "Vast", "maker/large-gguf", None, _SMALL, ("q8_0", "q4_k_m", "q2_k"), "shipped"),
         CatalogModel("unpublished-1b", "Unpublished", None, None, _SMALL, (), "user"),
     )
 )
@@ -56,7 +61,7 @@ def local(model: str, quant: str | None, store: str = "Hugging Face", **changes:
 
 def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -> PlanRow:
     """A row with round figures: rising with the bits of the quant, the size of the model and the context."""
-    size = "large" if "large" in model else "small"
+    size = "vast" if "72b" in model else "small"
     n_params, kv = _N_PARAMS[size], _KV_PER_TOKEN[size]
     weights = round(n_params * _BITS.get(quant, 4.0) / 8)
     n_ctx = n_ctx or 8192
@@ -78,45 +83,58 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
     )  # fmt: skip
 
 
+def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN401 - of several types
+    """Return a quant with its bound as the speed and the loss that its bits suggest, unpublished unless changed."""
+    speed = None if row.at_n_ctx is None else turn_of(row.at_n_ctx.tok_s, basis="bound")
+    if row.expected is not None:
+        low, high = row.expected.tok_s_ci95
+        speed = TurnSpeed(Expected(row.expected.tok_s, low, high), None, row.expected.speed_basis, row.expected.basis)
+    loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
+    n_ctx = row.planned_n_ctx or 0
+    setup = LlamaConfig(n_ctx=row.n_ctx)
+    known: dict[str, Any] = {
+        "to_run": FileToRun(row.model, row.quant, repo="maker/small-gguf"), "speed": speed,
+        "weights_loss": replace(loss, basis="published typical"),
+        "cache_loss": replace(measured_loss(0.0), basis="unquantized"),
+    }  # fmt: skip
+    row = replace(row, setup=setup)
+    return Candidate(row, "m", name, row.n_ctx or 0, n_ctx, n_ctx, setup=setup, **{**known, **changes})
+
+
 @dataclass
 class FakePlanner:
-    """Plans at once, or waits for `opened` before every row of the models in `held`."""
+    """Decides at once, or waits for `opened` before every quant of the models in `held`."""
 
-    asked: list[tuple[str, tuple[str, ...], int | None, str | None]] = field(default_factory=list)
-    setups: list[LlamaConfig] = field(default_factory=list)
+    asked: list[tuple[str, tuple[str, ...], int | None]] = field(default_factory=list)
+    requests: list[PickRequest] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
     errors: dict[str, GgbenchError] = field(default_factory=dict)
-    rows_of: dict[str, Sequence[PlannedQuant]] = field(default_factory=dict)
+    rows_of: dict[str, Sequence[Candidate]] = field(default_factory=dict)
     """Instead of those that are made up, by model."""
-    candidates: Sequence[Candidate] = ()
-    """What a pick chooses from."""
-    picked: list[tuple[str, PickRequest]] = field(default_factory=list)
     n_forgotten: int = 0
     is_closed: bool = False
 
-    def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaConfig, first: str | None = None
-    ) -> Generator[PlannedQuant]:
-        self.asked.append((model, tuple(quants), setup.n_ctx, first))
-        self.setups.append(setup)
+    def decide(
+        self, model: str, quants: Sequence[str], request: PickRequest, store: Store | None
+    ) -> Generator[tuple[Candidate, ...] | Pick]:
+        self.asked.append((model, tuple(quants), request.needs.given_n_ctx))
+        self.requests.append(request)
         if model in self.held:
             self.reached.set()
             assert self.opened.wait(WAIT_S)
         if model in self.errors:
             raise self.errors[model]
-        if model in self.rows_of:
-            yield from self.rows_of[model]
-            return
-        for quant in sorted(quants or ARTICLE_QUANTS, key=lambda quant: quant != first):
-            yield PlannedQuant(quant, plan_row(model, quant, budget, setup.n_ctx))
-
-    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        self.picked.append((model, request))
-        if model in self.errors:
-            raise self.errors[model]
-        return recommend(self.candidates, request.needs)
+        names = quants or ARTICLE_QUANTS
+        found = self.rows_of.get(model) or [
+            planned(quant, plan_row(model, quant, request.budget, request.needs.n_ctx)) for quant in names
+        ]
+        found = [replace(each, setup=replace(request.setup, n_ctx=each.n_ctx)) for each in found]
+        for each in found:
+            yield (each,)
+        if not any(each.row.provenance == "endpoint" for each in found):
+            yield recommend(found, request.needs)
 
     def forget(self) -> None:
         self.n_forgotten += 1

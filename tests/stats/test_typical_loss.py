@@ -23,14 +23,17 @@ from ggbench.decisions.known_losses import typical_loss
         ("ud-iq2_m", "minimax-m2", 229, 0.191059, "ud-iq2_m of minimax-m2.7, over another text or n_ctx"),
         ("q4_k_m", "gemma4", 7.5, 0.03786, "q4_k_m of gemma-4-e4b, over another text or n_ctx"),
         ("ud-iq3_xxs", "deepseek2", 1026, 0.0643119, "ud-iq3_xxs of kimi-k2, by perplexity"),
-        ("iq4_xs", "deepseek2", 671, 0.036334, "iq4_xs of llama-3-8b"),
+        ("iq4_xs", "deepseek2", 671, 0.031302, "iq4_xs of qwen3.6-27b and llama-3-8b"),
+        ("iq4_xs", "qwen35", 27, 0.025499, "iq4_xs of qwen3.6-27b"),
+        ("q4_k_s", "lfm2moe", 8.3, 0.093833, "q4_k_s of lfm2-8b-a1b"),
+        ("q8_0", "glm4moe", 106, 0.000862, "q8_0 of llama-3-8b and llama-2-7b"),
     ],
 )
 def test_the_typical_loss_is_that_of_the_nearest_relative(
     quant: str, architecture: str, billions: float, nats: float, source: str
 ) -> None:
     """Qwen3.5 and 3.8 27B were scored over longer contexts, Qwen3 30B A3B over speech, where a divergence is smaller. A
-    small loss by perplexity, that of DeepSeek R1's IQ4_XS, tells nothing.
+    small loss by perplexity, that of DeepSeek R1's IQ4_XS, tells nothing, nor does that of GLM 4.7's Q8_0, its base.
     """
     loss = typical_loss(quant, round(billions * 1e9), architecture)
     assert loss is not None

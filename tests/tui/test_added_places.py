@@ -51,9 +51,9 @@ def places(services: Services, monkeypatch: pytest.MonkeyPatch) -> Services:
 
 
 def listed(app: App) -> list[str]:
-    """Return the lines of the list of models, up to the twins."""
+    """Return the lines of the list of models, up to the catalog."""
     lines = [str(option.prompt).strip() for option in app.screen.query_one(ModelList).options]
-    return lines[: lines.index("twins: no download")] if "twins: no download" in lines else lines
+    return lines[: lines.index("catalog")] if "catalog" in lines else lines
 
 
 def test_a_typed_folder_is_added_listed_and_planned(
@@ -136,7 +136,7 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
     add_place(models)
     wanted: dict[Path | str, str] = {
         models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"), models / "one-q4_0.gguf": str(models),
-        "large-72b": "large-72b", "twin:large-72b": "twin:large-72b", "maker/other-gguf": "maker/other-gguf",
+        "vast-72b": "vast-72b", "twin:vast-72b": "twin:vast-72b", "maker/other-gguf": "maker/other-gguf",
     }  # fmt: skip
     for opens, model in wanted.items():
 
@@ -182,10 +182,10 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
     add_place(tmp_path)
     entries = [entry for entry in list_models(CATALOG, added_models()) if entry.section is Section.ADDED]
     assert [(entry.title, entry.about, Path(entry.model).relative_to(tmp_path).as_posix()) for entry in entries] == [
-        ("broken-q8_0", "", "b/broken-q8_0.gguf"), ("M", "2 quants", "a"), ("m-q8_0", "", "b/m-q8_0.gguf"),
-        ("n-q8_0", "", "a/n-q8_0.gguf"), ("plain", "", "b/plain.gguf"),
+        ("M", "2 quants", "a"), ("m-q8_0", "", "b/m-q8_0.gguf"), ("n-q8_0", "", "a/n-q8_0.gguf"),
+        ("plain", "", "b/plain.gguf"), ("broken-q8_0", "", "b/broken-q8_0.gguf"),
     ]  # fmt: skip
-    assert entries[0].reason
+    assert entries[-1].reason
     assert len({entry.key for entry in entries}) == len(entries)
 
 

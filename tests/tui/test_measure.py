@@ -20,11 +20,10 @@ from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices
-from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.forms import ChoiceField
 from tests.fakes.driving import ask, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.measured import put_run, start
 from tests.tui.conftest import Drive
 
@@ -41,7 +40,7 @@ def here(tiny_twin: Path, services: Services, planner: FakePlanner) -> Callable[
     """Start the app with one quant that is on this disk."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     row = msgspec.structs.replace(plan_row("tiny", "q8_0", BUDGET), file=str(tiny_twin))
-    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", row)]
+    planner.rows_of[str(tiny_twin)] = [planned("q8_0", row)]
     return lambda: App(msgspec.structs.replace(services, local_models=lambda: (model,)), opens=tiny_twin)
 
 

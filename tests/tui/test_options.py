@@ -14,12 +14,11 @@ from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
 from tests.fakes.driving import ask, press, words_of
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
 
@@ -36,7 +35,7 @@ def setups(
     services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[App, list[LlamaConfig], list[Job]]:
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    planner.rows_of[str(tiny_twin)] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     budgets: list[LlamaConfig] = []
     jobs: list[Job] = []
 
@@ -91,7 +90,7 @@ def test_options_decide_plans_and_runs(
         assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
         assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
         assert budgets[-1] == app.setup
-        assert planner.setups[-1] == app.setup
+        assert planner.requests[-1].setup == app.setup
         await press(app, pilot, "right", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1")
@@ -102,7 +101,7 @@ def test_options_decide_plans_and_runs(
         shown = await press(app, pilot, "1", "O")
         assert app.setup == LlamaConfig()
         assert "limit 12" not in shown
-        assert planner.setups[-1] == LlamaConfig()
+        assert planner.requests[-1].setup == LlamaConfig()
 
     drive(app, steps, (120, 30))
 

@@ -44,7 +44,7 @@ CANDIDATES = (
 
 @pytest.fixture
 def planner(planner: FakePlanner) -> FakePlanner:
-    planner.candidates = CANDIDATES
+    planner.rows_of["small-0.6b"] = CANDIDATES
     return planner
 
 
@@ -59,16 +59,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[s
     return found
 
 
-def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
+def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         assert "P Pick" in words_of(app)
-        await press(app, pilot, "P")
-        assert shown(app) == "SettingsDialog"
-        words = await press(app, pilot, "enter")
+        assert "★ q4_k_m: it loses little (0.0200 ±0.0004 nats)" in words_of(app)
+        words = await press(app, pilot, "P")
         assert shown(app) == "PickScreen"
         assert "Run q4_k_m with an f16 KV cache and n_ctx 8,192: a turn in 15.0" in words
         assert "→ pick" in words
-        assert "loss [nats]" in words
+        assert "loss in nats, by tok/s of the answer" in words
+        assert "★ q4_k_m" in words
         pull, run = "ggbench pull small-0.6b q4_k_m", "llama-server -m /cache/small-q4_k_m.gguf -c 8192 -ngl 999 -np 1"
         assert f" {pull}\n {run}" in words
         await press(app, pilot, "y")
@@ -88,29 +88,20 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
 
 def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "P", "down", "down", *"fast")
+        await press(app, pilot, "e", "down", "down", *"fast")
         assert "'fast' is not a number" in await press(app, pilot, "enter")
         words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
-        assert "Run q4_k_m with an f16 KV cache" in words
-        assert "in a context of 8,192; 15.0 tok/s after 4,608" in " ".join(words.split())
-        assert planner.picked[-1][1].needs == Needs(given_tok_s=15.0)
-        await press(
-            app,
-            pilot,
-            "e",
-            "right",
-            "right",
-            "down",
-            "down",
-            *["backspace"] * 2,
-            "down",
-            "down",
-            "right",
-            "right",
-            "enter",
-        )
-        assert planner.picked[-1][1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
-        words = await press(app, pilot, "escape", "P")
+        assert "For chat, 8,192 tokens, at least 15.0 tok/s (e) on RTX 4090" in words
+        assert planner.requests[-1].needs == Needs(given_tok_s=15.0)
+        await press(app, pilot, "P", "e", "right", "right")
+        keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "right", "enter"]
+        words = await press(app, pilot, *keys)
+        assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
+        assert "for documents, 32,768 tokens, prefers quality on" in words
+        assert "Run q8_0" not in words  # whose context is too short
+        words = await press(app, pilot, "escape")
+        assert "For documents, 32,768 tokens, prefers quality (e)" in words
+        words = await press(app, pilot, "e")
         assert "‹ documents ›" in words
         assert "‹ quality ›" in words
 
@@ -121,7 +112,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "P", "enter")
+        words = await press(app, pilot, "P")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
         words = await press(app, pilot, "b")
         assert "Measure q4_k_m" in words
@@ -131,8 +122,8 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert isinstance(request, RunRequest)
         assert request.options == DecodeSettings(200)
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
-        assert selection == [("twin:small-0.6b", ("q4_k_m",))]
-        await press(app, pilot, "P", "enter", "p")
+        assert selection == [("small-0.6b", ("q4_k_m",))]
+        await press(app, pilot, "P", "p")
         assert started[1] == (None, [("small-0.6b", ("q4_k_m",))])
 
     drive(app, steps)
@@ -140,11 +131,11 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "P", "down", "down", *"99", "enter")
+        words = await press(app, pilot, "P", "e", "down", "down", *"99", "enter")
         assert "Nothing meets 99.0 tok/s; nearest: q4_k_m, 20.0 ±1.0." in words
         assert "The nearest, q4_k_m, misses" in words
-        planner.errors["twin:small-0.6b"] = BadFile("no quant can be planned", "take another model")
-        words = await press(app, pilot, "e", "enter")
+        planner.errors["small-0.6b"] = BadFile("no quant can be planned", "take another model")
+        words = await press(app, pilot, "e", "right", "enter")
         assert "✗ no quant can be planned" in words
         assert shown(app) == "PickScreen"
 
@@ -153,7 +144,7 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
 
 def test_a_pick_looks_as_accepted(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "P", "enter")
+        await press(app, pilot, "P")
         check_snapshot(app, "pick")
 
     drive(app, steps)

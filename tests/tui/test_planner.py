@@ -1,14 +1,15 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec.structs
 import pytest
 
-from ggbench.decisions.pick.candidates import PickRequest, caches_of
-from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.candidates import PickRequest
+from ggbench.decisions.pick.needs import ChatTurn, Needs
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -23,7 +24,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
 from ggbench.tui.planner import Planner
@@ -54,6 +55,16 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
     return lambda: LlamaEngine(start_worker)
 
 
+def needing(n_ctx: int, *, is_here: bool = True) -> PickRequest:
+    workload = ChatTurn("short", 128, 128, 0)
+    budget, caches = msgspec.structs.replace(BUDGET, is_here=is_here), (KvCacheTypes("f16", "f16", "auto"),)
+    return PickRequest(Needs(workload, given_n_ctx=n_ctx), budget, LlamaConfig(), caches)
+
+
+def candidates_of(steps: Iterable[tuple[Candidate, ...] | Pick]) -> list[Candidate]:
+    return [each for step in steps if not isinstance(step, Pick) for each in step]
+
+
 def test_other_needs_read_no_header_again(
     offline: HubAccess,
     start: Callable[[], LlamaEngine],
@@ -61,19 +72,18 @@ def test_other_needs_read_no_header_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planner, setup, asked = Planner(offline, start), LlamaConfig(), []
+    planner, asked = Planner(offline, start), list[str]()
 
     def counted(ref: ModelRef, *, hub: HubAccess) -> tuple[Target, ...]:
         asked.append(ref.text)
         return resolve_headers(ref, hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
-    list(planner.rows(str(tiny_twin), (), BUDGET, setup))
-    caches = caches_of([("f16", "f16")], setup, on_gpu=True)
     with Store.open(tmp_path / "results.sqlite") as store:
         for n_ctx in (512, 1024):
-            needs = Needs(given_n_ctx=n_ctx)
-            assert planner.pick(str(tiny_twin), (), PickRequest(needs, BUDGET, setup, caches), store).checked
+            *_, pick = planner.decide(str(tiny_twin), (), needing(n_ctx), store)
+            assert isinstance(pick, Pick)
+            assert pick.checked
     planner.close()
     assert asked == [str(tiny_twin)]
 
@@ -92,12 +102,12 @@ def test_what_was_forecast_is_expected(
     tok_s = ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5)))
     with Store.open() as store:
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
-    planner = Planner(offline, start)
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(n_ctx=4096))
-    assert planned.row.expected is not None
-    assert (planned.row.expected.basis, planned.row.expected.speed_basis) == ("twins", "forecast")
-    (elsewhere,) = planner.rows(str(tiny_twin), (), msgspec.structs.replace(BUDGET, is_here=False), LlamaConfig())
-    assert elsewhere.row.expected is None
+        planner = Planner(offline, start)
+        found = [planner.decide(str(tiny_twin), (), needing(4096, is_here=here), store) for here in (True, False)]
+        planned, elsewhere = (candidates_of(each) for each in found)
+    assert planned[0].row.expected is not None
+    assert (planned[0].row.expected.basis, planned[0].row.expected.speed_basis) == ("twins", "forecast")
+    assert elsewhere[0].row.expected is None
     planner.close()
 
 
@@ -113,10 +123,10 @@ def test_headers_are_read_once_until_they_are_forgotten(
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     planner = Planner(offline, start)
     for n_ctx in (512, 1024):
-        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig(n_ctx=n_ctx)))
+        list(planner.decide("qwen1.5-0.5b", ("q8_0",), needing(n_ctx), None))
     assert read == ["qwen1.5-0.5b"]
     planner.forget()
-    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig()))
+    list(planner.decide("qwen1.5-0.5b", ("q8_0",), needing(512), None))
     assert len(read) == 2
     planner.close()
 
@@ -127,19 +137,19 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
-    assert list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
+    assert list(planner.decide(str(path), (), needing(512), None))
     path.unlink()
     with pytest.raises(BadFile):
-        list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
+        list(planner.decide(str(path), (), needing(512), None))
     planner.close()
 
 
-def test_the_models_of_a_server_are_rows_without_a_plan(
+def test_the_models_of_a_server_are_candidates_without_a_plan(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
 ) -> None:
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaConfig())
-    assert row.name == row.row.model
-    assert (row.row.provenance, row.row.fits, row.row.needed_bytes) == ("endpoint", None, None)
-    assert row.row.n_params is not None
+        (found,) = candidates_of(Planner(offline, start).decide(endpoint.url, (), needing(512), None))
+    assert found.selector == found.row.model
+    assert (found.row.provenance, found.row.fits, found.row.needed_bytes) == ("endpoint", None, None)
+    assert found.row.n_params is not None
     assert not workers

@@ -22,6 +22,7 @@ from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.work_queue import PullQueue, WorkState
 from tests.fakes.driving import press, words_of
 from tests.fakes.hub import Hang, TestHub
+from tests.fakes.library import BUDGET, FakePlanner, plan_row, planned
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -113,7 +114,8 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 
 
 @pytest.fixture
-def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Services:
+def online(services: Services, hub: TestHub, planner: FakePlanner, monkeypatch: pytest.MonkeyPatch) -> Services:
+    planner.rows_of["maker/tiny-gguf"] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return msgspec.structs.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
 

@@ -18,12 +18,11 @@ from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import ask, press, words_of
 from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.scores import Scattered, without_mark
 from tests.fakes.watched import WatchedQueue
 from tests.fakes.wikitext import TEXT, archive
@@ -43,7 +42,7 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
         for quant in ("q8_0", "q4_0")
     )  # fmt: skip
     rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
-    planner.rows_of[str(folder)] = [PlannedQuant(row.quant, row) for row in rows]
+    planner.rows_of[str(folder)] = [planned(row.quant, row) for row in rows]
     return App(msgspec.structs.replace(services, local_models=lambda: models))
 
 
@@ -70,7 +69,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
         assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
-        await press(app, pilot, "1", "k")
+        await press(app, pilot, "1")
         await ask(app, pilot, "quality")
         await press(app, pilot, *["down"] * 4, *"none", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)

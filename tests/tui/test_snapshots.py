@@ -21,17 +21,18 @@ from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import PullItem, WorkState
+from tests.fakes.candidates import measured_loss, turn_of
 from tests.fakes.driving import ask, check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
-from tests.fakes.library import local
-from tests.fakes.measured import put_run, start
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.scores import Scattered
 from tests.tui.conftest import Drive
 from tests.tui.test_run_queue import crash
@@ -47,11 +48,15 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
 
 
-def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> None:
-    """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
-    with Store.open(jobs.folder / "results.sqlite") as store:
-        for quant in ("q8_0", "q4_k_m"):
-            put_run(store, start("small-0.6b", quant))
+def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> None:
+    """Models of every section, quants known in every way, with marks, one on this disk, and what can lie over them."""
+    rows = [plan_row("small-0.6b", quant, BUDGET) for quant in ("q8_0", "q6_k", "q4_k_m", "q3_k_m", "q2_k")]
+    forecast = PlannedForecast(612.0, (540.0, 690.0), "this machine's other runs", "other runs")
+    planner.rows_of["small-0.6b"] = [
+        planned("q8_0", rows[0], speed=turn_of(493.0), weights_loss=measured_loss(0.0012), probed_by=3),
+        planned("q6_k", msgspec.structs.replace(rows[1], expected=forecast)),
+        *(planned(row.quant, row) for row in rows[2:]),
+    ]
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
@@ -62,7 +67,7 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
-        await press(app, pilot, *["j"] * 5, "enter")
+        await press(app, pilot, *["j"] * 2, "enter")
         await press(app, pilot, "space", "j", "space", "right")
         check_snapshot(app, "library")
         for name, pressed in keys.items():

@@ -53,7 +53,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"twin:small", "enter", "enter")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter")
         assert "at most 10:00" in await ask(app, pilot, "speed")
         shown = await press(app, pilot, "down", *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
@@ -131,7 +131,7 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "slash", *"twin:small", "enter", "enter")
+        await press(app, pilot, "slash", *"unpub", "enter", "enter")
         await ask(app, pilot, "tune")
         shown = await press(app, pilot, "down", *"0,4k", "down", "down", *"5m", "down", *"q9", "enter")
         assert "✗" in shown and "'q9' is not a KV cache type" in shown
@@ -176,7 +176,7 @@ def test_what_was_found_is_taken_over_with_one_key(
     found = FoundSetup(run.run_id, run.result.changes(run.result.best), "found")
 
     async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"twin:small", "enter", "enter", "a")
+        shown = await press(app, pilot, "slash", *"unpub", "enter", "enter", "a")
         assert "there are no tuned settings for" in shown
         assert app.setup == LlamaConfig()
         monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)

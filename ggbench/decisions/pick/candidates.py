@@ -6,7 +6,7 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -86,20 +86,6 @@ def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: b
     return tuple(usable)
 
 
-def find_candidates(
-    models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
-) -> tuple[Candidate, ...]:
-    """Return the candidates of all models, in the order of models, caches and quants.
-
-    One that cannot be planned becomes a candidate with the reason; if none can, the first error is raised.
-    """
-    finder = _Finder(request, allocator, store)
-    found = tuple(candidate for model in models for candidate in finder.of_model(model))
-    if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
-        raise finder.errors[0]
-    return found
-
-
 def _with_main_memory(budget: Budget) -> Budget:
     """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
     if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
@@ -159,17 +145,15 @@ class _Finder:
         self._store = store
         self._speeds = KnownSpeeds(store, request.budget)
 
-    def of_model(self, model: PickedModel) -> list[Candidate]:
-        """Return a model's candidates, by cache, then in the order of the variants."""
+    def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
+        """Return a quant's candidates, by cache."""
+        rows = self._rows(variant, self._request.needs.n_ctx, self._request.caches)
+        setups = [row.setup or self._request.setup for row in rows]
+        return tuple(self._candidate(model.key, variant, *each, losses) for each in zip(rows, setups, strict=True))
+
+    def losses_of(self, model: PickedModel) -> MeasuredLosses:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
-        losses = measured_losses(self._store, headers)
-        by_cache: dict[tuple[str, ...], list[Candidate]] = {}
-        for variant in model.variants:
-            for row in self._rows(variant, self._request.needs.n_ctx, self._request.caches):
-                setup = row.setup or self._request.setup
-                candidate = self._candidate(model.key, variant, row, losses, setup)
-                by_cache.setdefault((row.type_k, row.type_v, setup.flash_attn), []).append(candidate)
-        return with_neighbours([each for group in by_cache.values() for each in group])
+        return measured_losses(self._store, headers)
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
@@ -181,7 +165,7 @@ class _Finder:
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
     def _candidate(
-        self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses, setup: LlamaConfig
+        self, key: str, variant: Target, row: PlanRow, setup: LlamaConfig, losses: MeasuredLosses
     ) -> Candidate:
         needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
@@ -248,18 +232,46 @@ class _Finder:
         return None
 
 
-def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick from the results in the store, if there is one. Raises like `find_candidates`."""
+def decide(
+    models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
+) -> Iterator[tuple[Candidate, ...] | Pick]:
+    """Yield the candidates of each quant as soon as they are sized, then the pick.
+
+    A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
+    come from the store, if there is one.
+    """
     assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=_with_main_memory(request.budget))
-    found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    found = _with_longest(found, models, request, allocator)
-    found = replace(found, main_memory=request.budget.host, assumes_main_memory=assumed)
-    if found.comfortable is False or found.misses_speed_alone:
-        found = replace(found, instead=what_instead(found, request.budget))
-    if found.nearest_miss is None:
-        return found
-    return replace(found, changes=_what_would_help(found.nearest_miss.candidate, models, request, allocator))
+    finder, found = _Finder(request, allocator, store), list[Candidate]()
+    for model in models:
+        of_model, losses = list[Candidate](), finder.losses_of(model)
+        for variant in model.variants:
+            candidates = finder.of_variant(model, variant, losses)
+            yield candidates
+            of_model += candidates
+        caches = list(dict.fromkeys(map(_cache_of, of_model)))
+        found += with_neighbours(sorted(of_model, key=lambda each: caches.index(_cache_of(each))))
+    if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
+        raise finder.errors[0]
+    best = _with_longest(recommend(found, request.needs), models, request, allocator)
+    best = replace(best, main_memory=request.budget.host, assumes_main_memory=assumed)
+    if best.comfortable is False or best.misses_speed_alone:
+        best = replace(best, instead=what_instead(best, request.budget))
+    if best.nearest_miss is not None:
+        changes = _what_would_help(best.nearest_miss.candidate, models, request, allocator)
+        best = replace(best, changes=changes)
+    yield best
+
+
+def _cache_of(candidate: Candidate) -> tuple[str, ...]:
+    return *candidate.cache, candidate.setup.flash_attn
+
+
+def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
+    """Return the pick of `decide`, whose candidates are in the order of models, caches and quants."""
+    *_, found = decide(models, request, allocator, store)
+    assert isinstance(found, Pick)
+    return found
 
 
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:

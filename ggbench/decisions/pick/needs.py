@@ -176,6 +176,21 @@ def parse_workload(text: str) -> ChatTurn:
     return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 
+def needs_in_brief(needs: Needs) -> str:
+    """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`."""
+    is_longest = needs.workload.n_depth is None and needs.given_n_ctx is None
+    parts = [needs.workload.name, "" if is_longest else f"{format_count(needs.n_ctx_slot)} tokens"]
+    if needs.n_slots > 1:
+        parts.append(f"{needs.n_slots} users")
+    if needs.tok_s is not None:
+        parts.append(f"at least {format_number(needs.tok_s)} tok/s")
+    if needs.max_loss is not None:
+        parts.append(f"KLD up to {format_number(needs.max_loss, 2)}")
+    if needs.given_prefer is not None:
+        parts.append(f"prefers {needs.given_prefer}")
+    return ", ".join(filter(None, parts))
+
+
 def workload_text(needs: Needs) -> str:
     """Return e.g. `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
     workload = needs.workload

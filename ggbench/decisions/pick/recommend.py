@@ -119,6 +119,34 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     )
 
 
+def ranked(pick: Pick) -> tuple[Checked, ...]:
+    """Return the best way to run each quant, as the rules would pick them if those before did not exist.
+
+    Those that miss a need are last, the nearest first.
+    """
+    by_quant: dict[tuple[str, str], list[Checked]] = {}
+    for each in pick.checked:
+        by_quant.setdefault((each.candidate.model_key, _quant(each.candidate)), []).append(each)
+    left = [
+        pick.recommended if pick.recommended in group else best_way(group, pick.needs) for group in by_quant.values()
+    ]
+    found: list[Checked] = []
+    while left:
+        found.append(pick.recommended if pick.recommended in left else best_way(left, pick.needs))
+        left.remove(found[-1])
+    return tuple(found)
+
+
+def best_way(checked: Sequence[Checked], needs: Needs) -> Checked:
+    """Return the best of some candidates, or the nearest miss if each misses a need."""
+    open_to_choice = [each for each in checked if each.meets is not False]
+    surest = [each for each in open_to_choice if each.meets] or open_to_choice
+    best = _best([each.candidate for each in surest], needs, needs.prefer)
+    if best is None:
+        return min(checked, key=lambda each: _miss_order(each, needs))
+    return next(each for each in surest if each.candidate is best[0])
+
+
 def _nearly_enough(checked: Iterable[Checked]) -> Checked | None:
     """Return the fastest that misses nothing but a speed, measured or forecast to be within 20 % of it."""
     found = [
@@ -381,19 +409,17 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
 
 
 def _nearest_miss(checked: Sequence[Checked], needs: Needs) -> Checked | None:
-    """Return the one with the smallest worst miss, relative to the need; what loses little and is measured first."""
+    return min(checked, key=lambda each: _miss_order(each, needs), default=None)
 
-    def worst(each: Checked) -> float:
-        return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
-    def order(each: Checked) -> tuple[object, ...]:
-        speed = each.candidate.speed
-        is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
-        misses_speed = {miss.need for miss in each.missed} == {"speed"}
-        is_lossy = concessions(each.candidate, needs).noticed
-        return misses_speed and is_lossy, misses_speed and is_estimated, worst(each), each.candidate.name
-
-    return min(checked, key=order, default=None)
+def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
+    """Order by the worst miss, relative to the need; what loses little and is measured first."""
+    speed = each.candidate.speed
+    is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
+    misses_speed = {miss.need for miss in each.missed} == {"speed"}
+    is_lossy = concessions(each.candidate, needs).noticed
+    worst = max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
+    return misses_speed and is_lossy, misses_speed and is_estimated, worst, each.candidate.name
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:

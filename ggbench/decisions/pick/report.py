@@ -11,12 +11,13 @@ from rich.text import Text
 
 from ggbench.decisions.pick.drafts import draft_remark, possible_draft
 from ggbench.decisions.pick.needs import needs_text, workload_text
+from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
 from ggbench.engines.endings import Outcome
-from ggbench.show import FITS_NOT, UNKNOWN, letter
+from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
 from ggbench.show.plan import draft_text, longest_text
@@ -121,7 +122,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
         left("speed from", speeds, priority=4),
         right("turn", map(turn_text, candidates), "s", 1),
         right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
-        right("left", map(_left_text, rows), "", 2),
+        right("left", map(left_text, rows), "", 2),
         right("max n_ctx", map(_longest, candidates), "tokens", stays=True),
         right("file", (format_bytes(each.file_bytes) for each in rows), "", 5),
         right("download", map(_download_text, candidates), "", 6),
@@ -131,7 +132,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     return [each for each in cells if not each.is_empty or each.is_note]
 
 
-def _left_text(row: PlanRow) -> str:
+def left_text(row: PlanRow) -> str:
     """Return e.g. `1.50 GiB`, `✗ -1.40 GiB`, `✗ -4.40 GiB of main memory`."""
     if row.left_bytes is None or row.fits is None:
         return UNKNOWN
@@ -185,57 +186,44 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     return "\n".join([*lines, "rules: ggbench pick --help"])
 
 
-_SIZES = "·∙•●"
-"""Marks by the share of memory that a candidate needs."""
-_PICK, _UNKNOWN = "★", "?"
+_PICK, _FRONT, _DOMINATED, _AT_LEAST = "★", "•", "·", "↑"
 _ROOM = 0.05
-"""Empty share of an axis at either end."""
+"""Empty share of the speed's axis at either end."""
+_BELOW = 1.5
+"""How many times the least loss is above the end of its axis, where a loss of 0 is drawn, and the largest below."""
 
 
-def lettered(pick: Pick) -> tuple[Checked, ...]:
-    """Return the candidates with letters in the plot, in order: those of the front that miss no need."""
-    front = {each.name for each in pick.front}
-    return tuple(each for each in _open_to_choice(pick) if each.candidate.name in front)
+def pick_figure(pick: Pick, *, has_one_title: bool = False) -> Figure | None:
+    """Return loss over speed: the best way to run each quant that misses no need, and those of the short table.
 
-
-def pick_figure(pick: Pick) -> Figure | None:
-    """Return the front as letters with a mark, and the others as dots.
-
-    A partly known loss is drawn at the known part, with the mark `?`. None if fewer than two candidates
-    have a speed and a loss.
+    A partly known loss is drawn at the known part, with the mark `↑`. `has_one_title` names both axes in the title,
+    which saves a line. None if fewer than two of them have a speed and a loss.
     """
     from ggbench.show.figures import Figure, Mark  # imports numpy
 
-    places = {}
-    for candidate in (each.candidate for each in _open_to_choice(pick)):
-        if candidate.speed is not None and candidate.least_loss is not None:
-            places[candidate.name] = candidate.speed.tok_s.value, candidate.least_loss.value
-    if len(places) < 2:
+    front = {each.name for each in pick.front}
+    picked = None if pick.recommended is None else pick.recommended.candidate.name
+    shown = {each.candidate.name: each for each in (*(each for _, each in pick.listed), *ranked(pick))}
+    marks = []
+    for name, checked in shown.items():
+        candidate = checked.candidate
+        if checked.meets is False or candidate.speed is None or candidate.least_loss is None:
+            continue
+        sign = _PICK if name == picked else _FRONT if name in front else _DOMINATED
+        sign = _AT_LEAST if candidate.loss is None and sign != _PICK else sign
+        text = candidate_name(candidate, with_model=pick.n_models > 1)
+        marks.append(Mark(candidate.speed.tok_s.value, candidate.least_loss.value, sign, name=text))
+    if len(marks) < 2:
         return None
-    marks = [Mark(*place, _SIZES[0]) for place in places.values()]
-    for index, each in enumerate(lettered(pick)):
-        candidate = each.candidate
-        is_pick = pick.recommended is not None and candidate.name == pick.recommended.candidate.name
-        name = candidate_name(candidate, with_model=pick.n_models > 1)
-        label = f"{name}: {loss_text(candidate)} nats, {tok_s_text(candidate)} tok/s"
-        text = f"{_PICK if is_pick else _mark(candidate)}{letter(index)}"
-        marks.append(Mark(*places[candidate.name], text, index, f"{label}, {format_bytes(candidate.row.needed_bytes)}"))
-    key = f"{_SIZES[1:]} more memory, {_PICK} the pick, {_UNKNOWN} plus an unknown loss, {_SIZES[0]} dominated"
-    ends = _ends([mark.x for mark in marks]), _ends([mark.y for mark in marks])
-    return Figure("pick", "loss", "nats", "answer", "tok/s", (), marks=tuple(marks), caption=key, ends=ends)
-
-
-def _open_to_choice(pick: Pick) -> list[Checked]:
-    able = [each for each in pick.checked if each.meets is not False]
-    return [each for each in able if each.candidate.least_loss is not None and each.candidate.speed is not None]
-
-
-def _mark(candidate: Candidate) -> str:
-    if candidate.loss is None:
-        return _UNKNOWN
-    needed, budget = candidate.row.needed_bytes, candidate.row.budget_bytes
-    share = needed / budget if needed and budget else 0.0
-    return _SIZES[1:][min(max(int(share * 3), 0), 2)]
+    signs = {mark.text for mark in marks}
+    meanings = {_PICK: "the pick", _FRONT: "not dominated", _DOMINATED: "dominated", _AT_LEAST: "at least this loss"}
+    key = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items() if sign in signs)
+    least = min((mark.y for mark in marks if mark.y), default=1e-3)
+    y_ends = least / _BELOW, max(mark.y for mark in marks) * _BELOW
+    y_name = "loss in nats, by tok/s of the answer" if has_one_title else "loss"
+    units = ("", "", "") if has_one_title else ("nats", "answer", "tok/s")
+    ends = _ends([mark.x for mark in marks]), y_ends
+    return Figure("pick", y_name, *units, (), marks=tuple(marks), caption=key, ends=ends, has_log_y=True)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -22,8 +22,6 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
     """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
     draft = model.draft
-    if draft is not None:
-        _check_vocabularies(model, draft)
     with ExitStack() as stack:
         timer = _Timer(stack, model, draft, request)
         for each in filter(None, (model, draft)):
@@ -40,7 +38,6 @@ def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], No
     draft = model.draft
     if draft is None:
         raise LlamaRefused("decode", "no draft is loaded")
-    _check_vocabularies(model, draft)
     prompt = model.tokenize(request.text, "decode")
     with ExitStack() as stack:
         generator = _Generator(stack, model, draft, request.n_drafted)
@@ -170,7 +167,7 @@ class _Timer:
             one, sample, sampler = self._drafted, lib.llama_sampler_sample, self._draft_sampler
             for at in range(k):
                 one.pos[0] = self._n_depth + at
-                status = status or llama_decode(draft, one)
+                _require(llama_decode(draft, one))  # without logits, a sampler would abort
                 one.token[0] = sample(sampler, draft, -1)
             drafted_at = clock()
             _forget(draft, self._n_depth)
@@ -223,7 +220,7 @@ def _sampler(top_k: int) -> Iterator[Any]:
         lib.llama_sampler_free(chain)
 
 
-def _check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
+def check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
     """Raise LlamaRefused for vocabularies that llama-server does not accept; twins, which have none, pass.
 
     Source: `common_speculative_are_compatible` in llama.cpp's speculative.cpp.

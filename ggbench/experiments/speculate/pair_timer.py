@@ -59,6 +59,8 @@ _STARTED_S = 2.0
 """Startup time of each worker."""
 _BATCH_TOKENS_PER_STEP = 8
 """Tokens of a batch that take as long as a step."""
+_FILL_STEPS = 5
+"""Steps that take as long as filling the cache before each request, mostly with copies."""
 
 
 def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -253,7 +255,7 @@ def _n_gen(token_s: float, within_s: float) -> int:
 
 
 def _n_passes(request_s: float) -> int:
-    """Return the passes of a request, given the time of one with a single pass, which also loaded the draft."""
+    """Return the passes of a request, given the time of one with a single pass."""
     return min(_MOST_PASSES, max(1, round(_REQUEST_S / request_s)))
 
 
@@ -295,7 +297,8 @@ def _cost(
     draft_s = (draft.active_weight_bytes or 0) / rate
     verify = [1 + (k + 1) / _BATCH_TOKENS_PER_STEP for k in settings.n_drafted]
     pass_s = sum(token_s) * (1 + _N_SINGLE + sum(verify)) + draft_s * (sum(settings.n_drafted) + sum(verify))
-    each_s = max(pass_s, min(_REQUEST_S, _MOST_PASSES * pass_s))
+    untimed_s = sum(token_s) * (max(verify) + _FILL_STEPS) + draft_s * (max(settings.n_drafted) + max(verify))
+    each_s = untimed_s + max(pass_s, min(_REQUEST_S, _MOST_PASSES * pass_s))
     rounds_s = [n * len(depths) * each_s for n in (FEWEST_ROUNDS, settings.rounds)]
     disk_bytes = group.file_bytes if group else target.file_bytes if session.target.path is None else 0
     disk_bytes += 0 if session.draft is None or session.draft.path else draft.file_bytes
@@ -304,7 +307,7 @@ def _cost(
     text_s = 0.0
     if has_texts:
         text_s = FEWEST_ROUNDS * len(TEXTS) * 2 * token_s[0] * _n_gen(token_s[0], settings.within_s)
-    return PairCost(made_s + pass_s + measured_s + text_s, disk_bytes)
+    return PairCost(made_s + untimed_s + pass_s + measured_s + text_s, disk_bytes)
 
 
 def _announced(cost: PairCost) -> PointMeasured:

@@ -114,6 +114,17 @@ class SpeculatePresenter(Presenter):
         depths = sorted({n_depth for each in found if each for n_depth in each.depths})
         return tuple(_figure(n_depth, runs, found) for n_depth in depths)
 
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """Return the latest break-even of each k; of twins only the round, as only both together give it."""
+        rounds = [each for each in run.observations if isinstance(each, SpeculationRound)]
+        if not rounds:
+            return ()
+        last, head = rounds[-1], f"round {rounds[-1].round + 1}, depth {format_count(rounds[-1].n_depth)}"
+        if any(each.twin for each in rounds):
+            return (head,)
+        steps = (f"k {each.k:>2}{format_number(each.break_even_len):>8} tokens" for each in last.steps)
+        return (head, "break-even", *steps)
+
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Return the break-even of each k at the least depth that all runs have in common."""
         found = [each for summary in summaries if (each := summary.result(SpeculateResult))]

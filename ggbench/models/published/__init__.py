@@ -271,10 +271,11 @@ def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
     if difference is not None and difference.value is not None:
         return math.log(ppl.value / (ppl.value - difference.value)), None
     base = _bases().get((row.source, row.table, row.model))
-    return None if base is None or _is_base(row) or row.kld is not None else (math.log(ppl.value / base), None)
+    return None if base is None or is_base(row) or row.kld is not None else (math.log(ppl.value / base), None)
 
 
-def _is_base(row: PublishedRow) -> bool:
+def is_base(row: PublishedRow) -> bool:
+    """Return whether a row is of the quant that the others of its table are compared with."""
     return row.quant == (row.base or "f16")
 
 
@@ -284,5 +285,5 @@ def _bases() -> dict[tuple[str, str, str], float]:
     return {
         (row.source, row.table, row.model): row.perplexity.value
         for row in load_published()
-        if _is_base(row) and row.perplexity is not None and row.perplexity.value
+        if is_base(row) and row.perplexity is not None and row.perplexity.value
     }

@@ -150,10 +150,9 @@ def options_form() -> Form[LlamaConfig]:
 
 # fmt: off
 PICK = Form(
-    "Pick",
+    "Needs",
     "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
-    " longest: the longest context answered at 15 tok/s. Nothing is measured, and only headers are"
-    " downloaded.", (
+    " longest: the longest context answered at 15 tok/s.", (
         FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
@@ -161,7 +160,7 @@ PICK = Form(
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
-    Needs(),
+    Needs(), verb="Apply",
 )
 # fmt: on
 

@@ -1,16 +1,17 @@
-"""The Library: models on the left, plans of their quants on the right, before any download.
+"""The Library: the needs on top, models on the left, and the quants of one on the right in the order of the pick.
 
-Finding models and planning are slow, so both run in threads. The latest request wins: results of earlier ones are
-dropped.
+Finding models and planning are slow, so both run in threads, and only the highlighted model is planned. The latest
+request wins: results of earlier ones are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -19,6 +20,8 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import DataTable, Input, Static
 
+from ggbench.decisions.pick.needs import Needs, needs_in_brief
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import (
@@ -32,34 +35,33 @@ from ggbench.models.added_places import (
 )
 from ggbench.models.disk import path_argument
 from ggbench.tui.host import ModelsChanged, RunStored, host_of
-from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
-from ggbench.tui.model_list import ModelEntry, found_models, list_models
+from ggbench.tui.library import QuantRow, quants_on_disk
+from ggbench.tui.model_list import ModelEntry, Section, found_models, list_models
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
+from ggbench.tui.screens.forms import PICK, SettingsDialog
 from ggbench.tui.screens.starting import MachineToPlan, StartScreen
-from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MachineBar, MemoryBar, StatusMessage
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MemoryBar, NeedsBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
-from ggbench.units import KV_CELLS, counted
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoSummary
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
+    from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
-    from ggbench.tui.planner import PlannedQuant, Planner
+    from ggbench.tui.planner import Planner
+    from ggbench.tui.screens.pick import PickScreen
 
 
-_FIRST_START = (
-    "No GGUF file found. Press / and type the path of a folder, or p to download;",
-    "P recommends a quant of a model; twin: models need no file. ? lists all keys.",
-)
-"""First steps for a new user, in lines of at most 80 columns."""
-_TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
+_TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
 _MAX_FOUND = 20
 """Number of repos to list from a Hub search."""
 _LARGEST_N_CTX = 1 << 20
+_HERE = (Section.ADDED, Section.DISK)
 
 
 class LibraryScreen(StartScreen):
@@ -67,13 +69,19 @@ class LibraryScreen(StartScreen):
 
     CSS_PATH = "library.tcss"
     HELP = (
-        "Choose a model on the left. The table shows how much memory each of its quants needs, its maximum n_ctx and "
-        "its predicted speed, before any download. P picks the one to run. Mark quants and run them. Twins need no "
-        "download. A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a "
-        "server; if it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
+        "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
+        "needs (e), and listed as they would be picked: ★ is the pick, P says why. Those that miss a need are dim.\n\n"
+        "Bold was measured here. ~ is an estimate: a speed from other runs, a loss published for other models. Dim "
+        "with ≤ is what the memory's bandwidth allows at most, with ≥ the loss without that of the KV cache.\n\n"
+        "tok/s: speed of the answer. context: the longest that fits, in thousands; * is beyond the training. KLD: loss "
+        "of quality in nats; people notice 0.05. file: here, or ↓ and what its download takes. A model that is not "
+        "here can be measured as a twin.\n\n"
+        "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
+        "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "pick", "Pick", tooltip="Recommend a quant to run, with reasons and commands"),
+        Binding("P", "pick", "Pick", tooltip="The whole decision: all reasons, alternatives, a plot and the commands"),
+        Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, and move to the next"),
         Binding(
             "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality and more"
@@ -94,34 +102,38 @@ class LibraryScreen(StartScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._results = LatestResults()
-        self._is_planning = self._is_draw_due = self._has_no_models = False
+        self._is_planning = self._is_draw_due = False
+        self._n_here: int | None = None
+        """Models on this disk; None until it was read."""
+        self._is_stale = False
+        """Whether a run was stored since the plan, while another screen was shown."""
+        self._decision: PickScreen | None = None
+        """The screen of the whole pick, once it was opened."""
         self._notice = ""
         """Outcome of the last key; cleared after a few seconds."""
         self._notice_timer: Timer | None = None
-        self._offered = False, False
-        """Whether there are quants, and any to download: redrawing the footer is expensive."""
+        self._offered = False, False, False
+        """Whether there are quants, any to download, and a pick: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
-        yield MachineBar(id="machine")
+        yield NeedsBar(id="needs")
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
             with Vertical(id="right"):
+                yield Static(id="state", markup=False)
                 yield FilterInput("filter these quants by name", id="quant-filter")
                 yield QuantsTable(id="quants")
                 yield Static(id="none-shown", markup=False)
         yield StatusMessage(id="message")
-        yield Static(id="legend", markup=False)
-        yield Static(id="state", markup=False)
+        yield Static(id="reason", markup=False)
         yield MemoryBar(id="memory")
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Read models, machine and results, and open the model given at the start."""
+        """Read models and machine, and open the model given at the start."""
         self._left.models.focus()
         self.show_status()
         self._read_machine()
-        self._read_results()
         opens = host_of(self).opens
         if isinstance(opens, str) and typed_server(opens) is not None:
             self._left.enter(opens)
@@ -138,7 +150,7 @@ class LibraryScreen(StartScreen):
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "pick":
-            return library.entry is not None and not library.entry.reason
+            return library.pick is not None
         if action == "mark":
             return bool(library.rows) and self._table.has_focus
         if action == "pull":
@@ -154,19 +166,20 @@ class LibraryScreen(StartScreen):
         """List the models; the first time, those of the catalog before the disk was scanned."""
         services, is_first = host_of(self).services, self.catalog is None
 
-        def read() -> Iterator[tuple[Catalog, Sequence[str], Sequence[LocalModel] | None]]:
+        def read() -> Iterator[tuple[Catalog, Sequence[ModelEntry], Sequence[LocalModel] | None]]:
             catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
-                yield catalog, servers, None
-            yield catalog, servers, services.local_models()
+                yield catalog, list_models(catalog, (), servers), None
+            local = services.local_models()
+            yield catalog, list_models(catalog, local, servers), local
 
-        def take(read: tuple[Catalog, Sequence[str], Sequence[LocalModel] | None]) -> None:
-            self.catalog, servers, scanned = read
-            local, is_complete = scanned or (), scanned is not None
-            self._has_no_models = is_complete and not local and not servers
-            self.library.update(on_disk=quants_on_disk(local, self.catalog))
+        def take(read: tuple[Catalog, Sequence[ModelEntry], Sequence[LocalModel] | None]) -> None:
+            self.catalog, listed, local = read
+            if local is not None:
+                self._n_here = sum(entry.section in _HERE for entry in listed)
+                self.library.update(quants_on_disk(local, self.catalog))
             self.show_rows()
-            self._left.list_models(list_models(self.catalog, local, servers), is_complete=is_complete)
+            self._left.list_models(listed, is_complete=local is not None)
 
         self.perform("models", read, take)
 
@@ -188,23 +201,15 @@ class LibraryScreen(StartScreen):
         self.perform("machine", read, take)
 
     @on(RunStored)
-    def _read_results(self) -> None:
-        def read() -> Iterator[LatestResults]:
-            from ggbench.runs.comparable import runs_of_all
+    def _take_results(self) -> None:
+        """Plan again with what was measured, once this screen is shown."""
+        self._is_stale = True
+        self._plan_if_stale()
 
-            with host_of(self).services.open_store() as store:
-                yield LatestResults(runs_of_all(store))
-
-        def take(results: LatestResults) -> None:
-            self._results = results
-            self._show_results()
-
-        self.perform("results", read, take)
-
-    def _show_results(self) -> None:
-        """Show measurements of this machine, unless another card is planned for."""
-        self.library.update(results=self._results if self.card.is_here else LatestResults())
-        self.show_rows()
+    @on(events.ScreenResume)
+    def _plan_if_stale(self) -> None:
+        if self._is_stale and self.is_current:
+            self._replan()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -292,6 +297,8 @@ class LibraryScreen(StartScreen):
         """Show why a task failed; for a search, only while its text is present."""
         if task in ("plan", "machine"):
             self._is_planning = False
+            if self._decision is not None and self._decision.is_attached:
+                self._decision.show_failure(error)
         if task == "search":
             if self._left.input.value:
                 self._left.show_failure()
@@ -304,6 +311,7 @@ class LibraryScreen(StartScreen):
         """Plan a model when it is highlighted or, if it needs the network, when it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
         if is_wanted and self.library.choose(message.entry):
+            self._table.start_over()
             self.show_rows()
             self._replan()
         if message.entered:
@@ -317,12 +325,41 @@ class LibraryScreen(StartScreen):
         self.query_one(MemoryBar).shown = None if chosen is None else (chosen.title, chosen.plan)
 
     def action_change_n_ctx(self, factor: float, added: int) -> None:
-        """Change the planned n_ctx within the useful range of the model."""
-        chosen = self.chosen
-        if chosen is not None and (n_ctx := self.library.setup.n_ctx or chosen.plan.n_ctx) is not None:
-            largest = max(_LARGEST_N_CTX, chosen.plan.n_ctx_train or 0)
-            self.library.n_ctx = min(max(round(n_ctx * factor) + added, KV_CELLS), largest)
+        """Change the needed context, from that of the workload's turn to the model's useful range."""
+        needs, chosen = self.library.needs, self.chosen
+        shortest = replace(needs, given_n_ctx=1).n_ctx
+        largest = max(_LARGEST_N_CTX, (chosen and chosen.plan.n_ctx_train) or 0)
+        n_ctx = self.library.setup.n_ctx or needs.n_ctx
+        self._take_needs(replace(needs, given_n_ctx=min(max(round(n_ctx * factor) + added, shortest), largest)))
+
+    def action_edit_needs(self) -> None:
+        self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)
+
+    def _take_needs(self, needs: Needs | None) -> None:
+        if needs is not None and needs != self.library.needs:
+            self.library.needs = needs
             self._replan()
+
+    def action_pick(self) -> None:
+        """Show the whole decision; it is renewed with the quants of this screen."""
+        from ggbench.tui.screens.pick import PickScreen, PickTask
+
+        library, budget = self.library, self.budget
+        entry, made = library.entry, library.pick
+        if entry is None or made is None or budget is None:
+            return
+
+        def measure(candidate: Candidate) -> None:
+            setup, row = replace(candidate.setup, n_ctx=candidate.n_ctx), library.row_of(candidate)
+            self.ask_to_measure([(entry.model, (row.name,))], [row], setup, row.name)
+
+        def pull(candidate: Candidate) -> None:
+            if (file := candidate.to_run) is not None:  # for a twin, its published file
+                self.find_targets(None, [(file.model, (file.quant,))])
+
+        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
+        self._decision = PickScreen(task, made)
+        self.app.push_screen(self._decision)
 
     @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
@@ -381,7 +418,12 @@ class LibraryScreen(StartScreen):
         self.show_rows()
 
     def action_sort(self) -> None:
-        self.library.order.sort_by_next()
+        """Sort by the next column; after the last, in the order of the pick."""
+        order = self.library.order
+        if order.key == order.columns[-1].key:
+            order.key = None
+        else:
+            order.sort_by_next()
         self._table.show(self.library)
 
     def action_reverse_sort(self) -> None:
@@ -393,13 +435,18 @@ class LibraryScreen(StartScreen):
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self.card, self.library.rows = choice, {}
-            self._show_results()
+            self.card = choice
+            self.library.forget()
+            self.show_rows()
             self._replan()
 
     def take_options(self) -> None:
         """Plan with the new options, which may change the free memory."""
-        self.library.options, self.library.n_ctx, self.library.rows = host_of(self).setup, None, {}
+        library, options = self.library, host_of(self).setup
+        if options.n_ctx != library.options.n_ctx:
+            library.needs = replace(library.needs, given_n_ctx=None)
+        library.options = options
+        library.forget()
         self.drop("plan")  # otherwise rows with the former options would arrive
         self._is_planning = True
         self.show_rows()
@@ -411,7 +458,6 @@ class LibraryScreen(StartScreen):
             self.machine.planner.forget()
         self._read_models()
         self._read_machine()
-        self._read_results()
 
     @property
     def chosen(self) -> QuantRow | None:
@@ -430,67 +476,106 @@ class LibraryScreen(StartScreen):
         return self.query_one(QuantsTable)
 
     def _replan(self) -> None:
-        """Plan the chosen model, starting with the quant at the cursor."""
+        """Plan the chosen model."""
         self.drop("plan")
         self.problems.pop("start", None)
-        self._is_planning = False
+        self._is_planning = self._is_stale = False
         machine, entry, budget = self.machine, self.library.entry, self.budget
         if machine is not None and budget is not None:
-            self.query_one(MachineBar).show(budget, machine.reading, is_here=self.card.is_here)
+            self.query_one(NeedsBar).show_machine(budget, machine.reading, is_here=self.card.is_here)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
         self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        first, setup = self.chosen.name if self.chosen else None, self.library.setup
+        library = self.library
 
-        def rows() -> Iterator[PlannedQuant | None]:
-            with closing(planner.rows(entry.model, entry.quants, budget, setup, first)) as planned:
-                yield from planned
+        def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
+            from ggbench.decisions.pick.recommend import best_way, check, ranked
+
+            request = library.request(budget)
+            with self._results() as store, closing(planner.decide(entry.model, entry.quants, request, store)) as made:
+                for step in made:
+                    if isinstance(step, Pick):
+                        yield step, ranked(step)
+                    else:
+                        yield best_way([check(each, request.needs) for each in step], request.needs)
             yield None
 
-        def take(quant: PlannedQuant | None) -> None:
-            if quant is None:  # the end
+        def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
+            if step is None:  # the end
                 self._is_planning = False
-                self.show_status()
-                return
-            self.library.add(quant)
+            elif isinstance(step, Checked):
+                library.add(step)
+            else:
+                library.take(*step)
+                if self._decision is not None and self._decision.is_attached:
+                    self._decision.show(step[0])
             if not self._is_draw_due:
                 self._is_draw_due = True
                 self.call_later(self.show_rows)  # once for all rows that have arrived by then
 
         self._is_planning = True
-        self.perform("plan", rows, take)
+        if self._decision is not None and self._decision.is_attached:
+            self._decision.show_progress()
+        self.perform("plan", steps, take)
+
+    @contextmanager
+    def _results(self) -> Iterator[Store | None]:
+        """Open the results; if they cannot be read, say so and plan without them."""
+        try:
+            store = host_of(self).services.open_store()
+        except GgbenchError as error:
+            self.call_later(self.fail, "start", error)
+            yield None
+        else:
+            with store:
+                yield store
 
     def show_rows(self) -> None:
         self._is_draw_due = False
         self._table.show(self.library)
         self._show_memory()
         self.show_status()
-        offered = bool(self.library.rows), self.library.can_pull
+        library = self.library
+        offered = bool(library.rows), library.can_pull, library.pick is not None
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
     def show_status(self) -> None:
-        """Update the error message, the legend and the status line."""
+        """Update the needs, the model's line, the reason of the pick and the message."""
         library, filtered = self.library, self._quant_filter.value
+        self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self._is_planning)
-        has_bandwidth = self.budget is None or self.budget.bandwidth is not None or self.card.is_here
-        self.query_one("#legend", Static).update(library.legend(has_bandwidth=has_bandwidth))
-        is_empty = bool(library.rows) and not library.listed()
-        self.query_one("#right").set_class(is_empty, "-empty")
-        if is_empty:
-            adds = ["enter adds this to the models"] if _is_place(filtered) else []
-            self.query_one("#none-shown", Static).update("\n".join([*library.hidden, *adds]))
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
+        reason = "" if self._is_planning else library.reason()
+        self.query_one("#reason", Static).update(Text(reason, overflow="ellipsis"))
+        is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
+        self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")
+        if is_first or is_empty:
+            adds = ["enter adds this to the models"] if _is_place(filtered) else []
+            lines = self._first_steps() if is_first else [*library.hidden, *adds]
+            self.query_one("#none-shown", Static).update("\n".join(lines))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
-        elif self._notice:
-            self.query_one(StatusMessage).show(self._notice)
         else:
-            self.query_one(StatusMessage).show(*(_FIRST_START if self._has_no_models else ()))
+            self.query_one(StatusMessage).show(*([self._notice] if self._notice else []))
+
+    def _first_steps(self) -> list[str]:
+        """Return what is on this disk, and what to press, in lines of at most 54 columns."""
+        found = "" if self._n_here is None else counted(self._n_here, "model") if self._n_here else "No GGUF file"
+        return [
+            f"{found} found on this disk." if found else "Looking for models on this disk…",
+            "",
+            "enter  open a family on the left, then a model: its",
+            "       quants are planned, nothing is downloaded",
+            "/      filter, or type the path of a folder of yours,",
+            "       or words to search for on the Hub",
+            "e      say what the model is for",
+            "?      all keys, and what the marks mean",
+        ]
 
 
 def _is_place(text: str) -> bool:

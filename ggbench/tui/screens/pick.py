@@ -1,4 +1,7 @@
-"""The Pick screen: which quant of a model to run and why, the other candidates, and the commands that run it."""
+"""The Pick screen: which quant of a model to run and why, the other candidates, and the commands that run it.
+
+The Library makes the pick and renews it.
+"""
 
 from __future__ import annotations
 
@@ -11,47 +14,45 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
-from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
+from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.report import lettered, pick_figure
+from ggbench.decisions.pick.report import pick_figure
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
-from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.decisions.pick.wording import candidate_name
 from ggbench.errors import GgbenchError
-from ggbench.show import letter
 from ggbench.show.changes import change_text
-from ggbench.show.plan import fit_text, longest_text
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.host import TaskScreen
+from ggbench.tui.library import COLUMNS, QuantRow
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.tui.screens.forms import PICK, SettingsDialog
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
-from ggbench.tui.widgets.quants_table import ColumnTable
-from ggbench.units import format_bytes
+from ggbench.tui.widgets.quants_table import ColumnTable, cell_of, side_of
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
 
 
-_COLUMNS = ("", "", "quant", "options", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
+_COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "turn", "left_bytes", "file", "interval", "needed_bytes")
+"""Keys of the columns beside the label."""
 _MAX_CHANGES = 3
+_TALL = 14
+"""Lines from which a plot has one for the name of its x axis."""
 
 
 class PickTask(msgspec.Struct, frozen=True):
-    """Model to pick a quant of, memory to pick for, and the callbacks."""
+    """Model of the pick, the memory it is made for, and the callbacks."""
 
     title: str
     """Name of the model; printable."""
     budget: Budget
-    setup: LlamaConfig
-    choose: Callable[[Needs], Pick]
-    """Slow, so call it in a thread. Raises GgbenchError."""
+    edit_needs: Callable[[], object]
+    """Ask for other needs, which leads to another pick."""
     measure: Callable[[Candidate], None]
     pull: Callable[[Candidate], None]
 
@@ -72,15 +73,15 @@ class CommandsDialog(Dialog[None]):
             yield Static(Text("\n".join(map(sanitize, lines))))
 
 
-class PickScreen(TaskScreen):
-    """Picks as soon as it is shown; esc returns to the Library."""
+class PickScreen(Screen[None]):
+    """The whole decision; esc returns to the Library."""
 
     CSS_PATH = "pick.tcss"
     AUTO_FOCUS = "#candidates"
     HELP = (
         "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
-        " dominates; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ published as"
-        " typical of the type, + ? plus the unknown loss of the KV cache. ≤ is the bandwidth limit."
+        " dominates, with the marks of the Library. The plot has those that miss no need: ★ is the pick, • is not"
+        " dominated, · is, and ↑ loses at least that."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
@@ -94,15 +95,13 @@ class PickScreen(TaskScreen):
         Binding("k", "app.simulate_key('up')", show=False),
     ]
 
-    def __init__(self, task: PickTask, needs: Needs) -> None:
+    def __init__(self, task: PickTask, pick: Pick) -> None:
         super().__init__()
-        self._asked, self._needs = task, needs
-        self._pick: Pick | None = None
+        self._asked, self._pick = task, pick
         self._rows: list[tuple[str, Checked]] = []
 
     def compose(self) -> ComposeResult:
-        yield Static(f"Pick · {self._asked.title} on {sanitize(self._asked.budget.device)}", id="title", markup=False)
-        yield Static(id="needs", markup=False)
+        yield Static(id="title", markup=False)
         yield Static(id="headline", markup=False)
         yield Static(id="why", markup=False)
         with Horizontal(id="middle"):
@@ -114,9 +113,8 @@ class PickScreen(TaskScreen):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self._table.add_columns(*_COLUMNS)
-        self._table.fixed_columns = 3
-        self._choose()
+        self._table.fixed_columns = 2
+        self.show(self._pick)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw_plot)
@@ -131,12 +129,7 @@ class PickScreen(TaskScreen):
         return True
 
     def action_edit(self) -> None:
-        def take(needs: Needs | None) -> None:
-            if needs is not None:
-                self._needs = needs
-                self._choose()
-
-        self.app.push_screen(SettingsDialog(PICK, self._needs, self._asked.title), take)
+        self._asked.edit_needs()
 
     def action_copy(self) -> None:
         if (commands := self._commands) is not None:
@@ -161,7 +154,10 @@ class PickScreen(TaskScreen):
     def action_measure(self) -> None:
         self._leave_with(self._asked.measure)
 
-    def show_failure(self, task: str, error: GgbenchError) -> None:
+    def show_progress(self) -> None:
+        self.query_one("#headline", Static).update("picking…")
+
+    def show_failure(self, error: GgbenchError) -> None:
         self.query_one("#headline", Static).update("")
         self.query_one(StatusMessage).show_error(error)
 
@@ -192,19 +188,12 @@ class PickScreen(TaskScreen):
             self.app.pop_screen()
             start(candidate)
 
-    def _choose(self) -> None:
-        needs = self._needs
-        prefers = [f"prefers {needs.prefer}"] if needs.given_prefer else []
-        self.query_one("#needs", Static).update("; ".join([workload_text(needs), *limit_texts(needs), *prefers]))
-        self.query_one("#headline", Static).update("picking…")
-
-        self.perform("pick", lambda: [self._asked.choose(needs)], self._show)
-
-    def _show(self, pick: Pick) -> None:
+    def show(self, pick: Pick) -> None:
         self._pick = pick
+        where = sanitize(self._asked.budget.device)
+        self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         rest = [("", each) for label, each in pick.unlisted if pick.recommended is None or not label]
         self._rows = [*pick.listed, *rest]
-        letters = {each.candidate.name: letter(index) for index, each in enumerate(lettered(pick))}
         self.query_one(StatusMessage).show()
         self.query_one("#headline", Static).update(headline(pick))
         why, enough = [*reason(pick)], [change for change in pick.changes if change.fits][:_MAX_CHANGES]
@@ -212,36 +201,21 @@ class PickScreen(TaskScreen):
             nearest = candidate_name(pick.nearest_miss.candidate)
             why.append(f"{nearest} would fit with {' or '.join(map(change_text, enough))}.")
         self.query_one("#why", Static).update(sanitize(" ".join(why)))
-        table = self._table
-        table.clear()
+        table, columns = self._table, [COLUMNS[key] for key in _COLUMNS]
+        table.clear(columns=True)
+        table.add_columns("", *(Text(column.header, justify=side_of(column)) for column in columns))
         for label, checked in self._rows:
-            name = checked.candidate.name
-            style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
-            table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
+            row = QuantRow(checked.candidate, meets=checked.meets)
+            cells = (cell_of(column.text(row), column, row) for column in columns)
+            table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
+        self.set_class(pick_figure(pick) is None, "-unplotted")
         self._show_commands()
         self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", Static)
-        if self._pick is not None and plot.size.width and plot.size.height:
-            size = plot.content_size
-            figure = pick_figure(self._pick)
-            text = plot_text(figure, size.width, size.height, color=True, has_legend=False) if figure else ""
+        size = plot.content_size
+        figure = pick_figure(self._pick, has_one_title=size.height < _TALL)
+        if figure is not None and size.width and size.height:
+            text = plot_text(figure, size.width, size.height, color=True, has_legend=False)
             plot.update(Text.from_ansi(text, no_wrap=True))
-
-
-def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
-    row = candidate.row
-    return (
-        mark,
-        label,
-        sanitize(candidate.selector or row.quant),
-        " ".join(candidate.options),
-        "/".join(dict.fromkeys(candidate.cache)),
-        loss_text(candidate),
-        tok_s_text(candidate),
-        turn_text(candidate),
-        fit_text(row),
-        longest_text(row),
-        format_bytes(row.file_bytes),
-    )

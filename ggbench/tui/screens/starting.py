@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
@@ -27,8 +26,6 @@ from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.needs import Needs
-    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.targets import Target
@@ -57,8 +54,6 @@ class StartScreen(TaskScreen):
         self.catalog: Catalog | None = None
         self.machine: MachineToPlan | None = None
         """None until it is read."""
-        self._answers: dict[str, Any] = {}
-        """Each dialog's last answer, its initial value next time."""
 
     @property
     @abstractmethod
@@ -139,36 +134,6 @@ class StartScreen(TaskScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_pick(self) -> None:
-        """Ask for the requirements, and pick one of the quants of the chosen model."""
-        from ggbench.tui.screens.pick import PickScreen, PickTask
-
-        entry, budget, machine = self.library.entry, self.budget, self.machine
-        if entry is None or not entry.model or budget is None or machine is None:
-            return
-        setup, services = self.library.options, host_of(self).services
-
-        def choose(needs: Needs) -> Pick:
-            from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
-
-            self._answers["pick"] = needs
-            caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
-            with services.open_store() as store:
-                return machine.planner.pick(entry.model, entry.quants, PickRequest(needs, budget, setup, caches), store)
-
-        def measure(candidate: Candidate) -> None:
-            planned = replace(candidate.setup, n_ctx=candidate.n_ctx)
-            name = candidate.selector or candidate.row.quant
-            row = self.library.rows.get(name) or QuantRow(name, candidate.row)
-            self.ask_to_measure([(entry.model, (name,))], [replace(row, plan=candidate.row)], planned, name)
-
-        def pull(candidate: Candidate) -> None:
-            if (file := candidate.to_run) is not None:  # for a twin, its published file
-                self.find_targets(None, [(file.model, (file.quant,))])
-
-        task = PickTask(entry.title, budget, setup, choose, measure, pull)
-        self._ask("pick", forms.PICK, lambda needs: self.app.push_screen(PickScreen(task, needs)), entry.title)
-
     def action_choose_options(self) -> None:
         self.app.push_screen(forms.SettingsDialog(forms.options_form(), host_of(self).setup), self._set_options)
 
@@ -199,14 +164,6 @@ class StartScreen(TaskScreen):
             yield targets, jobs, elsewhere
 
         self.perform("start", find, lambda found: self._ask_to_download(request, *found, is_here=is_here))
-
-    def _ask(self, what_for: str, form: forms.Form[Any], start: Callable[[Any], object], of: str) -> None:
-        def take(answer: object) -> None:
-            if answer is not None:
-                self._answers[what_for] = answer
-                start(answer)
-
-        self.app.push_screen(forms.SettingsDialog(form, self._answers.get(what_for, form.default), of), take)
 
     def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]

@@ -184,20 +184,18 @@ class TooSmall(Static):
             self._last_focused = focused
 
 
-_OTHER = " · g other card"
+class NeedsBar(Widget):
+    """What the model is for and the machine to run it on; a click on either changes it."""
 
+    needs: reactive[str] = reactive("")
+    machine: reactive[tuple[str, str, str] | None] = reactive(None)
+    """The device, its memory and its bandwidth; None until known."""
 
-class MachineBar(Widget):
-    """Device, free and total memory, bandwidth; a click opens the choice of another card."""
+    async def on_click(self, event: Click) -> None:
+        await self.run_action("screen.edit_needs" if event.x <= len(self._purpose) else "screen.choose_card")
 
-    shown: reactive[tuple[str, str] | None] = reactive(None)
-    """The device and its memory; None until known."""
-
-    async def on_click(self) -> None:
-        await self.run_action("screen.choose_card")
-
-    def show(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
-        """Show `RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `is_here`: the device is this machine's."""
+    def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
+        """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
         device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
         memory = format_bytes(budget.memory_bytes)
         if is_here:
@@ -206,18 +204,22 @@ class MachineBar(Widget):
             # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
             memory += "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-        else:
-            device = f"plan for {device}"
-            memory += f", {format_bytes(budget.reserve_bytes)} kept free"
+        if budget.on_gpu and budget.host is not None:
+            memory += f" + {format_bytes(budget.host.free_bytes)}"
         rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-        self.shown = device, f" · {memory} · {rate}"
+        self.machine = f"{'on' if is_here else 'if on'} {device}", memory, rate
 
     def render(self) -> Text:
-        if self.shown is None:
-            return Text("reading this machine's memory and its bandwidth…")
-        device, figures = self.shown
-        room = max(8, self.size.width - len(figures) - len(_OTHER))
-        return Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis")
+        if self.machine is None:
+            return Text(f"{self._purpose} reading this machine's memory and its bandwidth…", no_wrap=True)
+        device, memory, rate = self.machine
+        room = self.size.width - len(f"{self._purpose}  · {memory} (g)")
+        speed = f" · {rate}" if room >= len(f"{device} · {rate}") else ""
+        return Text(f"{self._purpose} {shorten(device, max(12, room))} · {memory}{speed} (g)", no_wrap=True)
+
+    @property
+    def _purpose(self) -> str:
+        return f"For {self.needs} (e)"
 
 
 class BarPart(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The left side of the Library: models by section, their filter, paths to add, and Hub searches."""
+"""The left side of the Library: models by section and family, their filter, paths to add, and Hub searches."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from ggbench.models.added_places import is_local, typed_path, typed_server
 from ggbench.text import sanitize, shorten_alike
 from ggbench.tui.model_list import ModelEntry, Section, grouped, named_repo
 from ggbench.tui.widgets.bars import FilterInput
+from ggbench.units import format_count
 
-_SEARCH, _ADD = "search", "add"
-"""Ids of the options that search the Hub and add the path in the filter."""
+_SEARCH, _ADD, _FAMILY = "search", "add", "family:"
+"""Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
+_FOLDED, _UNFOLDED = "▸", "▾"
 
 
 class ModelList(OptionList):
-    """Headings cannot be chosen; the highlight stays on its model while the list changes."""
+    """Sections cannot be chosen, and families unfold; the highlight stays on its line while the list changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "select", "Choose", tooltip="Plan the model and go to its quants"),
+        Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
+        Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
+        Binding("enter", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
         Binding(
             "d,delete",
             "screen.remove_place",
@@ -45,27 +49,34 @@ class ModelList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.entries: dict[str, ModelEntry] = {}
+        """The models that match the filter, by key, including those of folded families."""
+        self._unfolded: set[str] = set()
+        self._listing: tuple[Sequence[ModelEntry], str, str] = (), "", ""
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
 
         A path is offered for adding, never for a search; a word that is also a local path, for both.
         """
+        self._listing = entries, text, hub_state
         shown = [entry for entry in entries if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
-        chosen, room = self.chosen_key, max(8, (self.size.width or 28) - 2)
+        chosen, top, room = self.chosen_key, self.scroll_offset.y, max(8, (self.size.width or 28) - 2)
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room)
-        lines = iter(names)
-        for headings, group in grouped(shown):
-            for heading in headings:
-                self._add_heading(heading, room)
-            for entry, name in zip(group, lines, strict=False):
-                has_room = cell_len(name) + 2 + cell_len(entry.about) <= room
-                self.add_option(Option(_line(f" {name}", entry.about if has_room else ""), id=entry.key))
+        lines = iter(shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1))
+        for heading, families in grouped(shown):
+            self._add_heading(heading, room)
+            for family in families:
+                is_folded = len(families) > 1 and len(family) > 1 and not self._add_family(family)
+                for entry, name in zip(family, lines, strict=False):
+                    if not is_folded:
+                        indent = "  " if len(families) > 1 else " "
+                        has_room = cell_len(name) + 3 + cell_len(entry.about) <= room
+                        line = _line(f"{indent}{name}", entry.about if has_room else "")
+                        self.add_option(Option(line, id=entry.key))
         is_path, server = typed_path(text) is not None, typed_server(text)
         heading = "a folder or file" if is_path or (text and is_local(text)) else ""
         if server is not None and all(entry.server != server for entry in shown):
@@ -81,10 +92,46 @@ class ModelList(OptionList):
             self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
-        if chosen in self.entries:
-            self.highlighted = self.get_option_index(chosen)
+        self.scroll_to(y=top, animate=False, force=True)
+        if (at := self._line_of(chosen)) is not None:
+            self.highlighted = at
         else:
             self.action_first()
+
+    def action_fold(self, is_folded: bool) -> None:
+        """Fold or unfold the family at the highlight."""
+        key, entry = self.chosen_key or "", self.chosen_entry
+        family = f"{_FAMILY}{entry.family_key}" if entry is not None else key
+        if (line := self._line_of(family)) is not None and (family in self._unfolded) is is_folded:
+            self.highlighted = line
+            self.toggle(family)
+
+    def toggle(self, family: str) -> None:
+        self._unfolded ^= {family}
+        self.show(*self._listing)
+
+    def reveal(self, key: str) -> None:
+        """Highlight a model, whose family is unfolded."""
+        if self._line_of(key) is None:
+            self.toggle(f"{_FAMILY}{self.entries[key].family_key}")
+        self.highlighted = self._line_of(key)
+
+    def _line_of(self, key: str | None) -> int | None:
+        return next((line for line, option in enumerate(self.options) if key and option.id == key), None)
+
+    def _add_family(self, family: Sequence[ModelEntry]) -> bool:
+        """Add a family's line; return whether its models follow."""
+        key = f"{_FAMILY}{family[0].family_key}"
+        is_unfolded = key in self._unfolded
+        mark = _UNFOLDED if is_unfolded else _FOLDED
+        self.add_option(Option(_line(f"{mark} {sanitize(family[0].family)}", format_count(len(family))), id=key))
+        return is_unfolded
+
+    @property
+    def is_at_first(self) -> bool:
+        """Whether the first line that can be chosen is highlighted."""
+        first = next((line for line, option in enumerate(self.options) if not option.disabled), None)
+        return self.highlighted == first
 
     @property
     def chosen_key(self) -> str | None:
@@ -153,7 +200,7 @@ class ModelsPane(Vertical):
 
     def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:
         """Show the models found without a search; unless `is_complete`, more will follow."""
-        is_at_first = self.models.chosen_key == next(iter(self.models.entries), None)
+        is_at_first = self.models.is_at_first
         if is_complete and not self._is_complete and is_at_first:
             self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
         self._listed, self._is_complete = entries, is_complete
@@ -162,12 +209,12 @@ class ModelsPane(Vertical):
             return
         wanted, self._wanted = self._wanted, None
         key = self.models.find(wanted)
-        if key is None and isinstance(wanted, str):  # neither on this disk nor in the catalog: a repo, or its twins
+        if key is None and isinstance(wanted, str):  # neither on this disk nor in the catalog: a repo, or a twin
             self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
             self._show()
             key = self.models.find(wanted)
         if key is not None:
-            self.models.highlighted = self.models.get_option_index(key)
+            self.models.reveal(key)
             self._choose(entered=True)
 
     def open(self, wanted: Path | str) -> None:
@@ -201,6 +248,8 @@ class ModelsPane(Vertical):
             self._search()
         elif event.option_id == _ADD:
             self._add()
+        elif event.option_id is not None and event.option_id.startswith(_FAMILY):
+            self.models.toggle(event.option_id)
         else:
             self._choose(entered=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar, Literal
 
@@ -15,10 +14,13 @@ from textual.coordinate import Coordinate
 from textual.strip import Strip
 from textual.widgets import DataTable
 
-from ggbench.tui.library import Library, QuantRow
-from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, TableColumn, first_column, whole_columns
+from ggbench.text import shorten, shorten_alike
+from ggbench.tui.library import PICKED, Library, QuantColumn, QuantRow, quant_columns
+from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, first_column, whole_columns
 
 _MARKED = "●"
+_GAP = 1
+"""Blanks between two columns."""
 
 
 class ColumnTable(DataTable[Text]):
@@ -68,7 +70,7 @@ class ColumnTable(DataTable[Text]):
 
 
 class QuantsTable(ColumnTable):
-    """The cursor stays on its quant while rows change; left and right change n_ctx, brackets scroll the columns."""
+    """Rows keep their place until the pick is made, and the cursor its quant; left and right change the context."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -77,22 +79,27 @@ class QuantsTable(ColumnTable):
         Binding(
             "right",
             "screen.change_n_ctx(2, 0)",
-            "n_ctx×2",
+            "context×2",
             key_display="←→",
-            tooltip="Halve or double the planned n_ctx",
+            tooltip="Halve or double the needed context",
         ),
-        Binding("shift+left", "screen.change_n_ctx(1, -1024)", "n_ctx −1,024", show=False),
-        Binding("shift+right", "screen.change_n_ctx(1, 1024)", "n_ctx +1,024", show=False),
+        Binding("shift+left", "screen.change_n_ctx(1, -1024)", "context −1,024", show=False),
+        Binding("shift+right", "screen.change_n_ctx(1, 1024)", "context +1,024", show=False),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, header_height=2)
+        super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, cell_padding=0)
         self._library = Library()
         self._shown: list[QuantRow] = []
+        self._is_untouched = True
+        """Whether the cursor is where it was put, so that it goes to the pick."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
     def on_mount(self) -> None:
+        self.show(self._library)
+
+    def on_resize(self) -> None:
         self.show(self._library)
 
     @property
@@ -104,40 +111,56 @@ class QuantsTable(ColumnTable):
         self._library.order.sort_by(self._library.order.columns[event.column_index].key)
         self.show(self._library)
 
+    def on_key(self) -> None:
+        self._is_untouched = False
+
+    def on_click(self) -> None:
+        self._is_untouched = False
+
     def show(self, library: Library) -> None:
         self._library = library
         chosen, top = self.chosen, self.scroll_offset
         self._shown = shown = library.listed()
-        columns = library.order.columns
-        lines = [[column.text(row) for column in columns] for row in shown]
-        for row, line in zip(shown, lines, strict=True):
-            line[0] = f"{_MARKED if row.name in library.marks else ' '} {line[0]}"
-        self._draw_columns(columns, lines)
-        for row, line in zip(shown, lines, strict=True):
-            style = "" if row.plan.fits else "dim"
-            cells = zip(line, columns, strict=True)
-            self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
-        names = [row.name for row in shown]
+        names = [f"{_mark(row, library)}{row.title}" for row in shown]
+        longest = max(map(cell_len, names), default=0)
+        library.order.columns = columns = quant_columns(self.size.width - 1, longest, _GAP)
+        self.clear(columns=True)
+        for column in columns:
+            arrow = "" if column.key != library.order.key else "↓" if library.order.is_descending else "↑"
+            header = Text(f"{'' if column is not columns[0] else '  '}{column.header}{arrow}", justify=side_of(column))
+            self.add_column(header, key=column.key, width=column.width + _GAP)
+        for row, name in zip(shown, shorten_alike(names, columns[0].width), strict=True):
+            texts = [name, *(column.text(row) for column in columns[1:])]
+            self.add_row(*(cell_of(text, column, row) for text, column in zip(texts, columns, strict=True)))
+        quants = [row.name for row in shown]
         cursor = chosen.name if chosen is not None else None
+        picked = library.picked
+        if picked is not None and self._is_untouched:
+            cursor = picked.name
         for row in shown:
             if self.wanted is not None and row.is_called(self.wanted):
-                cursor, self.wanted = row.name, None
-        if cursor in names:
-            self.cursor_coordinate = Coordinate(names.index(cursor), 0)
+                cursor, self.wanted, self._is_untouched = row.name, None, False
+        if cursor in quants:
+            self.cursor_coordinate = Coordinate(quants.index(cursor), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
-    def _draw_columns(self, columns: Sequence[TableColumn[QuantRow]], lines: Sequence[Sequence[str]]) -> None:
-        """Set each column's width from its content; otherwise the table would first draw narrow columns."""
-        order = self._library.order
-        self.clear(columns=True)
-        for index, column in enumerate(columns):
-            arrow = "" if column.key != order.key else " ↓" if order.is_descending else " ↑"
-            first, *below = column.header.splitlines()
-            header = [f"{'' if index else '  '}{first}{arrow}", *below]
-            width = max(cell_len(text) for text in (*header, *(line[index] for line in lines)))
-            self.add_column(Text("\n".join(header), justify=_side(column)), key=column.key, width=width)
+    def start_over(self) -> None:
+        """Show another model: its cursor goes to its pick."""
+        self._is_untouched = True
+        self._shown = []
 
 
-def _side(column: TableColumn[QuantRow]) -> Literal["left", "right"]:
+def _mark(row: QuantRow, library: Library) -> str:
+    picked = library.picked
+    is_pick = picked is not None and picked.name == row.name
+    return f"{_MARKED if row.name in library.marks else ' '}{PICKED if is_pick else ' '}"
+
+
+def cell_of(text: str, column: QuantColumn, row: QuantRow) -> Text:
+    style = "dim" if row.meets is False else column.style(row)
+    return Text(shorten(text, column.width), style, justify=side_of(column))
+
+
+def side_of(column: QuantColumn) -> Literal["left", "right"]:
     return "right" if column.right_aligned else "left"
