@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ggbench.runs.experiment import Job
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import RunContext
+    from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
 
 
@@ -139,6 +140,7 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
         output.notice(f"{text}: {runs}")
     if len(found) > 1:
         with Store.open() as store:
+            found = [[_as_stored(store, each) for each in column] for column in found]
             comparison = compare(found, RunSpreads(stored_repeats(store, found)))
         if output.as_json:
             output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
@@ -146,6 +148,14 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
             output.show(ComparisonReport(comparison))
     show_run_ids(measured)
     measured.leave()
+
+
+def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
+    """Return the summary of a run with its times, by which turns are recognized."""
+    from ggbench.runs.stored import read_run
+
+    run_id = summary.run.run_id
+    return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
 
 
 def _rotated(n: int, by: int) -> list[int]:

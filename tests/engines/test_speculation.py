@@ -128,7 +128,7 @@ def test_mtp_layers_draft_for_the_model_that_was_loaded_last(monkeypatch: pytest
 
     monkeypatch.setattr("ggbench.engines.llama.worker.LlamaModel", Model)
     context = replace(SETUP, mtp=True, n_gpu_layers=0)
-    with open(os.devnull, "wb") as events:
+    with Path(os.devnull).open("wb") as events:
         worker = Worker(EventPipe(events.fileno(), threading.Event()))
         for setup in (context, replace(context, mmap=False)):
             worker.carry_out(LoadModel("x.gguf", setup))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S
 from ggbench.runs.comparable import machine_key, repeats_on, setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -145,7 +147,7 @@ def versus(
         return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
     if mine.value <= 0 or its.value <= 0:
         return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
-    in_turns = ratio_in_turns(metric, columns[one], columns[other])
+    in_turns = ratio_in_turns(metric, columns, one, other)
     if in_turns is not None:
         ratio, (low, high) = in_turns.value, (in_turns.low, in_turns.high)
         return Versus(ratio, (low, high), its.value * (ratio - 1), (its.value * (low - 1), its.value * (high - 1)))
@@ -158,24 +160,41 @@ def versus(
 _FEWEST_TURNS = 4
 
 
-def ratio_in_turns(metric: Metric, one: Column, other: Column) -> Expected | None:
+def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
-    A slow machine slows both of a turn, so the ratios of turns differ less than the values do.
+    A slow machine slows both of a turn, so the ratios of turns differ less than the values do. Between the two may lie
+    a run of each other column and the loading of every model, each shorter than the timeout.
     """
-    if not metric.is_timed or len(one) != len(other) or len(one) < _FEWEST_TURNS:
+    if not metric.is_timed or len(columns[one]) != len(columns[other]) or len(columns[one]) < _FEWEST_TURNS:
         return None
+    spans = [[span for each in column if (span := _span(each.run)) is not None] for column in columns]
+    values = [[value for each in columns[index] if (value := metric.value(each))] for index in (one, other)]
+    if any(len(found) < len(columns[one]) for found in (spans[one], spans[other], *values)):
+        return None
+    longest = [max((end - start for start, end in found), default=timedelta(0)) for found in spans]
+    most_between = sum((each + timedelta(seconds=DEFAULT_TIMEOUT_S) for each in longest), timedelta(0))
     runs = sorted(
-        (each.run.head.started_at, index, metric.value(each) or 0.0)
-        for index, column in enumerate((one, other))
-        for each in column
+        (*span, index, value)
+        for index, place in enumerate((one, other))
+        for span, value in zip(spans[place], values[index], strict=True)
     )
-    turns = [{index: value for _, index, value in turn} for turn in zip(runs[::2], runs[1::2], strict=True)]
+    pairs = list(zip(runs[::2], runs[1::2], strict=True))
+    turns = [{index: value for *_, index, value in pair} for pair in pairs]
     if any(len(turn) < 2 or min(turn.values()) <= 0 for turn in turns):
+        return None
+    if any(second[0] - first[1] > most_between for first, second in pairs):
         return None
     ratios = [math.log(turn[0] / turn[1]) for turn in turns]
     mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
+
+
+def _span(run: Run) -> tuple[datetime, datetime] | None:
+    """Return the start and the end of a run; None if one is unknown, or another program's."""
+    if run.is_imported or not run.head.started_at or run.finished_at is None:
+        return None
+    return datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at)
 
 
 Repeats = tuple[tuple[Run, ...], ...]
