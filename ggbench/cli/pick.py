@@ -201,13 +201,14 @@ def _measured(
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.decisions.pick.wording import candidate_name
+    from ggbench.gguf_file.quants import MIXTURE
     from ggbench.models.reference import parse_model
     from ggbench.units import format_duration
 
     end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
-        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith("ud-"):
+        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith(MIXTURE):
             output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
             continue
         size = candidate.row.weight_bytes or 0

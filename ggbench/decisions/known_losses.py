@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from ggbench.decisions.pick.record import Loss, PublishedLoss
+from ggbench.gguf_file.hyperparameters import FAMILIES
+from ggbench.gguf_file.quants import MIXTURE, plain_quant
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedRow, is_base, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
@@ -116,8 +118,6 @@ _SCORED_TEXT, _SCORED_N_CTX = "wikitext-2", 512
 """What the limits of `pick` are taken from."""
 _TELLING_NATS = 0.02
 """Least loss that perplexities tell, or divergences over another text or n_ctx."""
-_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
-"""Types that the models of an architecture were trained to and are published in."""
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
@@ -135,12 +135,12 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
-    if name == _PUBLISHED_IN.get(architecture):
+    if architecture in FAMILIES and name == FAMILIES[architecture].experts_type:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
-    if name.startswith("ud-"):
+    if name.startswith(MIXTURE):
         exact = {row.model for row in rows}
-        plain = _rows().get(name.removeprefix("ud-").replace("_xl", "_m"), ())
+        plain = _rows().get(plain_quant(name), ())
         rows += tuple(row for row in plain if row.model not in exact)
     scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None and not is_base(row)]
     scored.sort(key=lambda each: size_octaves(each[0].size, n_params))

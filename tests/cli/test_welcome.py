@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.cli import welcome
 from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
@@ -53,6 +54,12 @@ def test_with_models_it_names_one_of_them(capsys: pytest.CaptureFixture[str], ho
         "  ggbench pick                  which of them to run here, and why",
         "  ggbench decode org/repo q8_0  how fast the smallest is, as its context grows",
     ]
+
+
+def test_results_that_cannot_be_read_are_not_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    paths.results_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.results_file().write_text("no database")
+    assert welcomed(capsys)[2] == "measured      the results cannot be read; see why with: ggbench doctor"
 
 
 def test_a_terminal_gets_it_and_a_pipe_gets_help(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
