@@ -195,7 +195,6 @@ def _with_expected_speeds(
 ) -> list[QuantSummary]:
     """Add the known speed of the file, halfway through the decode, to summaries without a measured one."""
     from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
-    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import machine_budget
 
     files: list[ModelFile | None] = [None] * len(summaries)
@@ -205,14 +204,7 @@ def _with_expected_speeds(
                 files[index] = job.target.header()
     if not any(files):
         return list(summaries)
-    budget = machine_budget(
-        n_gpu_layers=asked.setup.n_gpu_layers,
-        main_gpu=asked.setup.main_gpu,
-        threads=default_threads(),
-        reserve_bytes=None,
-        bandwidth=asked.bandwidth,
-        measures=False,
-    )
+    budget = machine_budget(asked.setup, bandwidth=asked.bandwidth, measures=False)
     found = []
     with KnownSpeeds.here(budget) as known:
         for each, file in zip(summaries, files, strict=True):

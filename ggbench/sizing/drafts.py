@@ -8,8 +8,9 @@ file, so only a context is added.
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -30,48 +31,45 @@ _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 """Architectures whose context needs the target's, which a dry one does not have."""
 
 
-class Draft:
-    """A draft model with a dry worker of its own, which `close` stops."""
-
-    def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
-        """`setup` is the target's as loaded; `devices` are those of the budget."""
-        self.file = file
-        self._stack = contextlib.ExitStack()
-        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.for_draft(), devices))
-        self._is_loaded = False
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
-        """Return the size of the draft's context. Raises EngineEnded."""
-        if not self._is_loaded:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-            self._allocator.load(self.file, write_sparse(self.file, Path(folder)))
-            self._is_loaded = True
-        return self._allocator.context(n_ctx, setup)
-
-
 class DraftingAllocator(DryAllocator):
-    """A dry allocator whose contexts are those of a target, each with what drafts for it."""
+    """A dry allocator whose contexts are those of a target, each with what drafts for it, if anything does."""
 
     def __init__(
-        self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory], draft: Draft | None
+        self,
+        engine: Engine,
+        setup: LlamaConfig,
+        devices: Sequence[DeviceMemory],
+        draft: ModelFile | None,
+        launch: Callable[[], Engine],
     ) -> None:
-        """Without a `draft`, the MTP layers of the model draft, as `setup.mtp` says."""
+        """Without a `draft`, the MTP layers of the model draft if `setup.mtp` says so.
+
+        A draft is sized by a worker of its own, which `launch` starts when it is needed.
+        """
         super().__init__(engine, setup, devices)
-        self._draft = draft
+        self._draft, self._launch = draft, launch
+        self._stack = contextlib.ExitStack()
 
     def __exit__(self, *_: object) -> None:
         try:
             super().__exit__()
         finally:
-            if self._draft is not None:
-                self._draft.close()
+            self._stack.close()
+
+    @functools.cached_property
+    def _of_draft(self) -> DryAllocator:
+        """The draft's allocator, with its header loaded. Raises EngineEnded."""
+        assert self._draft is not None
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
+        path = write_sparse(self._draft, Path(folder))
+        found = self._stack.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
+        found.load(self._draft, path)
+        return found
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
         """Load like a dry allocator. Raises also like `check_drafts`."""
-        check_drafts(None if self._draft is None else self._draft.file, file)
+        if self._draft is not None or self._setup.mtp:
+            check_drafts(self._draft, file)
         return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
@@ -81,7 +79,7 @@ class DraftingAllocator(DryAllocator):
             return super().context(n_ctx, setup)
         context, alike = super().context(n_ctx, setup.of_target()), setup.for_draft()
         if self._draft is not None:
-            file, drafting = self._draft.file, self._draft.context(context.n_ctx, alike)
+            file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
         else:
             assert self._file is not None
             file, drafting = _without_weights(self._file), super().context(context.n_ctx, alike)

@@ -6,6 +6,7 @@ It is a separate module because its imports take longer than reading a stored se
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import tempfile
 import time
@@ -39,8 +40,6 @@ from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
-from ggbench.sizing.cluster import device_memories
-from ggbench.sizing.drafts import Draft
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
@@ -81,12 +80,9 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             file = yield from session.prepare_file()
             path = file.paths[0]
         config = LlamaConfig.of(setup)
-        projector, draft = _projector(file, config, settings), None
-        if session.draft is not None:
-            engine = session.context.launch(setup, session.cancel)
-            draft = Draft(session.draft.header(), engine, config, device_memories(config))
-        engine = session.context.launch(setup, session.cancel)
-        return look_ahead(engine, file, path, config, settings, projector, draft)
+        draft = None if session.draft is None else session.draft.header()
+        launch = functools.partial(session.context.launch, setup, session.cancel)
+        return look_ahead(launch, file, path, config, settings, _projector(file, config, settings), draft)
 
 
 def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
