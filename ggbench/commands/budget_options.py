@@ -107,10 +107,6 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             return replace(self, published=published_projector(ref, hub.access(), setup.flash_attn))
         return replace(self, mmproj=find_projector(self.mmproj, ref))
 
-    def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
-        return find_draft(self.draft, setup, hub)
-
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
         from ggbench.machine.profile import find_profile

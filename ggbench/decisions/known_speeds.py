@@ -251,7 +251,7 @@ and models of all sizes on a Xeon."""
 
 
 class BandwidthShares(msgspec.Struct, frozen=True):
-    """Share of the bandwidth that models reach, at most 1: the median, with the interval of one more model."""
+    """Share of the bandwidth that models reach, at most 1: the median, and a prediction interval for one more model."""
 
     weights: Expected
     """Share reached when reading the weights."""
@@ -284,7 +284,7 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
 
 
 def _next_of(shares: Sequence[float]) -> Expected:
-    """Return the median with the 95 % interval of one more share, up to 1; shares are taken as log-normal."""
+    """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
     deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))

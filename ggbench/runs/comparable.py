@@ -100,7 +100,7 @@ def _newest(store: Store, groups: Iterable[Iterable[int]]) -> Iterator[Run]:
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
-    """Yield the newest completed run of each setting of a machine that tells at how many bytes/s memory is read.
+    """Yield the newest completed run of each setting of a machine from which the rates of reading memory follow.
 
     The newest comes first. Raises StoreError.
     """

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram

@@ -107,7 +107,7 @@ class _Search:
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
         draft = session.draft
-        drafting = "" if draft is None else f"{draft.path.name if draft.path else draft.model} {draft.quant}"
+        drafting = "" if draft is None else draft.path.name if draft.path else " ".join(draft.named)
         session.recorder.observe(replace(seen.plan, draft=drafting))
         for probe in seen.probes:
             yield self._answered(probe)
@@ -312,8 +312,11 @@ class _Search:
             advice.append("a smaller --reserve leaves more memory")
         if seen.plan.mmproj_bytes:
             advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
-        if self._session.draft is not None or getattr(self._session.setup, "mtp", False):
-            advice.append(f"without {'--mtp' if self._session.draft is None else '--draft'} it may fit")
+        setup = self._session.setup
+        if self._session.draft is not None:
+            advice.append("without --draft it may fit")
+        elif isinstance(setup, LlamaConfig) and setup.mtp:
+            advice.append("without --mtp it may fit")
         return DoesNotFit(what, "; ".join(advice))
 
     @property
