@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from ggbench.cli import bench
 from ggbench.decisions.compare.estimates import ratio_in_turns
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import DecodeTiming, Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric
-from tests.fakes.measured import start
+from tests.fakes.measured import put_run, start
 
 MONDAY, MINUTE = datetime.fromisoformat("2026-11-16T09:00:00+00:00"), timedelta(minutes=1)
 
@@ -70,3 +74,11 @@ def test_a_run_without_the_value_or_an_end_is_in_no_turn() -> None:
     for changed in ({"result": None}, {"finished_at": None}):
         last = QuantSummary.of([replace(other[-1].run, **changed)])
         assert ratio_in_turns(TIME, (one, [*other[:-1], last]), 0, 1) is None
+
+
+def test_bench_compares_its_runs_with_the_times_of_the_store(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "results.sqlite3") as store:
+        run_id = put_run(store, start())
+        live = replace(read_run(store, store.load_run(run_id)), head=start(), finished_at=None)
+        stored = bench._as_stored(store, QuantSummary.of([live])).run
+    assert stored.head.started_at and stored.finished_at

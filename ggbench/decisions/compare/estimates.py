@@ -164,37 +164,37 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
     A slow machine slows both of a turn, so the ratios of turns differ less than the values do. Between the two may lie
-    a run of each other column and the loading of every model, each shorter than the timeout.
+    a run of each other column and the loading of every model, which is shorter than the timeout.
     """
-    if not metric.is_timed or len(columns[one]) != len(columns[other]) or len(columns[one]) < _FEWEST_TURNS:
+    n_turns = len(columns[one])
+    if not metric.is_timed or n_turns < _FEWEST_TURNS or n_turns != len(columns[other]):
         return None
-    spans = [[span for each in column if (span := _span(each.run)) is not None] for column in columns]
-    values = [[value for each in columns[index] if (value := metric.value(each))] for index in (one, other)]
-    if any(len(found) < len(columns[one]) for found in (spans[one], spans[other], *values)):
-        return None
-    longest = [max((end - start for start, end in found), default=timedelta(0)) for found in spans]
-    most_between = sum((each + timedelta(seconds=DEFAULT_TIMEOUT_S) for each in longest), timedelta(0))
+    spans = [span for column in columns for each in column for span in _span(each.run)]
+    longest = max((end - start for start, end in spans), default=timedelta(0))
     runs = sorted(
-        (*span, index, value)
-        for index, place in enumerate((one, other))
-        for span, value in zip(spans[place], values[index], strict=True)
+        (start, end, index, value)
+        for index, column in enumerate((columns[one], columns[other]))
+        for each in column
+        for start, end in _span(each.run)
+        if (value := metric.value(each)) is not None and value > 0
     )
+    if len(runs) < 2 * n_turns:
+        return None
+    most_between = len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))
     pairs = list(zip(runs[::2], runs[1::2], strict=True))
     turns = [{index: value for *_, index, value in pair} for pair in pairs]
-    if any(len(turn) < 2 or min(turn.values()) <= 0 for turn in turns):
-        return None
-    if any(second[0] - first[1] > most_between for first, second in pairs):
+    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[1] > most_between for first, later in pairs):
         return None
     ratios = [math.log(turn[0] / turn[1]) for turn in turns]
     mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
 
 
-def _span(run: Run) -> tuple[datetime, datetime] | None:
-    """Return the start and the end of a run; None if one is unknown, or another program's."""
+def _span(run: Run) -> list[tuple[datetime, datetime]]:
+    """Return the start and the end of a run; nothing if one is unknown, or another program's."""
     if run.is_imported or not run.head.started_at or run.finished_at is None:
-        return None
-    return datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at)
+        return []
+    return [(datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at))]
 
 
 Repeats = tuple[tuple[Run, ...], ...]
