@@ -50,7 +50,8 @@ class PossibleDraft(msgspec.Struct, frozen=True):
 def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     """Return what could draft for the pick, if it is a model of the catalog.
 
-    None if something already drafts, or if every draft of the family needs longer steps than anyone published.
+    None if something already drafts, if no draft of the family fits beside it, or if each needs longer steps than
+    anyone published.
     """
     if pick.recommended is None or budget.draft is not None or pick.recommended.candidate.setup.mtp:
         return None
@@ -72,7 +73,8 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     small, whole = _planned(smallest), _planned(model)
     share = _read_bytes(small, small.weight_bytes) / _read_bytes(whole, row.weight_bytes)
     least_len = 1 + (DRAFT_TOKENS + 1) * share
-    if least_len > lens[-1]:
+    has_room = row.left_bytes is None or (small.weight_bytes or 0) < row.left_bytes
+    if least_len > lens[-1] or not has_room:
         return None
     return PossibleDraft(
         "draft",
@@ -116,7 +118,7 @@ def draft_remark(found: PossibleDraft | None) -> str:
     what = "the model's MTP layers"
     if found.model:
         least = format_number(found.least_len)
-        room = "" if found.left_bytes is None else f" without cache, {format_bytes(max(0, found.left_bytes))} are left"
+        room = "" if found.left_bytes is None else f" of {format_bytes(found.left_bytes)} left, and its cache"
         what = (
             f"{found.model} {found.quant} ({format_bytes(found.weight_bytes)}{room}): with k {DRAFT_TOKENS}, pays above"
             f" {least} tokens per step at best"
