@@ -60,10 +60,12 @@ class DraftingAllocator(DryAllocator):
     def _of_draft(self) -> DryAllocator:
         """The draft's allocator, with its header loaded. Raises EngineEnded."""
         assert self._draft is not None
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-        path = write_sparse(self._draft, Path(folder))
-        found = self._stack.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
-        found.load(self._draft, path)
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
+            path = write_sparse(self._draft, Path(folder))
+            found = opened.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
+            found.load(self._draft, path)
+            self._stack = opened.pop_all()
         return found
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
