@@ -11,7 +11,6 @@ import contextlib
 import os
 import resource
 import shlex
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -115,10 +114,9 @@ def _copy(store: Path, target: Path, n_runs: int) -> None:
 def _checked_out(commit: str, folder: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir()
-    archive = subprocess.run(["git", "archive", commit, "ggbench"], cwd=ROOT, check=True, capture_output=True).stdout
+    command = ["git", "archive", commit, "ggbench", "models.toml"]
+    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(tree)], input=archive, check=True)
-    for built in (ROOT / "ggbench").rglob("*.so"):
-        shutil.copy(built, tree / built.relative_to(ROOT))
     return tree
 
 

@@ -33,12 +33,11 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import LatencySummary
 
 MODEL = "twin:qwen1.5-0.5b"
-"""The first in the Library."""
 AIM = 1.03
 _LONGEST_SILENCE_S = 120
 _ENTER, _DOWN, _START, _QUIT = b"\r", b"\x1b[B", b"b", b"q"
-_PLANNED, _CHOSEN, _ASKED, _DECODING, _DONE = b"on disk", b"n_ctx\xc3\x97", b"Times every", b"decoding", "✓ a".encode()
-"""What is drawn once the variants are known, when their table has the keys, in the dialog, in a run, at its end."""
+_ASKED, _DECODING, _DONE = b"Start (enter)", b"decoding", "✓ a".encode()
+"""What is drawn in the dialog, in a run, at its end."""
 
 
 def main() -> int:
@@ -80,7 +79,7 @@ def main() -> int:
 
 
 class _Home:
-    """A person's folders with one file in them, so that it is the only one to choose."""
+    """A person's folders with one file in them."""
 
     def __init__(self, folder: Path, path: Path) -> None:
         self._environment = {**os.environ, "HOME": str(folder), "TERM": "xterm-256color", "HF_HUB_OFFLINE": "1"}
@@ -99,15 +98,12 @@ class _Home:
     def decode_in_tui(self, quant: str, n_gen: int, columns: int, rows: int) -> float:
         """In the TUI, with the Run screen in front; returns the share of a core that the TUI itself took meanwhile."""
         terminal = _Terminal(
-            [sys.executable, "-m", "ggbench", "tui", "--n-gen", str(n_gen)], self._environment, columns, rows
+            [sys.executable, "-m", "ggbench", "tui", str(self._path)], self._environment, columns, rows
         )
-        terminal.wait_for(_PLANNED)
-        terminal.press(_ENTER)
-        terminal.wait_for(_CHOSEN)
-        terminal.press(_DOWN * ARTICLE_QUANTS.index(quant))
         terminal.wait_for(f"{quant} at n_ctx".encode())
         terminal.press(_START)
         terminal.wait_for(_ASKED)
+        terminal.press(_DOWN + str(n_gen).encode())
         terminal.press(_ENTER)
         terminal.wait_for(_DECODING)
         began_at, began = time.monotonic(), terminal.cpu_s

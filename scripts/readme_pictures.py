@@ -49,30 +49,26 @@ def _take(app: GgbenchApp, name: str) -> None:
 
 
 async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await _until(app, lambda words: "q2_k" in words and "✓" in words)
+    await _until(app, lambda words: "★" in words)
     await pilot.press("g", *"3060", "enter")
-    await _until(app, lambda words: "RTX 3060" in words and "✓" in words)
+    await _until(app, lambda words: "if on RTX 3060" in words and "★" in words)
     await pilot.press("right")
-    await _until(app, lambda words: "at 16k" in words and "✗" in words)
-    await pilot.press("down", "down", "down")
-    await asyncio.sleep(_SETTLES_S)
+    await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
     _take(app, "library")
 
 
 async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await pilot.press("P")
-    await _until(app, lambda words: "Pick" in words)
-    await pilot.press("enter")
     await _until(app, lambda words: "Run q" in words)
     _take(app, "pick")
 
 
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
-    await _until(app, lambda words: "q2_k" in words and words.count("✓") > 1)
-    await pilot.press("home", "space", "space", "b")
-    await _until(app, lambda words: "Times every token" in words)
-    await pilot.press("enter")
+    await _until(app, lambda words: "★" in words)
+    await pilot.press("ctrl+home", "space", "space", "b")
+    await _until(app, lambda words: "Start (enter)" in words)
+    await pilot.press("down", *str(_N_GEN), "enter")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
 
@@ -81,7 +77,7 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
     """Take these steps one after the other in one app."""
     if isinstance(opens, Path):
         opens = add_place(opens)[0].paths[0]
-    app = GgbenchApp(Services(HubAccess.from_environment(offline=True)), n_gen=_N_GEN, opens=opens)
+    app = GgbenchApp(Services(HubAccess.from_environment(offline=True)), opens=opens)
     async with app.run_test(size=_SIZE) as pilot:
         for step in steps:
             await step(app, pilot)

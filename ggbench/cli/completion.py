@@ -104,7 +104,7 @@ def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.connection import recent_runs
+    from ggbench.runs.store.health import recent_runs
     from ggbench.text import sanitize
 
     for run in recent_runs(_MOST_RUNS):
@@ -112,7 +112,7 @@ def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.connection import recent_runs
+    from ggbench.runs.store.health import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 

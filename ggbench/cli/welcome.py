@@ -75,6 +75,7 @@ def _measured() -> tuple[int, str]:
     try:
         with Store.open() as store:
             n_runs, *_ = store.count_runs()
+            words = counted(n_runs, "run") if n_runs else "; ".join(store.notices) or "nothing yet"
     except StoreError:
         return 0, "the results cannot be read; see why with: ggbench doctor"
-    return n_runs, counted(n_runs, "run") if n_runs else "nothing yet"
+    return n_runs, words

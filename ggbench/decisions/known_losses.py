@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -118,6 +119,9 @@ _SCORED_TEXT, _SCORED_N_CTX = "wikitext-2", 512
 """What the limits of `pick` are taken from."""
 _TELLING_NATS = 0.02
 """Least loss that perplexities tell, or divergences over another text or n_ctx."""
+_OVER_ANOTHER = ", over another text or n_ctx"
+_LARGEST_STEP = 4.0
+"""Largest ratio, about that of one bit, by which a relative's loss in another quant is scaled."""
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
@@ -127,10 +131,11 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     counterpart, from 1/4 to 4 times the size. It is scored like the limits in `pick.needs`, as it is several times
     smaller over a longer n_ctx or a chat. Without such a score, relatives with a stated base (not Llama 2 and Qwen1.5,
     which lose less than later models) count by their divergence over another text or n_ctx, else by ln(PPL / PPL of the
-    base), both from 0.02 nats on; above that, they agree within a fifth where tables have both. Without relatives the
-    value is the median over all models. Few models have one, so the interval covers both, and ln(PPL / PPL of the base)
-    of models of similar size. A `ud-` mixture counts as its plain type in models where nobody scored it. `published`
-    has the divergences of every table, the nearest model's first.
+    base), both from 0.02 nats on; above that, they agree within a fifth where tables have both. Else their loss in the
+    nearest quant is scaled by the ratio of both in other models, as most models lose in every quant a similar multiple
+    of what Llama 3 8B does. Without relatives the value is the median over all models. Few models have one, so the
+    interval covers both, and ln(PPL / PPL of the base) of models of similar size. A `ud-` mixture counts as its plain
+    type in models where nobody scored it. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
@@ -150,15 +155,19 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     by_perplexity = [(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None]
     klds, ratios, how = _by_model(usable), _by_model(by_perplexity), ""
     if kin.isdisjoint(klds):
-        for candidates, words in ((scored, ", over another text or n_ctx"), (by_perplexity, ", by perplexity")):
+        for candidates, words in ((scored, _OVER_ANOTHER), (by_perplexity, ", by perplexity")):
             telling = [(row, loss) for row, loss in candidates if row.base and row.model in kin]
             if telling and statistics.median(_by_model(telling).values()) >= _TELLING_NATS:
                 usable, how = telling, words
                 break
+        else:
+            if scaled := _scaled(name, n_params, architecture):
+                is_other = any(not _is_comparable(row, is_kin=True) for row, _ in scaled)
+                usable, how = scaled, f"{_OVER_ANOTHER if is_other else ''}, scaled"
     losses = _by_model(usable)
     if not losses:
         return None
-    nearest = [model for model in losses if model in kin] or list(losses)
+    nearest = [model for model in losses if model in kin or how] or list(losses)
     by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
@@ -179,6 +188,49 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
         ),
         tuple(nearest),
     )
+
+
+def _scaled(name: str, n_params: int | None, architecture: str) -> list[tuple[PublishedRow, float]]:
+    """Return the scores of relatives in their nearest quant, scaled by the ratio of both in other models."""
+    found = []
+    for model, rows in _comparable(is_kin=True).items():
+        if size_octaves(rows[0][0].size, n_params) > _NEAR_OCTAVES or not _is_kin(model, architecture):
+            continue
+        others = [losses for other, losses in _reference().items() if other != model]
+        steps: dict[str, float] = {}
+        for quant in {row.quant or "" for row, _ in rows}:
+            own, to = plain_quant(quant), plain_quant(name)
+            ratios = [losses[to] / losses[own] for losses in others if losses.get(own) and losses.get(to)]
+            if ratios and abs(math.log(ratio := statistics.median(ratios))) <= math.log(_LARGEST_STEP):
+                steps[quant] = ratio
+        if steps:
+            nearest = min(steps, key=lambda quant: (abs(math.log(steps[quant])), quant))
+            found += [(row, kld * steps[nearest]) for row, kld in rows if row.quant == nearest]
+    return found
+
+
+@functools.cache
+def _reference() -> Mapping[str, Mapping[str, float]]:
+    """Return the losses by quant of each model that is scored like the limits in `pick.needs`."""
+    return {
+        model: {
+            quant: statistics.median(kld for row, kld in rows if row.quant == quant)
+            for quant in {row.quant or "" for row, _ in rows}
+        }
+        for model, rows in _comparable(is_kin=False).items()
+    }
+
+
+@functools.cache
+def _comparable(*, is_kin: bool) -> Mapping[str, Sequence[tuple[PublishedRow, float]]]:
+    """Return the scores by model that are comparable, or of relatives tell anyway."""
+    found: dict[str, list[tuple[PublishedRow, float]]] = {}
+    for row in itertools.chain.from_iterable(_rows().values()):
+        if row.kld and row.kld.value is not None and not is_base(row):
+            is_telling = is_kin and row.base is not None and row.kld.value >= _TELLING_NATS
+            if is_telling or _is_comparable(row, is_kin=is_kin):
+                found.setdefault(row.model, []).append((row, row.kld.value))
+    return found
 
 
 def _is_comparable(row: PublishedRow, *, is_kin: bool) -> bool:

@@ -1,7 +1,4 @@
-"""Plan a model: what each quant needs, how fast it is expected to be, and what would help if none fits.
-
-The command line waits for the whole plan; the TUI draws each row as it comes.
-"""
+"""Plan a model: what each quant needs, how fast it is expected to be, and what would help if none fits."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ggbench.models.targets import Target
-from ggbench.runs.store.connection import recent_runs
+from ggbench.runs.store.health import recent_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -26,7 +23,7 @@ class ModelPlan(msgspec.Struct, frozen=True):
     sources: dict[str, str]
 
 
-def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
+def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """Yield a row for each target as soon as it is sized, with its expected speed.
 
     Raises GgbenchError for a single target that cannot be planned.
@@ -50,10 +47,10 @@ def plan_model(
 ) -> ModelPlan:
     """Return the rows of all targets, and what would help.
 
-    If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises like
-    `plan_rows`.
+    If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
+    GgbenchError for a single target that cannot be planned.
     """
-    budget, rows = request.budget, list(plan_rows(targets, request, allocator))
+    budget, rows = request.budget, list(_rows(targets, request, allocator))
     alternative = None
     if not any(row.fits for row in rows):
         # the largest file of another quant that fits if its context is as large as theirs

@@ -56,9 +56,12 @@ def quant_from_words(words: str) -> str:
 
 
 def plain_quant(quant: str) -> str:
-    """Return llama.cpp's quant that a mixture is named after: `q4_k_m` of `ud-q4_k_xl`, `q6_k` of `ud-q6_k_xl`."""
+    """Return llama.cpp's quant that a mixture is named after: `q4_k_m` of `ud-q4_k_xl`, `q6_k` of `ud-q6_k_xl`.
+
+    A name that is not of a mixture is returned unchanged.
+    """
     name = quant.removeprefix(MIXTURE)
-    if not name.endswith("_xl"):
+    if name == quant or not name.endswith("_xl"):
         return name
     plain = name.removesuffix("_xl")
     return next((each for each in (f"{plain}_m", plain, plain.replace("_k", "_0")) if each in known_quants()), name)

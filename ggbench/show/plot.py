@@ -134,8 +134,8 @@ class _Canvas:
 
     def name(self, column: int, row: int, text: str, ink: Ink) -> None:
         """Write a name to the right of a mark, to its left, above or below, where all is blank; else nowhere."""
-        before, after = column - len(text) - 1, column + 2
-        for start, line in ((after, row), (before, row), (after, row - 1), (after, row + 1), (before, row - 1)):
+        middle = min(max(column - len(text) // 2, 0), len(self.rows[0]) - len(text))
+        for start, line in ((column + 2, row), (column - len(text) - 1, row), (middle, row - 1), (middle, row + 1)):
             end = start + len(text)
             if 0 <= line < len(self.rows) and start >= 0 and end <= len(self.rows[0]):
                 cells = self.rows[line][max(0, start - 1) : end + 1]

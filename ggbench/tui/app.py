@@ -145,16 +145,17 @@ class GgbenchApp(App[None]):
             with self.services.open_store() as store:
                 self._store_path = store.path
                 before, self._counted = self._counted, store.count_runs()
-            if before not in (None, self._counted):
-                self.call_later(self._announce_runs)
+            if before is not None and before != self._counted:
+                n_over = [n_runs - n_running for n_runs, n_running, _ in (before, self._counted)]
+                self.call_later(self._announce_runs, is_over=n_over[0] != n_over[1])
         except Exception:  # a screen that reads the store shows the error
             self.log("the store could not be checked")
         finally:
             self._is_looking = False
 
-    def _announce_runs(self) -> None:
+    def _announce_runs(self, *, is_over: bool) -> None:
         for screen in self._screens.values():
-            screen.post_message(RunStored())
+            screen.post_message(RunStored(is_over=is_over))
 
     def on_unmount(self) -> None:
         self.close_queues()

@@ -33,11 +33,11 @@ def command(model: str | None, offline: bool, api_key_env: str) -> None:
     Opens MODEL first; it is named as in other commands. Folders and files given here, or typed into the filter (/),
     stay in the list; d removes them without deleting files.
 
-    The Library lists local files, catalog twins, repos and Hub search results; for the selected model, each quant's
-    memory at the chosen n_ctx (left/right), whether it fits, its longest context and the speed there, for this machine
-    or another card. Measurements replace planned values. Space marks; b asks what to measure, and says how long it will
-    take; p downloads, P asks for your needs and picks. o changes load settings such as memory limit, KV types and -ngl;
-    O resets them.
+    The Library lists the models on this disk, those of the catalog by family, and results of a Hub search. The quants
+    of the selected model are listed as `pick` would choose them for your needs, which stand on top (e changes them,
+    left/right the context): whether each fits, its speed, longest context, loss of quality, and its download. P shows
+    the whole decision, g plans for another card. Space marks; b asks what to measure, and says how long it will take;
+    p downloads. o changes load settings such as memory limit, KV types and -ngl; O resets them.
 
     Runs queue up and continue while you use other screens; p pauses one. Each column of a plot draws the minimum and
     maximum of its samples, so spikes stay visible. Results keeps every run by model, and follows other processes: c

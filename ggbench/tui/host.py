@@ -136,7 +136,11 @@ class PullsChanged(_Coalesced, bubble=False):
 
 
 class RunStored(Message, bubble=False):
-    """A run was added to the store."""
+    """A run was added to the store, ended or deleted; unless `is_over`, it only began."""
+
+    def __init__(self, *, is_over: bool = True) -> None:
+        super().__init__()
+        self.is_over = is_over
 
 
 class ModelsChanged(Message, bubble=False):

@@ -26,7 +26,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
-from ggbench.units import counted, format_bytes, format_count, format_number
+from ggbench.units import counted, format_bytes, format_count, format_fixed, format_number
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
@@ -36,6 +36,8 @@ _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
 _TO_DOWNLOAD, _BEYOND_TRAINING = "↓", "*"
 _BOLD, _DIM = "bold", "dim"
 PICKED = "★"
+NAME_MARGIN = 2
+"""Characters before a name, for its marks."""
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 BASES = {
@@ -55,6 +57,8 @@ class QuantRow(msgspec.Struct, frozen=True):
     candidate: Candidate
     is_here: bool = False
     """Whether its file is on this disk, or a server has it."""
+    is_twin: bool = False
+    """Whether ggbench has to write a twin to run it, as that was asked for, or nobody published the model."""
     meets: bool | None = None
     """Whether it meets the needs; None if unknown."""
     label: str = ""
@@ -68,12 +72,6 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> PlanRow:
         return self.candidate.row
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether ggbench has to write a twin to run it, as nobody published the model."""
-        file = self.candidate.to_run
-        return file is not None and not file.is_here and not file.repo
 
     @property
     def title(self) -> str:
@@ -166,7 +164,8 @@ def _kld(row: QuantRow) -> str:
     if least is None:
         return UNKNOWN
     sign = _AT_LEAST if candidate.loss is None else "" if _is_loss_measured(candidate) else _ABOUT
-    return f"{sign}{format_number(least.value, 2)}"
+    is_long = 0 < least.value < 1e-3
+    return f"{sign}{format_fixed(least.value, 4) if is_long else format_number(least.value, 2)}"
 
 
 def _kld_value(row: QuantRow) -> float | None:
@@ -201,9 +200,8 @@ def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
     )  # fmt: skip
 
 
-_NAME = QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12)
 _ESSENTIAL = (
-    _NAME,
+    QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12),
     QuantColumn("fits", "fits", _fits, lambda row: row.plan.left_bytes, False, True, width=9),
     QuantColumn("tok_s", "tok/s", _tok_s, _speed_value, True, True, width=6, style=_speed_style),
     QuantColumn(
@@ -215,9 +213,9 @@ _ESSENTIAL = (
 )  # fmt: skip
 _BY_WORTH = (
     _bytes("left_bytes", "left"),
-    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
     _bytes("needed_bytes", "memory"),
     _bytes("file_bytes", "size"),
+    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
     QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), lambda row: row.plan.bpw, width=5),
     QuantColumn("interval", "95 % tok/s", _speed_interval, _speed_value, width=11),
     QuantColumn("basis", "speed from", _basis, _basis, width=20),
@@ -229,15 +227,20 @@ _BY_WORTH = (
 COLUMNS = {column.key: column for column in (*_ESSENTIAL, *_BY_WORTH)}
 
 
-def quant_columns(width: int, longest_name: int, gap: int) -> tuple[QuantColumn, ...]:
+def quant_columns(rows: Sequence[QuantRow], width: int, gap: int) -> tuple[QuantColumn, ...]:
     """Return the columns of a table of this width with `gap` blanks between two.
 
-    The names take what they need, up to what the essential columns leave; what they do not need is for other columns.
+    Names, and how they fit, take what they need of what the essential columns leave; the rest is for other columns.
     """
     room = width - sum(column.width + gap for column in _ESSENTIAL)
-    name = replace(_NAME, width=min(max(_NAME.width, longest_name), max(_NAME.width, _NAME.width + room)))
-    room -= name.width - _NAME.width
-    chosen = [name, *_ESSENTIAL[1:]]
+    chosen = []
+    for column in _ESSENTIAL:
+        needed = 0
+        if column.key in ("quant", "fits"):
+            texts = [len(column.text(row)) + NAME_MARGIN * (column.key == "quant") for row in rows]
+            needed = min(max(texts, default=0) - column.width, room)
+        chosen.append(replace(column, width=column.width + max(0, needed)))
+        room -= max(0, needed)
     for column in _BY_WORTH:
         if column.width + gap > room:
             break
@@ -407,7 +410,10 @@ class Library:
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
-        return QuantRow(candidate, self._is_here(candidate), meets)
+        file, is_here = candidate.to_run, self._is_here(candidate)
+        is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
+        is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
+        return QuantRow(candidate, is_here, is_twin, meets)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.selector or candidate.row.quant, candidate.to_run

@@ -12,13 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import UsageError
 from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
+from ggbench.runs.comparable import runs_of_all
 from ggbench.show import FITS_NOT
-from ggbench.show.figures import LatencyLine
 from ggbench.tui.library import BASES, QuantRow, Selection
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
@@ -178,11 +177,11 @@ class RunRequest(msgspec.Struct, frozen=True):
 def past_runs(store: Store) -> PastRuns:
     """Return the latest completed runs with their durations. Raises StoreError."""
     found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for run in store.list_runs():
-        if run.state == Outcome.COMPLETED and run.finished_at and not run.is_imported:
+    for run in runs_of_all(store):
+        if run.finished_at and run.run_id is not None:
             with contextlib.suppress(ValueError, TypeError):
-                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
-                key = run.kind, run.subject.model, run.subject.quant
+                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)
+                key = run.head.kind, run.subject.model, run.subject.quant
                 found.setdefault(key, (run.run_id, took.total_seconds()))
     return found
 
@@ -193,6 +192,8 @@ def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator
     From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
     bound alone, whose basis is empty, is the least.
     """
+    from ggbench.show.figures import LatencyLine  # imports numpy
+
     for row in chosen.rows:
         limit, expected = row.plan.limit, row.plan.expected
         if limit is None:

@@ -31,6 +31,7 @@ from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
+from scripts.bench_answers import enlarge
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -208,6 +209,22 @@ def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, An
     for each in (file, _file(3), _file(4)):
         _add(store, each, _decode(each), **changed)
     assert _one(store, file).basis == "bound"
+
+
+def test_copies_of_the_runs_change_no_answer(store: Store) -> None:
+    """A speed is then from the newest copy, and at most twelve of a setting are read."""
+    file = _file()
+    for share, each in ((0.5, file), (0.4, _file(3)), (0.6, _file(4))):
+        _add(store, each, _decode(each, share))
+    asked = (file, _file(5))
+    before = [_one(store, each) for each in asked]
+    enlarge(store.path, 60)
+    found = [_one(store, each) for each in asked]
+    assert [each.source for each in found] == ["run 58", before[1].source]
+    assert [replace(each, source="", others=()) for each in found] == [
+        replace(each, source="", others=()) for each in before
+    ]
+    assert len(KnownSpeeds(store, BUDGET).runs_of(file)) == 12
 
 
 def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:

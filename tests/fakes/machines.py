@@ -7,7 +7,7 @@ from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.hub.access import HubLogin
 from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.records import Environment, Gpu
-from ggbench.runs.store.connection import StoreHealth
+from ggbench.runs.store.health import StoreHealth
 from ggbench.stats.decode_timing import Bandwidth
 
 GPU = Gpu(

@@ -21,7 +21,7 @@ from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import Services
+from ggbench.tui.host import RunStored, Services
 from ggbench.tui.model_list import grouped, list_models
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -176,7 +176,7 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
     drive(app, steps)
 
 
-@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "memory"), (200, "KV")])
+@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "size"), (200, "KV")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
         header = next(line for line in words_of(app).splitlines() if "KLD" in line)
@@ -445,6 +445,18 @@ def test_marked_quants_are_measured(
 
     drive(with_disk(services, model), steps, (200, 40))
     assert jobs.workers[0].closed
+
+
+def test_a_run_that_begins_elsewhere_is_not_disturbed_by_plans(app: App, planner: FakePlanner, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        app.screen.post_message(RunStored(is_over=False))
+        await settle(app, pilot)
+        assert len(planner.asked) == 1
+        app.screen.post_message(RunStored())
+        await settle(app, pilot)
+        assert len(planner.asked) == 2
+
+    drive(app, steps)
 
 
 def in_dialog(words: str) -> str:

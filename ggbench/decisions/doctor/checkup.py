@@ -37,7 +37,7 @@ from ggbench.machine.condition import (
 )
 from ggbench.machine.host import default_threads
 from ggbench.machine.readings import name_processes
-from ggbench.runs.store.connection import StoreHealth, inspect_store
+from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words

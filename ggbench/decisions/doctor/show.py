@@ -12,7 +12,7 @@ from ggbench.engines.llama.build import LlamaBuild
 from ggbench.hub.access import HubLogin
 from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.readings import program_name
-from ggbench.runs.store.connection import StoreHealth
+from ggbench.runs.store.health import StoreHealth
 from ggbench.show.anonymous import Paths
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of
 from ggbench.text import sanitize

@@ -130,11 +130,14 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         lost = f"People notice what it loses{nats}" if pick.needs.notices(loss.value) else f"It loses little{nats}"
     if speed is None:
         return f"{lost}; how fast it answers is not known."
-    reading = "people read" if floor == READING_TOK_S else f"the {format_number(floor)} that are comfortable"
+    number = format_number(floor)
+    reading, limit = "people read", f"people read ({number})"
+    if floor != READING_TOK_S:
+        reading = limit = f"the {number} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if speed.tok_s.value < floor:
-        return f"{lost}; it answers{whom} at {at}, slower than {reading} ({format_number(floor)})."
+        return f"{lost}; it answers{whom} at {at}, slower than {limit}."
     if pick.comfortable is False:
         longest = format_number(pick.needs.workload.comfort_turn_s)
         return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."

@@ -55,7 +55,7 @@ def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, to
 def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
     """Return the time in ms of the steps that follow `first` tokens."""
     last = min(n_gen, _SAMPLED_STEPS) - 1
-    positions = [first + 1 + round(index * (n_gen - 1) / max(1, last)) for index in range(last + 1)]
+    positions = [round(first + 1 + index * (n_gen - 1) / max(1, last)) for index in range(last + 1)]
     steps = [step_ms_at(known, position) for position in positions]
     return _each_way(lambda way: n_gen * math.fsum(getattr(step, way) for step in steps) / len(steps))
 

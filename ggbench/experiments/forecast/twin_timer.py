@@ -298,8 +298,8 @@ def earlier_timings(
         return None
     here = ThisMachine.describe()
     decisive = [(twin.shape_key, twin.cost) for twin in twins]
-    for stored in store.list_runs(kind=own.kind, state=Outcome.COMPLETED):
-        if stored.run_id == session.recorder.run_id or not here.made(stored.environment):
+    for stored in store.runs_of_kind(own.kind):
+        if stored.state != Outcome.COMPLETED or not here.made(stored.environment):
             continue
         with contextlib.suppress(StoreError, UnknownName):
             result = listed_run(stored).result

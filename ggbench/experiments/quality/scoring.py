@@ -119,7 +119,7 @@ def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkSco
     store, own = session.context.store, session.recorder.recording
     if store is None or session.settings(QualitySettings).save_base_logits:
         return 0, ()
-    for stored in store.list_runs(kind=own.head.kind):
+    for stored in store.runs_of_kind(own.head.kind):
         same_file = stored.subject.header_sha256 == own.head.subject.header_sha256
         is_over_here = stored.state != RUNNING and not stored.is_imported
         if not is_over_here or not same_file or stored.run_id == session.recorder.run_id:

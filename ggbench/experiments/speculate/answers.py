@@ -17,7 +17,13 @@ from ggbench.engines.contract import PROMPT, Continue
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Continued
 from ggbench.errors import UsageError
-from ggbench.experiments.speculate.record import AnsweredText, DraftedPair, DraftedText, SpeculateSettings
+from ggbench.experiments.speculate.record import (
+    N_CTX_TEXTS,
+    AnsweredText,
+    DraftedPair,
+    DraftedText,
+    SpeculateSettings,
+)
 from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import PointMeasured
@@ -32,8 +38,6 @@ if TYPE_CHECKING:
     from ggbench.runs.session import Session
 
 _N_ANSWER, _N_ROUNDS = 128, 3
-_N_CTX = 512
-"""Tokens of the longest text with its prompt."""
 _N_WARMUP = 8
 _TYPES = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
 """Types of drafts by the architecture of their file; other models draft as `draft-simple`."""
@@ -65,7 +69,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     elif kind == "draft-mtp" and draft is None:
         check_drafts(None, target)
     k = None if kind.startswith(_DRAFTLESS) else settings.n_served
-    setup = session.setup.holding(_N_CTX)
+    setup = session.setup.holding(N_CTX_TEXTS)
     configs = setup.drafting(""), setup.drafting(kind, draft.paths[0] if draft else None, k)
     subject = subject_of(session.draft, draft, setup) if session.draft else None
     session.recorder.observe(DraftedPair(subject, spec_type=kind))

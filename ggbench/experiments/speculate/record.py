@@ -20,7 +20,7 @@ WITHIN_S = 120.0
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
 MOST_DRAFTED = 64
-_N_CTX_TEXTS = 512
+N_CTX_TEXTS = 512
 """Tokens of the longest text with its prompt."""
 
 
@@ -82,7 +82,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     @property
     def n_ctx_needed(self) -> int:
         """Tokens of the deepest step, or of a text."""
-        return max(max(self.depths) + max(self.n_drafted) + 2, _N_CTX_TEXTS)
+        return max(max(self.depths) + max(self.n_drafted) + 2, N_CTX_TEXTS)
 
 
 class SpeculateRequest(SpeculateSettings, frozen=True):

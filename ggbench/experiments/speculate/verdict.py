@@ -66,10 +66,12 @@ def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
 
 
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
-    """Return the case that pays at the lowest acceptance, or the one closest to paying."""
-    paying = [each for each in cases if needed_acceptance(each) is not None]
-    if paying:
-        return min(paying, key=lambda each: needed_acceptance(each) or 0.0)
+    """Return the case that surely pays at the lowest acceptance; else one that probably does, or is closest to it."""
+    for end in ("high", "value"):
+        lengths = [(getattr(each.step.break_even, end), each) for each in cases]
+        shares = [(acceptance_of(length, each.k), each) for length, each in lengths]
+        if paying := [(share, each) for share, each in shares if share is not None]:
+            return min(paying, key=lambda found: found[0])[1]
     return max(cases, key=lambda each: each.step.best_speedup.value)
 
 

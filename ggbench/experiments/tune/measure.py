@@ -197,7 +197,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
         header = target.header().header_sha256
     here, gpus = ThisMachine.describe(), gpus_of(gpu_backends())
     stale: FoundSetup | None = None
-    for stored in store.list_runs(kind="tune"):
+    for stored in store.runs_of_kind("tune"):
         subject = stored.subject
         is_same = (header and subject.header_sha256 == header) or (path and subject.file == path)
         is_named_so = (subject.model, subject.quant) == (target.model, target.quant)

@@ -10,19 +10,13 @@ import fcntl
 import os
 import sqlite3
 import tempfile
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-import msgspec
-from msgspec.structs import replace
-
-from ggbench import paths
 from ggbench.errors import StoreError
 from ggbench.files import make_folders, sync_folder
-from ggbench.runs.store.runs import RUNNING
 
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
@@ -80,7 +74,7 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
             except UnicodeDecodeError:
                 return _start_afresh(path)
             except sqlite3.DatabaseError as error:
-                match _primary_code(error):
+                match primary_code(error):
                     case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                         return _start_afresh(path)
                     case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if path.is_file() and path.stat().st_size:
@@ -127,7 +121,7 @@ def as_store_errors(path: Path) -> Iterator[None]:
 
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    match _primary_code(error):
+    match primary_code(error):
         case sqlite3.SQLITE_FULL:
             what, hint = f"the disk is full; {path} cannot grow", "free some space; stored runs are kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
@@ -152,7 +146,8 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     return StoreError(what, hint)
 
 
-def _primary_code(error: sqlite3.Error) -> int:
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error without its extension."""
     code = getattr(error, "sqlite_errorcode", None)  # absent if the sqlite3 module itself raised
     return code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_ERROR
 
@@ -305,99 +300,3 @@ def identify(connection: sqlite3.Connection) -> tuple[int, bool]:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     return (0 if is_empty else version), application_id != APPLICATION_ID and not is_empty
-
-
-class StoreHealth(msgspec.Struct, frozen=True):
-    """The state of the results file; reading it changes nothing."""
-
-    path: str
-    file_bytes: int | None
-    """Size including the write-ahead log; None if the file does not exist yet."""
-    version: int | None
-    """Version of its tables; None if it cannot be read."""
-    newest_version: int
-    """The version that this ggbench writes."""
-    n_runs: int | None
-    n_running: int = 0
-    """Number of runs marked as running."""
-    problem: str = ""
-    """Errors of SQLite's integrity check, or why the file cannot be read; empty if it is intact."""
-    is_partly_checked: bool = False
-    """Whether a large file's integrity check was ended early."""
-    is_foreign: bool = False
-    """Whether it is the database of another program."""
-    n_set_aside: int = 0
-    """Damaged files that were moved aside and kept."""
-
-
-_READING_TIMEOUT_S = 2.0
-_CHECK_S = 0.3
-"""Time for the integrity check, which reads the whole file."""
-_CHECK_STEPS = 10_000
-"""Steps of SQLite between two looks at the clock."""
-_MOST_FAULTS = 3
-_LOG = "-wal"
-"""Suffix of the write-ahead log, which may contain the newest runs."""
-
-
-def inspect_store(path: Path | None = None) -> StoreHealth:
-    path = path or paths.results_file()
-    n_set_aside = len(list(path.parent.glob(f"{path.stem}.broken-*{path.suffix}")))
-    health = StoreHealth(str(path), None, None, VERSION, None, n_set_aside=n_set_aside)
-    try:
-        n_bytes = path.stat().st_size
-    except FileNotFoundError:
-        return health
-    except OSError as error:
-        return replace(health, problem=error.strerror or "it cannot be read")
-    log = Path(f"{path}{_LOG}")
-    health = replace(health, file_bytes=n_bytes + (log.stat().st_size if log.exists() else 0))
-    try:
-        return _inspected(path, health)
-    except sqlite3.Error as error:
-        return replace(health, problem=str(error))
-
-
-def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
-    with contextlib.closing(open_to_read(path)) as connection:
-        version, is_foreign = identify(connection)
-        health = replace(health, version=version, is_foreign=is_foreign)
-        end = time.monotonic() + _CHECK_S
-        connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
-        try:
-            faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
-        except sqlite3.OperationalError as error:
-            if _primary_code(error) != sqlite3.SQLITE_INTERRUPT:
-                raise
-            faults, health = ["ok"], replace(health, is_partly_checked=True)
-        connection.set_progress_handler(None, 0)
-        if faults != ["ok"]:
-            return replace(health, problem="; ".join(faults))
-        if version != VERSION or is_foreign:
-            return health
-        n_runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-        running = connection.execute("SELECT count(*) FROM runs WHERE state = ?", (RUNNING,)).fetchone()[0]
-        return replace(health, n_runs=n_runs, n_running=running)
-
-
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file so that SQLite writes nothing, not even files next to it."""
-    mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_READING_TIMEOUT_S)
-
-
-class NumberedRun(msgspec.Struct, frozen=True):
-    """One stored run by its number. Its texts are as stored, not sanitized."""
-
-    run_id: int
-    kind: str
-    model: str
-    quant: str
-
-
-def recent_runs(limit: int) -> tuple[NumberedRun, ...]:
-    """Return at most `limit` runs, newest first; none if the file is missing, damaged or of another version."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(open_to_read(paths.results_file())) as connection:
-        rows = connection.execute("SELECT id, kind, model, quant FROM runs ORDER BY id DESC LIMIT ?", (limit,))
-        return tuple(NumberedRun(*row) for row in rows)
-    return ()

@@ -208,6 +208,13 @@ class Store:
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))
 
+    def runs_of_kind(self, kind: str) -> Iterator[StoredRun]:
+        """Yield the runs of a kind, newest first, each when it is asked for."""
+        self._mark_interrupted()
+        return self.load_runs(
+            [row[0] for row in self._select("SELECT id FROM runs WHERE kind = ? ORDER BY id DESC", (kind,))]
+        )
+
     def load_runs(self, run_ids: Sequence[int]) -> Iterator[StoredRun]:
         """Yield the runs of these ids, each when it is asked for; those deleted meanwhile are left out."""
         for run_id in run_ids:

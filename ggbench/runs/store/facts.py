@@ -111,9 +111,9 @@ class FactsTable:
         Settings with less than `fewest` runs are left out.
         """
         here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
-        files = [(f"{name} = ? AND ", (value,)) for name, value in (("header", header), ("shape", shape)) if value]
+        files = [(f"{name} = ? AND ", [value]) for name, value in (("header", header), ("shape", shape)) if value]
         settings: dict[str, None] = {}
-        for of_file, values in files or [("", ())]:
+        for of_file, values in files or [("", [])]:
             found = self._select(
                 f"SELECT setting FROM facts WHERE {of_file}{here} GROUP BY setting HAVING count(*) >= ?",
                 *values, *machines or (), fewest,

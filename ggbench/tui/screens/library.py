@@ -91,6 +91,14 @@ class LibraryScreen(StartScreen):
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
+        Binding(
+            "greater_than_sign",
+            "change_n_ctx(2, 0)",
+            "Double the context",
+            show=False,
+            tooltip="Need twice the context",
+        ),
+        Binding("less_than_sign", "change_n_ctx(0.5, 0)", "Context÷2", show=False, tooltip="Halve the needed context"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
@@ -152,7 +160,7 @@ class LibraryScreen(StartScreen):
         if action == "pick":
             return library.pick is not None
         if action == "mark":
-            return bool(library.rows) and self._table.has_focus
+            return bool(library.rows)
         if action == "pull":
             return library.can_pull
         if action == "reset_options":
@@ -201,10 +209,11 @@ class LibraryScreen(StartScreen):
         self.perform("machine", read, take)
 
     @on(RunStored)
-    def _take_results(self) -> None:
-        """Plan again with what was measured, once this screen is shown."""
-        self._is_stale = True
-        self._plan_if_stale()
+    def _take_results(self, message: RunStored) -> None:
+        """Plan again with what was measured, once this screen is shown; a run that began is not to be disturbed."""
+        if message.is_over:
+            self._is_stale = True
+            self._plan_if_stale()
 
     @on(events.ScreenResume)
     def _plan_if_stale(self) -> None:

@@ -32,7 +32,7 @@ from ggbench.text import sanitize
 from ggbench.tui.library import COLUMNS, QuantRow
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
-from ggbench.tui.widgets.quants_table import ColumnTable, cell_of, side_of
+from ggbench.tui.widgets.quants_table import ColumnTable, side_of, style_of
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
@@ -206,7 +206,7 @@ class PickScreen(Screen[None]):
         table.add_columns("", *(Text(column.header, justify=side_of(column)) for column in columns))
         for label, checked in self._rows:
             row = QuantRow(checked.candidate, meets=checked.meets)
-            cells = (cell_of(column.text(row), column, row) for column in columns)
+            cells = (Text(column.text(row), style_of(column, row), justify=side_of(column)) for column in columns)
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
         self.set_class(pick_figure(pick) is None, "-unplotted")
         self._show_commands()

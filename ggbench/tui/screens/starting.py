@@ -15,7 +15,6 @@ import msgspec
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, StoreError, UsageError
-from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import quant_names
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
@@ -145,6 +144,8 @@ class StartScreen(TaskScreen):
         services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
 
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
+            from ggbench.show.listed_runs import measuring_elsewhere  # imports numpy
+
             wanted = as_twins(selection) if request is not None and request.is_twin else selection
             found = [(model, names, services.resolve(model, names, catalog)) for model, names in wanted]
             if request is None:

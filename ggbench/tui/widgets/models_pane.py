@@ -210,7 +210,8 @@ class ModelsPane(Vertical):
         wanted, self._wanted = self._wanted, None
         key = self.models.find(wanted)
         if key is None and isinstance(wanted, str):  # neither on this disk nor in the catalog: a repo, or a twin
-            self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
+            section = Section.CATALOG if wanted.startswith("twin:") else Section.HUB
+            self._found = (ModelEntry(section, wanted, sanitize(wanted)),)
             self._show()
             key = self.models.find(wanted)
         if key is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -15,7 +14,7 @@ from textual.strip import Strip
 from textual.widgets import DataTable
 
 from ggbench.text import shorten, shorten_alike
-from ggbench.tui.library import PICKED, Library, QuantColumn, QuantRow, quant_columns
+from ggbench.tui.library import NAME_MARGIN, PICKED, Library, QuantColumn, QuantRow, quant_columns
 from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, first_column, whole_columns
 
 _MARKED = "●"
@@ -122,16 +121,23 @@ class QuantsTable(ColumnTable):
         chosen, top = self.chosen, self.scroll_offset
         self._shown = shown = library.listed()
         names = [f"{_mark(row, library)}{row.title}" for row in shown]
-        longest = max(map(cell_len, names), default=0)
-        library.order.columns = columns = quant_columns(self.size.width - 1, longest, _GAP)
+        library.order.columns = columns = quant_columns(shown, self.size.width - 1, _GAP)
         self.clear(columns=True)
         for column in columns:
             arrow = "" if column.key != library.order.key else "↓" if library.order.is_descending else "↑"
-            header = Text(f"{'' if column is not columns[0] else '  '}{column.header}{arrow}", justify=side_of(column))
+            header = Text(
+                f"{'' if column is not columns[0] else ' ' * NAME_MARGIN}{column.header}{arrow}",
+                justify=side_of(column),
+            )
             self.add_column(header, key=column.key, width=column.width + _GAP)
         for row, name in zip(shown, shorten_alike(names, columns[0].width), strict=True):
             texts = [name, *(column.text(row) for column in columns[1:])]
-            self.add_row(*(cell_of(text, column, row) for text, column in zip(texts, columns, strict=True)))
+            self.add_row(
+                *(
+                    Text(shorten(text, column.width), style_of(column, row), justify=side_of(column))
+                    for text, column in zip(texts, columns, strict=True)
+                )
+            )
         quants = [row.name for row in shown]
         cursor = chosen.name if chosen is not None else None
         picked = library.picked
@@ -157,9 +163,8 @@ def _mark(row: QuantRow, library: Library) -> str:
     return f"{_MARKED if row.name in library.marks else ' '}{PICKED if is_pick else ' '}"
 
 
-def cell_of(text: str, column: QuantColumn, row: QuantRow) -> Text:
-    style = "dim" if row.meets is False else column.style(row)
-    return Text(shorten(text, column.width), style, justify=side_of(column))
+def style_of(column: QuantColumn, row: QuantRow) -> str:
+    return "dim" if row.meets is False else column.style(row)
 
 
 def side_of(column: QuantColumn) -> Literal["left", "right"]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.runs.run import RunHead
-from ggbench.runs.store.connection import VERSION, inspect_store
+from ggbench.runs.store.connection import VERSION
 from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import inspect_store
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -27,6 +28,16 @@ def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead)
     assert (health.problem, health.is_foreign) == ("", False)
     assert health.file_bytes is not None
     assert health.file_bytes > len(before["results.sqlite"])
+
+
+def test_a_large_store_is_checked_in_part(path: Path, head: RunHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(path) as store:
+        store.begin(head)
+    assert not inspect_store(path).is_partly_checked
+    monkeypatch.setattr("ggbench.runs.store.health._CHECK_S", 0.0)
+    monkeypatch.setattr("ggbench.runs.store.health._CHECK_STEPS", 1)
+    health = inspect_store(path)
+    assert (health.is_partly_checked, health.problem, health.n_runs) == (True, "", 1)
 
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 3])
