@@ -59,7 +59,7 @@ def test_runs_of_one_turn_are_close_in_time(firsts: Sequence[int], seconds: Sequ
 
 
 def test_a_slow_third_may_come_between() -> None:
-    """Of three engines, the two that are compared are not always neighbours."""
+    """With three engines, the two that are compared are not always neighbours."""
     columns = (
         _column(ONE, [n * MINUTE for n in (0, 72, 200, 272)]),
         _column(OTHER, [n * MINUTE for n in (64, 70, 264, 270)]),
