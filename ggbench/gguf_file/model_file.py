@@ -25,6 +25,10 @@ from ggbench.units import format_bytes
 _OF_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
+SCALED_KEY = "ggbench.scaled"
+"""Bytes of the published file, in the metadata of a model whose matrices are scaled to it."""
+
+
 class TensorInfo(msgspec.Struct, frozen=True):
     """A tensor in the table of a GGUF header."""
 
@@ -175,7 +179,9 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     def shape_key(self) -> str:
         """A hash that is equal for models of the same architecture, tensors, shapes and types, hence of equal speed."""
         tensors = sorted((tensor.name, tensor.shape, tensor.type_name) for tensor in self.tensors)
-        return hashlib.sha256(repr((self.architecture, self.n_expert_used, tensors)).encode()).hexdigest()[:16]
+        scaled = (self.metadata[SCALED_KEY],) if SCALED_KEY in self.metadata else ()
+        parts = self.architecture, self.n_expert_used, tensors, *scaled
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @property
     def is_twin(self) -> bool:

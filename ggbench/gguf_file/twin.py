@@ -28,7 +28,7 @@ from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
 from ggbench.gguf_file.hyperparameters import FAMILIES, Hyperparameters
 from ggbench.gguf_file.layout import build_metadata, build_tensors
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
+from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
@@ -76,17 +76,25 @@ def plan_twin(
 def scaled(model: ModelFile, file_bytes: int, name: str) -> ModelFile:
     """Return a model whose quantized matrices have other sizes in the same proportions, so that they fill a file.
 
-    The header keeps their types, which llama.cpp's allocator needs.
+    The header keeps their types, which llama.cpp's allocator needs. Its hash is of no file, and its key of no other
+    model, so that no run of the unscaled types counts for it.
     """
-    kept_bytes = sum(each.n_bytes or 0 for each in model.tensors if each.type_name in ("F32", "F16", "BF16"))
-    share = (file_bytes - model.file_bytes + (model.weight_bytes or 0) - kept_bytes) / (
-        (model.weight_bytes or 0) - kept_bytes
-    )
+    quantized = [each.type_name not in ("F32", "F16", "BF16") for each in model.tensors]
+    sizes = [each.n_bytes or 0 for each in model.tensors]
+    scaled_bytes = sum(size for size, is_scaled in zip(sizes, quantized, strict=True) if is_scaled)
+    share = 1 + (file_bytes - model.file_bytes) / scaled_bytes
     tensors = tuple(
-        each if each.type_name in ("F32", "F16", "BF16") else replace(each, n_bytes=round((each.n_bytes or 0) * share))
-        for each in model.tensors
+        replace(each, n_bytes=round(size * share)) if is_scaled else each
+        for each, size, is_scaled in zip(model.tensors, sizes, quantized, strict=True)
     )
-    return replace(model, name=name, tensors=tensors, file_bytes=file_bytes)
+    return replace(
+        model,
+        name=name,
+        tensors=tensors,
+        file_bytes=file_bytes,
+        header_sha256=hashlib.sha256(f"{model.header_sha256} {file_bytes}".encode()).hexdigest(),
+        metadata={**model.metadata, SCALED_KEY: file_bytes},
+    )
 
 
 def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) -> ModelFile:

@@ -312,6 +312,24 @@ def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOp
     return single(resolve(ref, hub=hub, server=server))
 
 
+def find_file_or_twin(ref: ModelRef, hub: HubAccess, catalog: Catalog | None = None) -> Target:
+    """Return the file if it is on this disk, else a twin of the model; downloads only headers.
+
+    Raises UsageError for a server or another format, and like `resolve_one`.
+    """
+    is_published = ref.require_gguf().kind == "hub"
+    twin = replace(ref, kind="published_twin", label=f"twin:{ref.label}") if is_published else ref.as_twin()
+    try:
+        found = single(resolve(ref, hub=hub, catalog=catalog))
+    except (NetworkError, UsageError):
+        if twin == ref or not ref.quants:
+            raise
+    else:
+        if not found.download_bytes:
+            return found
+    return single(resolve(twin, hub=hub, catalog=catalog))
+
+
 def single(targets: Sequence[Target]) -> Target:
     """Return the only target; UsageError lists several with their sizes."""
     if len(targets) == 1:

@@ -92,17 +92,8 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     setting. Raises StoreError.
     """
     store.facts.update(_facts_of)
-    return list(_newest(store, store.facts.repeats((machine,), header=header, shape=shape)))
-
-
-def runs_of_all(store: Store) -> Iterator[Run]:
-    """Yield the completed runs of all machines, newest first, at most twelve of each setting. Raises StoreError."""
-    store.facts.update(_facts_of)
-    return _newest(store, store.facts.repeats())
-
-
-def _newest(store: Store, groups: Iterable[Iterable[int]]) -> Iterator[Run]:
-    return _runs(store, sorted((run_id for group in groups for run_id in group), reverse=True))
+    groups = store.facts.repeats((machine,), header=header, shape=shape)
+    return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:

@@ -117,22 +117,24 @@ class Experiment(abc.ABC):
     """Longest time without a message before it counts as a hang; None for the engine's default."""
 
     @property
-    def request_type(self) -> type[msgspec.Struct]:
+    def request_type(self) -> type[Settings]:
         """The record that `jobs` takes, made of its options; by default the settings."""
-        return self.settings_type  # type: ignore[return-value]  # settings are Structs
+        return self.settings_type
 
     def jobs(
-        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+        self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
         """Return the jobs that measure these targets of a model. Raises UsageError, and Unsupported for a twin."""
         twins = [target for target in targets if target.provenance == "twin"]
         if self.needs_trained and twins:
             raise Unsupported(f"{twins[0].model} {twins[0].quant} is a twin: {self.needs_trained}", "use the file")
-        assert isinstance(request, Settings)
         return [Job(self, target, target.setup(setup), request) for target in targets]
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        """Raise UsageError, before any download, for a setup with which the settings cannot be measured."""
+        """Raise UsageError, before any download, for a setup with which the settings cannot be measured.
+
+        `settings` may also be a record of `request_type`.
+        """
         if not setup.loads_file:
             self.refuse_servers()
         elif not setup.loads_gguf:

@@ -27,7 +27,7 @@ from ggbench.stats.requests import RequestRates
 
 
 class Settings:
-    """The settings of a kind of experiment, each with its own frozen record."""
+    """The settings of a kind of experiment, or the options that they are made of, each with its own frozen record."""
 
     __slots__ = ()
 
@@ -40,6 +40,11 @@ class Settings:
     def decodes(self) -> tuple[tuple[int, int], ...]:
         """The tokens in the cache before each decode, and the tokens that it times; empty if not known in advance."""
         return ()
+
+    @property
+    def within_s(self) -> float | None:
+        """Seconds for measuring; None if unlimited."""
+        return None
 
 
 class Result:

@@ -23,7 +23,7 @@ from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import parse_model
 from ggbench.models.served_models import ServerOptions
-from ggbench.models.targets import Target, resolve
+from ggbench.models.targets import Target, find_file_or_twin, resolve
 from ggbench.sizing.budget import devices_budget, machine_budget
 from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.plan_record import Budget
@@ -100,6 +100,9 @@ class Services(msgspec.Struct, frozen=True):
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
         )
+
+    def find_file_or_twin(self, model: str, quant: str, catalog: Catalog | None = None) -> Target:
+        return find_file_or_twin(parse_model(model, quant), self.hub, catalog)
 
 
 class Host(Protocol):

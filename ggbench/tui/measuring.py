@@ -12,25 +12,49 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import UsageError
+from ggbench.errors import StoreError, UsageError
+from ggbench.fields import options_of
 from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
-from ggbench.runs.comparable import runs_of_all
+from ggbench.plugins import plugin_names
 from ggbench.show import FITS_NOT
 from ggbench.tui.library import BASES, QuantRow, Selection
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
+    from ggbench.models.catalog import Catalog
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.run import Settings
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.host import Services
 
 
-PastRuns: TypeAlias = Mapping[tuple[str, str, str], tuple[int, float]]
-"""Id and seconds of the latest completed run of each experiment, model and quant."""
+EXPERIMENTS = "ggbench.experiments"
+
+
+class PastRun(msgspec.Struct, frozen=True):
+    """A completed run of the chosen quant."""
+
+    run_id: int
+    seconds: float
+    settings: Settings
+
+    def has_options(self, options: Settings) -> bool:
+        """Return whether it was measured with these options, as far as its settings contain them."""
+        kind: type = type(self.settings)
+        measured = {name: getattr(self.settings, name) for name in options_of(kind)}
+        return all(getattr(options, name, value) == value for name, value in measured.items())
+
+
+PastRuns: TypeAlias = Mapping[str, Sequence[PastRun]]
+"""Runs of a quant by experiment, newest first."""
+_MOST_PAST = 20
+"""Runs of each experiment among which one with the same options is looked for."""
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -82,33 +106,29 @@ class Chosen(msgspec.Struct, frozen=True):
     @property
     def has_twins(self) -> bool:
         """Whether twins can be measured in place of files that are not on this disk."""
-        return all(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
-
-
-def as_twins(selection: Selection) -> Selection:
-    return [(f"twin:{model.removeprefix('hf:')}", names) for model, names in selection]
+        return any(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
 
 
 class RunRequest(msgspec.Struct, frozen=True):
     """An experiment with its options, for all chosen quants."""
 
     experiment: Experiment
-    options: msgspec.Struct
+    options: Settings
     """A record of the experiment's `request_type`."""
     setup: LlamaConfig
     engine: str = ""
     """Value of `--engine`; empty for ggbench's own llama.cpp."""
     is_twin: bool = False
-    """Whether to measure twins in place of the files."""
+    """Whether to measure twins in place of files that are not on this disk."""
     download_bytes: int = 0
     """The download to which the user agreed."""
     notice: str = ""
     """How it differs from the plan; empty if it does not."""
 
     @classmethod
-    def planned(cls, experiment: Experiment, options: msgspec.Struct, setup: LlamaConfig) -> RunRequest:
+    def planned(cls, experiment: Experiment, options: Settings, setup: LlamaConfig) -> RunRequest:
         """Return a request with the planned n_ctx if the experiment keeps it and its tokens fit; else without one."""
-        needed = whole_steps(getattr(options, "n_ctx_needed", None) or 0)
+        needed = whole_steps(options.n_ctx_needed or 0)
         own, notice = replace(setup, n_ctx=None), ""
         if experiment.keeps_n_ctx and setup.n_ctx is not None:
             if setup.n_ctx >= needed:
@@ -117,15 +137,28 @@ class RunRequest(msgspec.Struct, frozen=True):
                 notice = f"this needs n_ctx {format_count(needed)}; {format_count(setup.n_ctx)} was planned"
         return cls(experiment, options, own, notice=notice)
 
-    def jobs(self, found: Sequence[tuple[str, Sequence[str], Sequence[Target]]], hub: HubAccess) -> list[Job]:
-        """Return the jobs for the targets found for each model and its quants. Raises GgbenchError."""
+    @property
+    def config(self) -> LlamaConfig:
+        """The setup as run by the engine. Raises UsageError."""
         from ggbench.commands.options import run_by
 
-        setup = run_by(self.engine, self.setup) if self.engine else self.setup
+        return run_by(self.engine, self.setup) if self.engine else self.setup
+
+    def targets(
+        self, services: Services, model: str, names: Sequence[str], catalog: Catalog | None
+    ) -> Sequence[Target]:
+        """Return the targets of these quants. Raises like `resolve`."""
+        if self.is_twin:
+            return [services.find_file_or_twin(model, name, catalog) for name in names]
+        return services.resolve(model, names, catalog)
+
+    def jobs(self, found: Sequence[tuple[str, Sequence[str], Sequence[Target]]], hub: HubAccess) -> list[Job]:
+        """Return the jobs for the targets found for each model and its quants. Raises GgbenchError."""
+        config = self.config
         return [
             job
             for model, names, targets in found
-            for job in self.experiment.jobs(self.options, parse_model(model, *names), targets, setup, hub)
+            for job in self.experiment.jobs(self.options, parse_model(model, *names), targets, config, hub)
         ]
 
     def cost(self, chosen: Chosen, past: PastRuns) -> str:
@@ -133,16 +166,15 @@ class RunRequest(msgspec.Struct, frozen=True):
         n_runs = f"{counted(chosen.n_runs, 'quant')}: " if chosen.n_runs > 1 else ""
         # an experiment that needs only headers loads something else than the file
         memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
-        return f"{n_runs}{self._time(chosen)}{self._latest(chosen, past)}.{memory}"
+        return f"{n_runs}{self._time(chosen)}{self._latest(past)}.{memory}"
 
     def _time(self, chosen: Chosen) -> str:
-        decodes: Sequence[tuple[int, int]] = getattr(self.options, "decodes", ())
-        within_s: float | None = getattr(self.options, "within_s", None)
+        decodes, within_s = self.options.decodes, self.options.within_s
         known = list(_known_times(chosen, decodes)) if decodes and chosen.budget is not None else []
         if not known:
             if within_s is None:
                 return "time unknown"
-            return f"at most {format_duration(within_s * chosen.n_runs)}"
+            return f"about {format_duration(within_s * chosen.n_runs)} to measure"
         bases = ", ".join(dict.fromkeys(BASES.get(basis, "the bandwidth limit") for *_, basis in known))
         least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
         is_least = len(known) < chosen.n_runs or not all(basis for *_, basis in known) or not math.isfinite(most_s)
@@ -151,16 +183,16 @@ class RunRequest(msgspec.Struct, frozen=True):
             return f"at least {format_duration(least_s)} ({bases}){prompts}"
         return f"about {format_duration_range(least_s, most_s)} ({bases}){prompts}"
 
-    def _latest(self, chosen: Chosen, past: PastRuns) -> str:
-        if chosen.n_runs > 1:
+    def _latest(self, past: PastRuns) -> str:
+        runs = past.get(self.experiment.kind, ())
+        if not runs:
             return ""
-        ((model, (name,)),) = chosen.selection
-        quant = chosen.rows[0].plan.quant if chosen.rows else name
-        found = past.get((self.experiment.kind, model, quant))
-        return "" if found is None else f"; run {found[0]} took {format_duration(found[1])}"
+        same = next((run for run in runs if run.has_options(self.options)), None)
+        run, other = same or runs[0], "" if same else " with other options"
+        return f"; run {run.run_id} took {format_duration(run.seconds)}{other}"
 
     def _memory(self, chosen: Chosen) -> str:
-        needed = getattr(self.options, "n_ctx_needed", None)
+        needed = self.options.n_ctx_needed
         n_ctx = self.setup.n_ctx or (whole_steps(needed) if needed else None)
         if n_ctx is None:
             n_bytes = max((row.plan.weight_bytes or 0 for row in chosen.rows), default=0)
@@ -174,15 +206,19 @@ class RunRequest(msgspec.Struct, frozen=True):
         return f"{'' if n_bytes <= usable_bytes else f'{FITS_NOT} '}{text}, of {format_bytes(usable_bytes)} free"
 
 
-def past_runs(store: Store) -> PastRuns:
-    """Return the latest completed runs with their durations. Raises StoreError."""
-    found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for run in runs_of_all(store):
-        if run.finished_at and run.run_id is not None:
-            with contextlib.suppress(ValueError, TypeError):
-                took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)
-                key = run.head.kind, run.subject.model, run.subject.quant
-                found.setdefault(key, (run.run_id, took.total_seconds()))
+def past_runs(store: Store, chosen: Chosen) -> PastRuns:
+    """Return the latest completed runs of the only chosen quant. Raises StoreError."""
+    from ggbench.runs.stored import head_of
+
+    ((model, (name,)),) = chosen.selection
+    quant, found = chosen.rows[0].plan.quant if chosen.rows else name, dict[str, list[PastRun]]()
+    for kind in plugin_names(EXPERIMENTS, "measure"):
+        for run in store.list_runs(kind=kind, model=model, quant=quant, state=Outcome.COMPLETED, limit=_MOST_PAST):
+            if run.finished_at and not run.is_imported:
+                with contextlib.suppress(ValueError, TypeError, StoreError):  # a damaged run has no duration
+                    took = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+                    past = PastRun(run.run_id, took.total_seconds(), head_of(run).settings)
+                    found.setdefault(kind, []).append(past)
     return found
 
 

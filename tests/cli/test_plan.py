@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.models.catalog import load_catalog
+from ggbench.models.sources import planned_files
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.llama
@@ -213,6 +215,8 @@ def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     assert mixture["weight_bytes"] == pytest.approx(plain["weight_bytes"] + more, abs=1000)
     assert mixture["kv_bytes"] == plain["kv_bytes"]
     assert any("in proportion to iq2_xxs" in note for note in mixture["notes"])
+    files = planned_files(load_catalog().model("qwen3.5-0.8b"), ["iq2_xxs", "ud-iq2_xxs"])
+    assert len({file.shape_key for file in files.values()} | {file.header_sha256 for file in files.values()}) == 4
     unknown = ggbench(*words, "ud-q8_k_xl")
     assert (unknown.code, unknown.err.count("\n")) == (2, 2)
     assert "the catalog has sizes of ud-iq2_xxs for qwen3.5-0.8b" in unknown.err

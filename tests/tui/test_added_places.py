@@ -24,7 +24,7 @@ from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from tests.fakes.driving import press, settle, table, words_of
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
-from tests.fakes.library import CATALOG, FakePlanner
+from tests.fakes.library import CATALOG, FakePlanner, local
 from tests.fakes.model_stores import gguf_bytes
 from tests.tui.conftest import Drive
 
@@ -187,6 +187,12 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert entries[-1].reason
     assert len({entry.key for entry in entries}) == len(entries)
+
+
+def test_only_a_twin_that_was_added_is_listed() -> None:
+    own = local("twin:small-0.6b", "q8_0", store="twins")
+    listed = list_models(CATALOG, [own, msgspec.structs.replace(own, place=own.paths[0])])
+    assert [entry.section for entry in listed if entry.files] == [Section.ADDED]
 
 
 def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: FakePlanner, drive: Drive) -> None:

@@ -1,6 +1,7 @@
 """The dialog that starts every measurement: what it offers, what it says that a run takes, and what it remembers."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,21 +10,23 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.experiments.speculate.record import SpeculateSettings
 from ggbench.plugins import plugin_names
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.measuring import Choices
+from ggbench.tui.measuring import Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import ChoiceField
 from tests.fakes.driving import ask, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
+from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
+from tests.fakes.llama_server import install
 from tests.fakes.measured import put_run, start
 from tests.tui.conftest import Drive
 
@@ -62,7 +65,9 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         await press(app, pilot, "b")
         assert tuple(app.screen.query_one("#what", ChoiceField)._choices) == kinds
         assert len(kinds) > 6
-        words = in_dialog(await press(app, pilot, "down"))
+        await press(app, pilot, "right")
+        assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
+        words = in_dialog(await press(app, pilot, "left", "down"))
         assert "--n-gen 200 Number of tokens to decode" in words
         assert "fewer than 247 are too few for W and B" in words
 
@@ -74,7 +79,11 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
     [
         ("prefill", ["down", *"8,16"], PrefillSettings((8, 16))),
         ("forecast", [], ForecastSettings()),
-        ("speculate", ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b:q8_0"], SpeculateSettings((2,))),
+        (
+            "speculate",
+            ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b", "space", *"q8_0"],
+            SpeculateSettings((2,)),
+        ),
     ],
 )
 def test_a_kind_without_a_line_of_code_here_is_measured(
@@ -90,6 +99,25 @@ def test_a_kind_without_a_line_of_code_here_is_measured(
         await ask(app, pilot, kind)
         await press(app, pilot, *keys, "enter")
         assert [(job.experiment.kind, job.settings) for job in jobs] == [(kind, settings)]
+        assert (jobs[0].draft and jobs[0].draft.quant) == ("q8_0" if kind == "speculate" else None)
+
+    drive(here(), steps, (100, 30))
+
+
+def test_drafts_that_only_a_server_makes_need_no_model_but_that_server(
+    here: Callable[[], App], drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        await ask(app, pilot, "speculate")
+        assert "✗ speculate needs a draft model" in await press(app, pilot, "enter")
+        app.screen.query_one("#spec_type", Input).value = "ngram-simple"
+        assert "✗ ggbench's own llama.cpp does not draft by ngram-simple" in await press(app, pilot, "enter")
+        app.screen.query_one("#engine", Input).value = f"llama-server={install(tmp_path)}"
+        await press(app, pilot, "enter")
+        (job,) = jobs
+        assert job.setup.is_served and job.draft is None
+        assert job.settings == SpeculateSettings(spec_type="ngram-simple")
 
     drive(here(), steps, (100, 30))
 
@@ -144,13 +172,27 @@ def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
     drive(app, steps, (100, 30))
 
 
-def test_the_last_run_of_the_kind_tells_how_long_it_took(here: Callable[[], App], path: Path, drive: Drive) -> None:
+def test_only_files_that_are_not_here_are_measured_as_twins(tiny_twin: Path, services: Services) -> None:
+    selection = [(str(tiny_twin), ("q8_0",)), ("small-0.6b", ("q8_0",))]
+    assert Chosen("2 quants", selection, (), LlamaConfig(), None).has_twins
+    request = RunRequest(experiment_of("decode"), DecodeSettings(), LlamaConfig(), is_twin=True)
+    found = [target for each in selection for target in request.targets(services, *each, CATALOG)]
+    assert [target.path for target in found] == [tiny_twin, None]
+
+
+def test_a_former_run_tells_how_long_it_took(here: Callable[[], App], path: Path, drive: Drive) -> None:
+    """The latest with the same options, or else the latest with others."""
     app = here()
     with Store.open(path) as store:
-        put_run(store, start(model=str(app.opens), quant="q8_0"), n_gen=30)
+        for n_gen in (30, 40):
+            head = start(model=str(app.opens), quant="q8_0")
+            put_run(store, msgspec.structs.replace(head, settings=DecodeSettings(n_gen)), n_gen=n_gen)
 
     async def steps(app: App, pilot: Page) -> None:
-        assert "; run 1 took " in in_dialog(await press(app, pilot, "b"))
+        assert re.search(r"; run 2 took \S+ with other options\. ", in_dialog(await press(app, pilot, "b")))
+        app.screen.query_one("#n_gen", Input).value = "30"
+        await settle(app, pilot)
+        assert re.search(r"; run 1 took [<:\d]+\. ", in_dialog(words_of(app)))
         assert "took" not in in_dialog(await ask(app, pilot, "maxctx"))
 
     drive(app, steps)

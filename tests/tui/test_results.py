@@ -8,7 +8,7 @@ import msgspec.structs
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
 
 from ggbench.errors import StoreError
@@ -368,7 +368,12 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         await press(app, pilot, "space", "space", "G", "d")
         assert shown(app) == [4, 3, 2]
         assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
-        await press(app, pilot, "D")
+        await press(app, pilot, "slash", *"f16", "enter", "D")
+        question = str(app.screen.query_one(Label).content)
+        assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,100 samples?"
+        await press(app, pilot, "n")
+        assert "marked" in await press(app, pilot, "escape")
+        await press(app, pilot, "D", "y")
         assert shown(app) == [2]
         assert "Deleted 2 runs (4, 3)." in message(app)
         await press(app, pilot, "delete")
@@ -417,7 +422,7 @@ def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: 
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "Undo" not in words_of(app)
-        await press(app, pilot, "G", "d", "space", "g", "space", "D")
+        await press(app, pilot, "G", "d", "space", "g", "space", "D", "y")
         assert shown(app) == [3]
         assert "u Undo" in words_of(app)
         await press(app, pilot, "u")

@@ -87,8 +87,7 @@ class Worker:
                 )
                 if request.draft:
                     with self._drafting() as draft:
-                        silent = lambda share: None  # noqa: E731 - the progress is the model's
-                        draft.load(request.draft, setup.for_draft(), devices, silent, dry=False)
+                        draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
                     check_vocabularies(self._model, draft)
                     self._model.draft = draft
                 model = self._model

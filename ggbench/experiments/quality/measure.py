@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from ggbench.engines.contract import EngineConfig
     from ggbench.hub.access import HubAccess
     from ggbench.runs.progress import Progress
-    from ggbench.runs.run import Run
+    from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
 
 
@@ -78,11 +77,11 @@ class QualityExperiment(Experiment):
         )
 
     @property
-    def request_type(self) -> type[msgspec.Struct]:
+    def request_type(self) -> type[QualityRequest]:
         return QualityRequest
 
     def jobs(
-        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+        self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
         """Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded."""
         from ggbench.experiments.quality.texts import WIKITEXT_2, find_text

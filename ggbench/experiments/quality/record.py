@@ -37,7 +37,7 @@ NO_BASE = "none"
 """The base of a run that measures only perplexity."""
 
 
-class QualityRequest(msgspec.Struct, frozen=True):
+class QualityRequest(Settings, msgspec.Struct, frozen=True):
     """The options of a quality run: its text and base are found before it starts."""
 
     text: Annotated[

@@ -61,7 +61,8 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
-    from ggbench.experiments.speculate.measure import EXPERIMENT, find_file_or_twin
+    from ggbench.experiments.speculate.measure import EXPERIMENT
+    from ggbench.models.targets import find_file_or_twin
 
     if asked.setup.mtp:
         settings = replace(settings, spec_type="draft-mtp")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import replace
-
 from ggbench.engines.contract import EngineConfig
-from ggbench.errors import NetworkError, UsageError
+from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import (
     AnsweredText,
     DraftedPair,
@@ -44,8 +42,13 @@ class SpeculateExperiment(Experiment):
     observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
+        """Raises UsageError also for a request without a draft."""
         super().check(setup, settings)
         assert isinstance(settings, SpeculateSettings)
+        if isinstance(settings, SpeculateRequest) and not settings.draft and not settings.spec_type:
+            hint = "name a smaller model of the same family: --draft MODEL"
+            served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
+            raise UsageError("speculate needs a draft model", hint + served)
         if setup.is_served:
             setup.drafting(settings.spec_type, n_draft=settings.n_served)
         elif kind := settings.spec_type:
@@ -59,16 +62,13 @@ class SpeculateExperiment(Experiment):
         return SpeculateRequest
 
     def jobs(
-        self, request: object, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
+        self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
-        """Raises UsageError without a draft, and like `find_file_or_twin`."""
+        """Raises like `find_file_or_twin`."""
         from ggbench.models.reference import parse_model
+        from ggbench.models.targets import find_file_or_twin
 
         assert isinstance(request, SpeculateRequest)
-        if not request.draft and not request.spec_type:
-            hint = "name a smaller model of the same family: --draft MODEL"
-            served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
-            raise UsageError("speculate needs a draft model", hint + served)
         draft = find_file_or_twin(parse_model(request.draft), hub) if request.draft else None
         return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
@@ -104,21 +104,3 @@ class SpeculateExperiment(Experiment):
 
 
 EXPERIMENT = SpeculateExperiment()
-
-
-def find_file_or_twin(ref: ModelRef, hub: HubAccess) -> Target:
-    """Return the file if it is on this disk, else a twin of the model; downloads only headers.
-
-    Raises UsageError for a server or another format, and like `resolve_one`.
-    """
-    from ggbench.models.targets import resolve_one
-
-    is_published = ref.require_gguf().kind == "hub"
-    twin = replace(ref, kind="published_twin", label=f"twin:{ref.label}") if is_published else ref.as_twin()
-    try:
-        found = resolve_one(ref, hub=hub)
-    except (NetworkError, UsageError):
-        if twin == ref or not ref.quants:
-            raise
-        return resolve_one(twin, hub=hub)
-    return resolve_one(twin, hub=hub) if found.download_bytes else found

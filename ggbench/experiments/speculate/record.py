@@ -10,6 +10,7 @@ from ggbench.engines.events import Continued, TextDrafted
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
+from ggbench.paths import path_exists
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
@@ -22,6 +23,13 @@ FEWEST_ROUNDS = 3
 MOST_DRAFTED = 64
 N_CTX_TEXTS = 512
 """Tokens of the longest text with its prompt."""
+
+
+def _named_model(text: str) -> str:
+    """Return `MODEL QUANT` as MODEL:QUANT, and a file or a single word unchanged."""
+    words = text.split()
+    is_file = path_exists(text) or text.lower().endswith(".gguf")
+    return ":".join(words) if len(words) == 2 and not is_file else text
 
 
 class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
@@ -89,7 +97,8 @@ class SpeculateRequest(SpeculateSettings, frozen=True):
     """The options of a run: the draft is found before it starts."""
 
     draft: Annotated[
-        str, Option("-md --draft", kind=FieldKind(metavar="MODEL [QUANT]"), shown="", is_always_stated=True)
+        str,
+        Option("-md --draft", kind=FieldKind(_named_model, metavar="MODEL [QUANT]"), shown="", is_always_stated=True),
     ] = ""
     """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
 

@@ -209,8 +209,8 @@ class FormDialog(Dialog[Answer]):
     AUTO_FOCUS = "Input, ChoiceField"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "apply", "Apply"),
-        Binding("escape", "dismiss", "Close"),
         Binding("ctrl+r", "reset", "Defaults", priority=True),
+        Binding("escape", "dismiss", "Close"),
         Binding("down", "move(1)", show=False),
         Binding("up", "move(-1)", show=False),
     ]
@@ -235,10 +235,13 @@ class FormDialog(Dialog[Answer]):
 
     def buttons(self, verb: str) -> Horizontal:
         """Return the keys that end the dialog, for the mouse."""
-        pressed = {f"{verb} (enter)": "screen.apply", "Defaults (^r)": "screen.reset", "Close (esc)": "screen.dismiss"}
-        made = [Button(text, action=action, compact=True) for text, action in pressed.items()]
-        for each in made:
-            each.can_focus = False
+        made = []
+        for binding in Binding.make_bindings(FormDialog.BINDINGS):
+            if binding.show:
+                name = verb if binding.action == "apply" else binding.description
+                text = f"{name} ({self.app.get_key_display(binding)})"
+                made.append(Button(text, action=f"screen.{binding.action}", compact=True))
+                made[-1].can_focus = False
         return Horizontal(*made, classes="buttons")
 
     def editor(self, field: FormField) -> Input | ChoiceField:

@@ -17,13 +17,10 @@ from ggbench.errors import UsageError
 from ggbench.fields import options_of
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import Experiment, experiment_of
-from ggbench.runs.run import Settings
 from ggbench.text import sanitize
-from ggbench.tui.measuring import Choices, Chosen, PastRuns, RunRequest
+from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, PastRuns, RunRequest
 from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields, options_form
 from ggbench.units import format_bytes
-
-_EXPERIMENTS = "ggbench.experiments"
 
 
 def _engine(text: str) -> str:
@@ -46,8 +43,9 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def __init__(self, chosen: Chosen, choices: Choices) -> None:
         super().__init__()
-        self._chosen, self._choices, self._past = chosen, choices, dict[tuple[str, str, str], tuple[int, float]]()
-        self._kinds = plugin_names(_EXPERIMENTS, "measure")
+        self._chosen, self._choices = chosen, choices
+        self._past: PastRuns = {}
+        self._kinds = plugin_names(EXPERIMENTS, "measure")
         self._experiment = experiment_of(choices.kind if choices.kind in self._kinds else self._kinds[0])
         self._make_fields()
 
@@ -65,12 +63,16 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         self._show_cost()
 
     def show_past(self, past: PastRuns) -> None:
-        self._past = dict(past)
+        self._past = past
         if self.opened.is_set():
             self._show_cost()
 
     def answer(self, given: dict[str, Any]) -> tuple[RunRequest, Choices]:
         request = self._request(given)
+        twins = [model for model, _ in self._chosen.selection if model.startswith("twin:")]
+        if twins and (reason := request.experiment.needs_trained):
+            raise UsageError(f"{twins[0]} is a twin: {reason}", "choose a published file")
+        request.experiment.check(request.config, request.options)
         self._keep_texts()
         return request, self._choices
 
@@ -113,7 +115,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def _make_fields(self) -> None:
         """Make the fields of the experiment, with their texts: those of the options (o), or else the last ones."""
         experiment, setup = self._experiment, self._chosen.setup
-        about = " ".join((importlib.import_module(f"{_EXPERIMENTS}.{experiment.kind}").__doc__ or "").split())
+        about = " ".join((importlib.import_module(f"{EXPERIMENTS}.{experiment.kind}").__doc__ or "").split())
         options, config = option_fields(experiment.request_type), LlamaConfig()
         default = experiment.request_type()
         asked = [field for field in options_form().fields if field.name in experiment.asked_config]
@@ -149,17 +151,11 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def _request(self, given: dict[str, Any]) -> RunRequest:
         """Return the request of these values. Raises UsageError."""
         experiment, chosen = self._experiment, self._chosen
-        twins = [model for model, _ in chosen.selection if model.startswith("twin:")]
-        if experiment.needs_trained and twins:
-            raise UsageError(f"{twins[0]} is a twin: {experiment.needs_trained}", "choose a published file")
-        options = {name: value for name, value in given.items() if name in options_of(experiment.request_type)}
+        record_type: type = experiment.request_type
+        options = {name: value for name, value in given.items() if name in options_of(record_type)}
         config = {name: given.get(name, getattr(LlamaConfig(), name)) for name in experiment.asked_config}
-        record = given_record(experiment.request_type, **options)
+        record = given_record(record_type, **options)
         request = RunRequest.planned(experiment, record, replace(chosen.setup, **config))
-        if isinstance(record, Settings):
-            experiment.check(request.setup, record)
-        is_elsewhere = bool(chosen.download_bytes) and not experiment.needs_download
-        is_twin = bool(given.get(_FILE)) or (is_elsewhere and chosen.has_twins)
-        download_bytes = 0 if is_twin or is_elsewhere else chosen.download_bytes
-        engine = given.get(_ENGINE.name, "")
-        return replace(request, engine=engine, is_twin=is_twin, download_bytes=download_bytes)
+        is_twin = bool(given.get(_FILE)) or not experiment.needs_download
+        download_bytes = 0 if is_twin else chosen.download_bytes
+        return replace(request, engine=given.get(_ENGINE.name, ""), is_twin=is_twin, download_bytes=download_bytes)

@@ -26,11 +26,12 @@ from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
+from ggbench.units import counted, format_count
 
 _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
@@ -148,7 +149,7 @@ class ResultsScreen(RunsScreen):
     HELP = """All stored runs by model, newest first, including those of other ggbench processes on this machine.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
-d deletes the run at the cursor, D the marked runs; u restores them until ggbench exits."""
+d deletes the run at the cursor, D the marked runs after a question; u restores them until ggbench exits."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding(
@@ -248,7 +249,7 @@ d deletes the run at the cursor, D the marked runs; u restores them until ggbenc
             self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self, what: Literal["cursor", "marked"]) -> None:
-        """Delete the run at the cursor, or the marked ones; `action_undo` restores them."""
+        """Delete the run at the cursor or, after a question, the marked ones; `action_undo` restores them."""
         cursor = self._table.cursor_run
         runs = self._table.marked if what == "marked" else [] if cursor is None else [cursor]
 
@@ -269,8 +270,18 @@ d deletes the run at the cursor, D the marked runs; u restores them until ggbenc
                 problems.append(f"Deleted {named}. u undoes that until ggbench exits.")
             yield problems
 
-        if runs:
-            self.perform(f"delete {[run.run_id for run in runs]}", delete, self._show_change)
+        def start(confirmed: bool | None) -> None:
+            if confirmed:
+                self.perform(f"delete {[run.run_id for run in runs]}", delete, self._show_change)
+
+        if len(runs) > 1:
+            n_hidden = len({run.run_id for run in runs} - {run.run_id for run in self._table.runs})
+            hidden = f", {format_count(n_hidden)} of them hidden by the filter" if n_hidden else ""
+            n_samples = sum(run.stored.n_samples for run in runs)
+            question = f"Delete {describe_runs(runs)}{hidden}, with {counted(n_samples, 'sample')}?"
+            self.app.push_screen(ConfirmScreen(question, "Delete"), start)
+        elif runs:
+            start(confirmed=True)
 
     def action_undo(self) -> None:
         """Restore the runs deleted last.

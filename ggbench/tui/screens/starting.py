@@ -18,7 +18,7 @@ from ggbench.errors import NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
-from ggbench.tui.measuring import RunRequest, as_twins
+from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens import forms
 from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
 from ggbench.tui.widgets.bars import StatusMessage
@@ -102,10 +102,11 @@ class StartScreen(TaskScreen):
 
         def read() -> Iterator[PastRuns]:
             with contextlib.suppress(StoreError), host_of(self).services.open_store() as store:
-                yield past_runs(store)
+                yield past_runs(store, chosen)
 
         self.app.push_screen(dialog, start)
-        self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
+        if chosen.n_runs == 1:
+            self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
 
     def action_apply_tuned(self) -> None:
         """Set the options to those found for the first selected quant."""
@@ -146,11 +147,11 @@ class StartScreen(TaskScreen):
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
             from ggbench.show.listed_runs import measuring_elsewhere  # imports numpy
 
-            wanted = as_twins(selection) if request is not None and request.is_twin else selection
-            found = [(model, names, services.resolve(model, names, catalog)) for model, names in wanted]
             if request is None:
-                yield [target for *_, targets in found for target in targets if target.download_bytes], [], ""
+                wanted = [each for model, names in selection for each in services.resolve(model, names, catalog)]
+                yield [target for target in wanted if target.download_bytes], [], ""
                 return
+            found = [(model, names, request.targets(services, model, names, catalog)) for model, names in selection]
             elsewhere = ""
             with contextlib.suppress(StoreError), services.open_store() as store:
                 elsewhere = measuring_elsewhere(store)
