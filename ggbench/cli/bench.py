@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ggbench.runs.experiment import Job
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import RunContext
+    from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
 
 
@@ -139,6 +140,7 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
         output.notice(f"{text}: {runs}")
     if len(found) > 1:
         with Store.open() as store:
+            found = [[_as_stored(store, each) for each in column] for column in found]
             comparison = compare(found, RunSpreads(stored_repeats(store, found)))
         if output.as_json:
             output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
@@ -146,6 +148,14 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
             output.show(ComparisonReport(comparison))
     show_run_ids(measured)
     measured.leave()
+
+
+def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
+    """Return the summary of a run with its times, by which turns are recognized."""
+    from ggbench.runs.stored import read_run
+
+    run_id = summary.run.run_id
+    return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
 
 
 def _rotated(n: int, by: int) -> list[int]:
@@ -185,7 +195,6 @@ def _with_expected_speeds(
 ) -> list[QuantSummary]:
     """Add the known speed of the file, halfway through the decode, to summaries without a measured one."""
     from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
-    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import machine_budget
 
     files: list[ModelFile | None] = [None] * len(summaries)
@@ -195,14 +204,7 @@ def _with_expected_speeds(
                 files[index] = job.target.header()
     if not any(files):
         return list(summaries)
-    budget = machine_budget(
-        n_gpu_layers=asked.setup.n_gpu_layers,
-        main_gpu=asked.setup.main_gpu,
-        threads=default_threads(),
-        reserve_bytes=None,
-        bandwidth=asked.bandwidth,
-        measures=False,
-    )
+    budget = machine_budget(asked.setup, bandwidth=asked.bandwidth, measures=False)
     found = []
     with KnownSpeeds.here(budget) as known:
         for each, file in zip(summaries, files, strict=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
@@ -151,7 +151,7 @@ def command(
     ref = None if model is None else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
     budget = memory.budget(setup, measures=measures or not no_measure)
-    draft = memory.drafting(setup, hub)
+    draft = find_draft(memory.draft, setup, hub)
     if draft is not None:
         budget = msgspec.structs.replace(budget, draft=draft.to_run)
     planned: tuple[Target, ...] = ()
@@ -201,13 +201,14 @@ def _measured(
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.decisions.pick.wording import candidate_name
+    from ggbench.gguf_file.quants import MIXTURE
     from ggbench.models.reference import parse_model
     from ggbench.units import format_duration
 
     end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
-        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith("ud-"):
+        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith(MIXTURE):
             output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
             continue
         size = candidate.row.weight_bytes or 0

@@ -11,7 +11,7 @@ import click
 import msgspec
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import IgnoredGpuOptions, load_options_of_plans
@@ -186,7 +186,7 @@ def _plan_files(
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
 
-        draft = machines[0].drafting(setup, hub)
+        draft = find_draft(machines[0].draft, setup, hub)
         with reading_headers(output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from ggbench.errors import GgbenchError
+from ggbench.errors import StoreError
 from ggbench.machine.drm_gpus import list_drm_gpus
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.host import describe_cpu, describe_ram
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.paths import results_file
+from ggbench.runs.store.database import Store
 from ggbench.text import sanitize, shell_path
 from ggbench.units import counted, format_bytes
 
@@ -21,8 +22,7 @@ FAMILY = "qwen3.5"
 
 def show_welcome() -> None:
     models = [each for each in find_local_models() if each.paths and not each.reason and not each.is_twin]
-    n_runs = _count_runs()
-    measured = counted(n_runs, "run") if n_runs else "nothing yet"
+    n_runs, measured = _measured()
     for name, text in (("this machine", _machine()), ("on this disk", _disk(models)), ("measured", measured)):
         click.echo(f"{name:<14}{sanitize(text)}")
     click.echo()
@@ -68,13 +68,14 @@ def _first_steps(models: Sequence[LocalModel], *, n_runs: int) -> list[tuple[str
     ]
 
 
-def _count_runs() -> int:
-    from ggbench.runs.store.database import Store
-
+def _measured() -> tuple[int, str]:
+    """Return the number of stored runs, 0 if they cannot be read, and the words for it."""
     if not results_file().exists():
-        return 0
+        return 0, "nothing yet"
     try:
         with Store.open() as store:
-            return store.count_runs()[0]
-    except GgbenchError:
-        return 0
+            n_runs, *_ = store.count_runs()
+            words = counted(n_runs, "run") if n_runs else "; ".join(store.notices) or "nothing yet"
+    except StoreError:
+        return 0, "the results cannot be read; see why with: ggbench doctor"
+    return n_runs, words

@@ -107,13 +107,8 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             return replace(self, published=published_projector(ref, hub.access(), setup.flash_attn))
         return replace(self, mmproj=find_projector(self.mmproj, ref))
 
-    def drafting(self, setup: LlamaConfig, hub: HubOptions) -> Target | None:
-        """Return the draft model with its header; None without one. Raises GgbenchError, before any engine starts."""
-        return find_draft(self.draft, setup, hub)
-
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
-        from ggbench.machine.host import default_threads
         from ggbench.machine.profile import find_profile
         from ggbench.sizing.budget import described_budget, devices_budget, machine_budget, profiled_budget
         from ggbench.stats.decode_timing import Bandwidth
@@ -147,15 +142,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             _check_split(setup, len(budget.devices))
             return budget
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),
-            reserve_bytes=reserve_bytes,
-            bandwidth=rate,
-            limit_bytes=limit_bytes,
-            measures=measures,
-        )
+        budget = machine_budget(setup, reserve_bytes=reserve_bytes, bandwidth=rate, measures=measures)
         _check_split(setup, len(budget.devices))
         return budget
 
@@ -184,17 +171,12 @@ def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Tar
     """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
-    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+    from ggbench.sizing.drafts import DraftingAllocator
+    from ggbench.sizing.dry_allocator import setup_to_load
 
     loaded = replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    if draft is None and not setup.mtp:
-        return DryAllocator(engine, loaded, budget.devices)
-    from ggbench.sizing.drafts import Draft, DraftingAllocator
-
-    if draft is None:
-        return DraftingAllocator(engine, loaded, budget.devices, None)
-    drafts = Draft(draft.header(), launch_engine(loaded), loaded, budget.devices)
-    return DraftingAllocator(engine, loaded, budget.devices, drafts)
+    drafts = None if draft is None else draft.header()
+    return DraftingAllocator(engine, loaded, budget.devices, drafts, lambda: launch_engine(loaded))
 
 
 def _check_split(setup: LlamaConfig, n_devices: int) -> None:

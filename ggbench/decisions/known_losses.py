@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from ggbench.decisions.pick.record import Loss, PublishedLoss
+from ggbench.gguf_file.hyperparameters import FAMILIES
+from ggbench.gguf_file.quants import MIXTURE, plain_quant
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedRow, is_base, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
@@ -120,8 +122,6 @@ _TELLING_NATS = 0.02
 _OVER_ANOTHER = ", over another text or n_ctx"
 _LARGEST_STEP = 4.0
 """Largest ratio, about that of one bit, by which a relative's loss in another quant is scaled."""
-_PUBLISHED_IN = {"gpt-oss": "mxfp4"}
-"""Types that the models of an architecture were trained to and are published in."""
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
@@ -140,12 +140,12 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     name = fold_quant(quant)
     if name in UNQUANTIZED:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
-    if name == _PUBLISHED_IN.get(architecture):
+    if architecture in FAMILIES and name == FAMILIES[architecture].experts_type:
         return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
     rows = _rows().get(name, ())
-    if name.startswith("ud-"):
+    if name.startswith(MIXTURE):
         exact = {row.model for row in rows}
-        plain = _rows().get(_plain(name), ())
+        plain = _rows().get(plain_quant(name), ())
         rows += tuple(row for row in plain if row.model not in exact)
     scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None and not is_base(row)]
     scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
@@ -199,7 +199,7 @@ def _scaled(name: str, n_params: int | None, architecture: str) -> list[tuple[Pu
         others = [losses for other, losses in _reference().items() if other != model]
         steps: dict[str, float] = {}
         for quant in {row.quant or "" for row, _ in rows}:
-            own, to = _plain(quant), _plain(name)
+            own, to = plain_quant(quant), plain_quant(name)
             ratios = [losses[to] / losses[own] for losses in others if losses.get(own) and losses.get(to)]
             if ratios and abs(math.log(ratio := statistics.median(ratios))) <= math.log(_LARGEST_STEP):
                 steps[quant] = ratio
@@ -231,11 +231,6 @@ def _comparable(*, is_kin: bool) -> Mapping[str, Sequence[tuple[PublishedRow, fl
             if is_telling or _is_comparable(row, is_kin=is_kin):
                 found.setdefault(row.model, []).append((row, row.kld.value))
     return found
-
-
-def _plain(name: str) -> str:
-    """Return llama.cpp's mixture that one of unsloth's is most like."""
-    return name.removeprefix("ud-").replace("_xl", "_m") if name.startswith("ud-") else name
 
 
 def _is_comparable(row: PublishedRow, *, is_kin: bool) -> bool:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError, Unsupported
+from ggbench.errors import StoreError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
@@ -26,7 +26,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.sizing.device_speed import published_estimate
-from ggbench.sizing.placement import Placement, place_bandwidths
+from ggbench.sizing.placement import Placement, place_bandwidths, read_latencies_ms
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.work import profiled_speed
@@ -63,7 +63,7 @@ class KnownSpeeds:
     @classmethod
     @contextlib.contextmanager
     def here(cls, budget: Budget) -> Iterator[KnownSpeeds]:
-        """Read the speeds that the user's results tell; if they cannot be opened, without them."""
+        """Open the user's results, if they can be read."""
         with contextlib.ExitStack() as opened:
             store = None
             if budget.is_here:
@@ -161,28 +161,22 @@ class KnownSpeeds:
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
-        budget, bandwidths = self._budget, place_bandwidths(self._budget)
+        budget = self._budget
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
         if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
             return found
         window = None if placement.theory is None else placement.theory.window
-        try:
-            read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, *([window] if window else [])})}
-        except Unsupported:
+        latencies = read_latencies_ms(budget, placement, sorted({*POSITIONS, *([window] if window else [])}))
+        if latencies is None:
             return None
-        places = set().union(*read.values())
-        if not places or not places <= set(bandwidths):
-            return None
-        latencies = {
-            n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3
-            for n, by_place in read.items()
-        }
+        places = set(placement.read_bytes(POSITIONS[-1]))
         shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
         published = None if shares is not None else published_estimate(file, setup, budget)
         if published is not None:
             return published
         if shares is None:
             steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
+            bandwidths = place_bandwidths(budget)
             sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
             return SpeedEstimate("bound", f"bandwidth: {in_words(list(sources))}", steps)
         first = latencies[1]
@@ -257,7 +251,7 @@ and models of all sizes on a Xeon."""
 
 
 class BandwidthShares(msgspec.Struct, frozen=True):
-    """Share of the bandwidth that models reach, at most 1: the median, with the interval of one more model."""
+    """Share of the bandwidth that models reach, at most 1: the median, and a prediction interval for one more model."""
 
     weights: Expected
     """Share reached when reading the weights."""
@@ -290,7 +284,7 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
 
 
 def _next_of(shares: Sequence[float]) -> Expected:
-    """Return the median with the 95 % interval of one more share, up to 1; shares are taken as log-normal."""
+    """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
     deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))

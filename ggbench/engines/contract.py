@@ -151,7 +151,7 @@ class EngineConfig:
         return self
 
     def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
-        """Return the setup with drafts of this type, llama-server's --spec-type, or without drafts for an empty one.
+        """Return the setup with drafts of this type (llama-server's --spec-type), or without drafts for an empty one.
 
         Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
         """

@@ -43,6 +43,8 @@ class Family(NamedTuple):
     n_embd_of_heads: bool = False
     """Whether llama.cpp requires the heads' total width to equal the model's."""
     expert_bias: bool = False
+    experts_type: str = ""
+    """Type in which its experts are trained and published, whatever the quant; empty if it is the quant's."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -69,7 +71,7 @@ FAMILIES: Mapping[str, Family] = {
         qk_norm=True,
     ),
     "phi3": Family(allows=("n_rot",), fused=True, n_embd_of_heads=True),
-    "gpt-oss": Family(needs=(*_ROUTED, "sliding_window"), norms=BETWEEN, qkv_bias=True),
+    "gpt-oss": Family(needs=(*_ROUTED, "sliding_window"), norms=BETWEEN, qkv_bias=True, experts_type="mxfp4"),
     "llama4": Family(needs=(*_SHARED, "n_expert_every")),
     "minimax-m2": Family(needs=(*_ROUTED, "n_rot"), qk_norm=None, expert_bias=True),
     "glm4moe": Family(

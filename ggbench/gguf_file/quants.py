@@ -20,6 +20,8 @@ from ggbench.gguf_file.ggml_types import ADDED_TYPES
 from ggbench.gguf_file.model_file import ModelFile
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
+MIXTURE = "ud-"
+"""Prefix of Unsloth's own mixtures of types, which differ by tensor and by model."""
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
 """Short names that llama-quantize accepts, and their meanings."""
 
@@ -51,6 +53,18 @@ def quant_from_words(words: str) -> str:
     """
     found = _WORDS.fullmatch(words.removeprefix("(guessed) "))
     return canonical_quant(found["name"].removeprefix("all ") + _SIZES[found["size"]]) if found else ""
+
+
+def plain_quant(quant: str) -> str:
+    """Return llama.cpp's quant that a mixture is named after: `q4_k_m` of `ud-q4_k_xl`, `q6_k` of `ud-q6_k_xl`.
+
+    A name that is not of a mixture is returned unchanged.
+    """
+    name = quant.removeprefix(MIXTURE)
+    if name == quant or not name.endswith("_xl"):
+        return name
+    plain = name.removesuffix("_xl")
+    return next((each for each in (f"{plain}_m", plain, plain.replace("_k", "_0")) if each in known_quants()), name)
 
 
 def compact(name: str) -> str:

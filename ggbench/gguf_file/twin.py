@@ -26,7 +26,7 @@ from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.hyperparameters import FAMILIES, Hyperparameters
 from ggbench.gguf_file.layout import build_metadata, build_tensors
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
@@ -37,8 +37,6 @@ from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, writ
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
 _FINGERPRINT = "ggbench.twin.fingerprint"
-_TYPES_OF_EXPERTS = {"gpt-oss": "mxfp4"}
-"""Types in which the experts of an architecture are trained and published, whatever the quant."""
 _LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
 """Prefixes of keys not to copy: a twin is one file with no tokenizer and the default alignment."""
 
@@ -64,7 +62,7 @@ def plan_twin(
     planned = {}
     for quant, retyped in choose_types(metadata, tensors, ftypes).items():
         added = {keys.FILE_TYPE: ftypes[quant], keys.QUANTIZATION_VERSION: version}
-        if experts := _TYPES_OF_EXPERTS.get(hyper.architecture):
+        if experts := FAMILIES[hyper.architecture].experts_type:
             retyped = tuple(
                 replace(each, type_name=experts, n_bytes=tensor_bytes(experts, each.shape))
                 if each.name.endswith("_exps.weight")

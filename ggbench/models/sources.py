@@ -14,7 +14,7 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import compact, known_quants, names_quant
+from ggbench.gguf_file.quants import MIXTURE, compact, known_quants, names_quant, plain_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
@@ -239,24 +239,15 @@ def usual_quants(model: CatalogModel) -> tuple[str, ...]:
     return ARTICLE_QUANTS if not model.quants or set(model.quants) & set(ARTICLE_QUANTS) else model.quants
 
 
-_MIXTURE = "ud-"
-"""Unsloth's own mixtures of types, which differ by tensor and by model."""
-
-
-def plain_quant(quant: str) -> str:
-    """Return llama.cpp's quant that a `ud-` mixture is named after: `q4_k_m` of `ud-q4_k_xl`."""
-    return quant.removeprefix(_MIXTURE).replace("_xl", "_m")
-
-
 def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") -> dict[str, ModelFile]:
     """Return the files of a catalog model as llama.cpp would make them; a `ud-` mixture has its published size.
 
     The bytes of its quantized matrices are scaled from those of the quant that it is named after. Raises like
     `plan_twin`, and UnknownName for a mixture without a published size.
     """
-    sizes = {quant: size for quant, size in model.file_bytes.items() if quant.startswith(_MIXTURE)}
+    sizes = {quant: size for quant, size in model.file_bytes.items() if quant.startswith(MIXTURE)}
     for quant in quants:
-        if quant.startswith(_MIXTURE) and quant not in sizes:
+        if quant.startswith(MIXTURE) and quant not in sizes:
             known = (
                 f"the catalog has sizes of {', '.join(sizes)}" if sizes else "the catalog has no sizes of such mixtures"
             )
@@ -283,9 +274,7 @@ class CatalogTwin(msgspec.Struct, frozen=True):
     @property
     def scaled_from(self) -> str:
         """The quant whose tensors are scaled to the published size of a `ud-` mixture; empty for another quant."""
-        return (
-            plain_quant(self.quant) if self.quant.startswith(_MIXTURE) and self.quant in self.model.file_bytes else ""
-        )
+        return plain_quant(self.quant) if self.quant.startswith(MIXTURE) and self.quant in self.model.file_bytes else ""
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)

@@ -97,7 +97,7 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
-    """Yield the newest completed run of each setting of a machine that tells at how many bytes/s memory is read.
+    """Yield the newest completed run of each setting of a machine from which the rates of reading memory follow.
 
     The newest comes first. Raises StoreError.
     """

@@ -20,7 +20,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes, w
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text, slots_text, swa_text
+from ggbench.show.text import drafting_text, planned_speed_text, slots_text, swa_text
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
@@ -180,10 +180,8 @@ def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
     sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
     if not sizes:
         return ""
-    what = "the model's MTP layers in a context of their own (--mtp)"
-    if budget.draft is not None:
-        what = f"{sanitize(budget.draft.model)} {sanitize(budget.draft.quant)} with its own context (--draft)"
-    return f"{format_bytes(max(sizes))}: {what}; speeds do not include drafting"
+    name = "" if budget.draft is None else f"{budget.draft.model} {budget.draft.quant}"
+    return f"{drafting_text(max(sizes), name)}; speeds do not include drafting"
 
 
 def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:

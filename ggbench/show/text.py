@@ -15,7 +15,7 @@ from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_interval, format_ms, format_number
+from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
@@ -45,6 +45,14 @@ def markdown_code(text: str) -> str:
     shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
+
+
+def drafting_text(draft_bytes: int, name: str) -> str:
+    """Return what drafts, and its size: a model of this name, or MTP layers if it is empty."""
+    what = "the model's MTP layers in a context of their own (--mtp)"
+    if name:
+        what = f"{sanitize(name)} with its own context (--draft)"
+    return f"{format_bytes(draft_bytes)}: {what}"
 
 
 def slots_text(config: EngineConfig, n_ctx: int) -> str:

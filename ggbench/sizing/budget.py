@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends, offload_devices
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.description import Machine, MainMemory
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
-from ggbench.machine.host import describe_cpu, describe_ram
+from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
 from ggbench.machine.profile import MachineProfile
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
@@ -199,22 +200,20 @@ def _of_devices(
 
 
 def machine_budget(
+    setup: EngineConfig,
     *,
-    n_gpu_layers: int,
-    main_gpu: int | None,
-    threads: int,
-    reserve_bytes: int | None,
-    bandwidth: Bandwidth | None,
-    limit_bytes: int | None = None,
+    reserve_bytes: int | None = None,
+    bandwidth: Bandwidth | None = None,
     measures: bool = True,
 ) -> Budget:
     """Return the free memory of this machine's GPUs, or its main memory without a GPU or offloaded layers.
 
-    `limit_bytes` is a `--memory-limit`; it and `reserve_bytes` apply to each GPU; `bandwidth` replaces the GPUs' own.
-    Measures the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false.
-    Raises UsageError for a GPU that is not here.
+    The setup's memory limit and `reserve_bytes` apply to each GPU; `bandwidth` replaces the GPUs' own. Measures the
+    bandwidth of main memory the first time, which takes a second or two, unless `measures` is false. Raises UsageError
+    for a GPU that is not here.
     """
-    devices = devices_here() if n_gpu_layers else ()
+    main_gpu, limit_bytes, threads = setup.main_gpu, setup.memory_limit_bytes, default_threads()
+    devices = devices_here() if setup.n_gpu_layers else ()
     if devices and main_gpu is not None:
         if main_gpu >= len(devices):
             found = f"GPUs here: {format_count(len(devices))}, counted from 0"

@@ -36,8 +36,8 @@ _COPIED_BYTES_PER_S = Expected(15e9, 5e9, 45e9)
 """Rate at which a prompt's batch copies weights from main memory to a GPU, over PCIe.
 
 By how much each further layer of experts in main memory slows prompts in `llama-bench.csv`: 10 GB/s with a Quadro RTX
-5000, 19 with a Radeon AI Pro R9700 by ROCm and 10 by Vulkan, 23 to 33 with an RTX 3090. The geometric mean, and the
-95 % interval of one more machine.
+5000, 19 with a Radeon AI Pro R9700 by ROCm and 10 by Vulkan, 23 to 33 with an RTX 3090. The geometric mean, and
+a 95 % prediction interval for one more machine.
 """
 _METAL = "MTL"
 """ggml's name of it."""

@@ -8,12 +8,9 @@ file, so only a context is added.
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
-from collections.abc import Sequence
-from pathlib import Path
-
-from msgspec.structs import replace
-
+from collections.abc import Callable, Sequence
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
@@ -23,6 +20,9 @@ from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
+from msgspec.structs import replace
+from pathlib import Path
+
 
 MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
@@ -30,48 +30,47 @@ _HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
 """Architectures whose context needs the target's, which a dry one does not have."""
 
 
-class Draft:
-    """A draft model with a dry worker of its own, which `close` stops."""
-
-    def __init__(self, file: ModelFile, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
-        """`setup` is the target's as loaded; `devices` are those of the budget."""
-        self.file = file
-        self._stack = contextlib.ExitStack()
-        self._allocator = self._stack.enter_context(DryAllocator(engine, setup.for_draft(), devices))
-        self._is_loaded = False
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
-        """Return the size of the draft's context. Raises EngineEnded."""
-        if not self._is_loaded:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-            self._allocator.load(self.file, write_sparse(self.file, Path(folder)))
-            self._is_loaded = True
-        return self._allocator.context(n_ctx, setup)
-
-
 class DraftingAllocator(DryAllocator):
-    """A dry allocator whose contexts are those of a target, each with what drafts for it."""
+    """A dry allocator whose contexts are those of a target, each with what drafts for it, if anything does."""
 
     def __init__(
-        self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory], draft: Draft | None
+        self,
+        engine: Engine,
+        setup: LlamaConfig,
+        devices: Sequence[DeviceMemory],
+        draft: ModelFile | None,
+        launch: Callable[[], Engine],
     ) -> None:
-        """Without a `draft`, the MTP layers of the model draft, as `setup.mtp` says."""
+        """Without a `draft`, the MTP layers of the model draft if `setup.mtp` says so.
+
+        A draft is sized by a worker of its own, which `launch` starts when it is needed.
+        """
         super().__init__(engine, setup, devices)
-        self._draft = draft
+        self._draft, self._launch = draft, launch
+        self._stack = contextlib.ExitStack()
 
     def __exit__(self, *_: object) -> None:
         try:
             super().__exit__()
         finally:
-            if self._draft is not None:
-                self._draft.close()
+            self._stack.close()
+
+    @functools.cached_property
+    def _of_draft(self) -> DryAllocator:
+        """The draft's allocator, with its header loaded. Raises EngineEnded."""
+        assert self._draft is not None
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
+            path = write_sparse(self._draft, Path(folder))
+            found = opened.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
+            found.load(self._draft, path)
+            self._stack = opened.pop_all()
+        return found
 
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
         """Load like a dry allocator. Raises also like `check_drafts`."""
-        check_drafts(None if self._draft is None else self._draft.file, file)
+        if self._draft is not None or self._setup.mtp:
+            check_drafts(self._draft, file)
         return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
@@ -81,7 +80,7 @@ class DraftingAllocator(DryAllocator):
             return super().context(n_ctx, setup)
         context, alike = super().context(n_ctx, setup.of_target()), setup.for_draft()
         if self._draft is not None:
-            file, drafting = self._draft.file, self._draft.context(context.n_ctx, alike)
+            file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
         else:
             assert self._file is not None
             file, drafting = _without_weights(self._file), super().context(context.n_ctx, alike)
@@ -97,11 +96,17 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
 
 
 def check_pair(target: ModelFile, draft: ModelFile) -> None:
-    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller.
+    """Raise UsageError for a target that llama-server refuses to draft for, or that is smaller, and BadFile for a draft
+    of unknown size.
 
     llama-server also compares the tokens themselves; their texts are not in `ModelFile`.
     """
     name, of = sanitize(draft.name), sanitize(target.name)
+    if draft.weight_bytes is None:
+        raise BadFile(
+            f"the draft {name} has tensors of unknown type: {sanitize(', '.join(draft.unknown_types))}",
+            "use another quant of it",
+        )
     kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
     sizes = [file.n_vocab or 0 for file in (draft, target)]
     hint = "use a smaller model of the same family"
@@ -112,7 +117,7 @@ def check_pair(target: ModelFile, draft: ModelFile) -> None:
     if all(sizes) and abs(sizes[0] - sizes[1]) > MOST_TOKENS_APART:
         counts = " and ".join(map(format_count, sizes))
         raise UsageError(f"the vocabularies of the draft {name} and of {of} differ: {counts} tokens", hint)
-    if (draft.weight_bytes or 0) > (target.weight_bytes or draft.weight_bytes or 0):
+    if target.weight_bytes is not None and draft.weight_bytes > target.weight_bytes:
         larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
         raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
 

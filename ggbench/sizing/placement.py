@@ -353,7 +353,7 @@ def speed_bounds(
 
     A token reads from the memories in turn. `longest` is the longest context that fits.
     """
-    latency_ms = _latencies(budget, placement, (1, *DECODE_POSITIONS, n_ctx))
+    latency_ms = read_latencies_ms(budget, placement, (1, *DECODE_POSITIONS, n_ctx))
     if latency_ms is None:
         return None, ()
     speeds = tuple(
@@ -371,21 +371,22 @@ def speed_together(
 
     A step reads the weights once, as if all sequences used the same experts, and the cache of each.
     """
-    latency_ms = _latencies(budget, placement, (1, n)) if n_seqs > 1 else None
+    latency_ms = read_latencies_ms(budget, placement, (1, n)) if n_seqs > 1 else None
     if latency_ms is None:
         return None
     step_ms = latency_ms[1] + n_seqs * (latency_ms[n] - latency_ms[1])
     return PlannedSpeed(n, step_ms, 1e3 * n_seqs / step_ms, fits)
 
 
-def _latencies(budget: Budget, placement: Placement, positions: Sequence[int]) -> dict[int, float] | None:
-    """Return the least time [ms] to read what a token at each position needs; None if it is unknown."""
+def read_latencies_ms(budget: Budget, placement: Placement, positions: Sequence[int]) -> dict[int, float] | None:
+    """Return the least time to read what a token at each position needs; None if it is unknown, or nothing is read."""
     bandwidths = place_bandwidths(budget)
     try:
         read = {n: placement.read_bytes(n) for n in positions}
     except Unsupported:
         return None
-    if not set().union(*read.values()) <= set(bandwidths):
+    places = set().union(*read.values())
+    if not places or not places <= set(bandwidths):
         return None
     return {
         n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3

@@ -16,7 +16,6 @@ from textual.worker import Worker, get_current_worker
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.hub.access import HubAccess
-from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
 from ggbench.models.added_places import added_models
@@ -72,15 +71,7 @@ def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
         return
     quick: Budget | None = None
     for measures in (False, True):
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),
-            reserve_bytes=None,
-            bandwidth=None,
-            limit_bytes=setup.memory_limit_bytes,
-            measures=measures,
-        )
+        budget = machine_budget(setup, measures=measures)
         if quick is None or budget.bandwidth != quick.bandwidth:
             yield budget
         quick = budget

@@ -113,6 +113,10 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     draft = free["possible_draft"]
     assert (draft["model"], draft["quant"], strict["possible_draft"]) == ("qwen1.5-0.5b", "q8_0", None)
     assert 1.2 < draft["least_len"] < 1.6, "four readings of 0.5 GB beside one of 5.5 GB"
+    assert 1 < draft["published_len"][0] < draft["published_len"][1] < 4, "of drafts of other lengths, at k 3"
+    assert draft["command"] == "ggbench speculate qwen1.5-7b q5_k_m --draft qwen1.5-0.5b:q8_0"
+    assert draft["left_bytes"] == free["pick"]["left_bytes"]
+    assert ggbench("pick", "qwen1.5-0.5b", "q8_0", *CARD, "--json").json["possible_draft"] is None, "it is the smallest"
     assert fast["pick"]["quant"] == "q4_k_m"
     assert fast["pick"]["meets"] is None
     assert f"would come first, but misses {just_too_fast} tok/s" in fast["pick"]["reason"]

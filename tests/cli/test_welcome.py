@@ -1,13 +1,17 @@
 """`ggbench` alone, in a terminal."""
 
+import contextlib
+import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.cli import welcome
 from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache
 
@@ -53,6 +57,16 @@ def test_with_models_it_names_one_of_them(capsys: pytest.CaptureFixture[str], ho
         "  ggbench pick                  which of them to run here, and why",
         "  ggbench decode org/repo q8_0  how fast the smallest is, as its context grows",
     ]
+
+
+def test_results_that_cannot_be_read_are_not_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open():
+        pass
+    with contextlib.closing(sqlite3.connect(paths.results_file())) as newer:
+        newer.execute("PRAGMA user_version = 999")
+    assert welcomed(capsys)[2] == "measured      the results cannot be read; see why with: ggbench doctor"
+    paths.results_file().write_text("not a database")
+    assert welcomed(capsys)[2].startswith("measured      the results file was damaged; it is kept as ")
 
 
 def test_a_terminal_gets_it_and_a_pipe_gets_help(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,24 @@
 """Steps of speculative decoding with the real llama.cpp, a tiny twin drafting for itself."""
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.contract import DraftText, Speculate
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.llama.worker import Worker
 from ggbench.engines.process import WorkerProcess
+from ggbench.engines.protocol import EventPipe
+from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, with_vocabulary
+from ggbench.sizing.drafts import check_pair
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
@@ -88,6 +95,54 @@ def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None
     assert last == Completed()
     (found,) = (item for item in items if isinstance(item, Speculated))
     assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)
+
+
+def test_mtp_layers_draft_for_the_model_that_was_loaded_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the one before are freed with it, after their context."""
+    alive, contexts = set[object](), dict[object, object]()
+
+    class Model:
+        """What llama.cpp has of a model; reading freed memory would be seen by chance only."""
+
+        versions: Mapping[str, str] = {}
+        tensor_bytes, description, handle = 1, "", None
+
+        def __init__(self, *_: object) -> None: ...
+
+        def add_servers(self, _: object) -> None: ...
+
+        def load(self, *_: object, **__: object) -> None:
+            self.free_context()
+            assert self.handle not in contexts.values()
+            alive.discard(self.handle)
+            self.handle = object()
+            alive.add(self.handle)
+
+        def make_context(self, _: object) -> tuple[int, int, int]:
+            assert self.handle in alive
+            contexts[self] = self.handle
+            return 512, 64, 64
+
+        def free_context(self) -> None:
+            contexts.pop(self, None)
+
+    monkeypatch.setattr("ggbench.engines.llama.worker.LlamaModel", Model)
+    context = replace(SETUP, mtp=True, n_gpu_layers=0)
+    with Path(os.devnull).open("wb") as events:
+        worker = Worker(EventPipe(events.fileno(), threading.Event()))
+        for setup in (context, replace(context, mmap=False)):
+            worker.carry_out(LoadModel("x.gguf", setup))
+            worker.carry_out(MakeContext(setup.of_target(), setup.for_draft()))
+    assert len(contexts) == 2 and set(contexts.values()) == alive
+
+
+def test_a_draft_of_unknown_size_is_refused(tiny_twin: Path) -> None:
+    file = read_model_file(tiny_twin)
+    first, *rest = file.tensors
+    newer = replace(file, tensors=(replace(first, type_name="type 97", n_bytes=None), *rest))
+    check_pair(newer, file)
+    with pytest.raises(BadFile, match="unknown type: type 97"):
+        check_pair(file, newer)
 
 
 def test_a_draft_of_another_vocabulary_is_refused_when_it_is_loaded(tiny_twin: Path, tmp_path: Path) -> None:

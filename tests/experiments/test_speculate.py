@@ -170,7 +170,7 @@ def test_the_most_that_can_be_gained_has_an_interval(target: Target) -> None:
 
 def test_a_random_router_leaves_an_interval_for_break_even(target: Target) -> None:
     """Verifying takes a tenth with the experts of one token."""
-    found = _result(_run(target, target, _Costly(0.6 * BASE_NS))[0])
+    found = _result(_run(target, target, _Costly(0.8 * BASE_NS))[0])
 
     def routed(case: SpeculationCase) -> SpeculationCase:
         times = case.step.times

@@ -7,13 +7,16 @@ import pytest
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
+    MIXTURE,
     ftype_by_name,
     is_sidecar,
     known_quants,
+    plain_quant,
     quant_by_ftype,
     quant_from_file_name,
     quant_label,
 )
+from ggbench.models.published import load_published
 
 
 def model_file(file_name: str, file_type: object = None) -> ModelFile:
@@ -99,3 +102,21 @@ def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_t
 )  # fmt: skip
 def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
     assert is_sidecar(file_name) is sidecar
+
+
+@pytest.mark.parametrize(
+    ("mixture", "plain"),
+    [
+        ("ud-q4_k_xl", "q4_k_m"), ("ud-q3_k_xl", "q3_k_m"), ("ud-q2_k_xl", "q2_k"), ("ud-q6_k_xl", "q6_k"),
+        ("ud-q8_k_xl", "q8_0"), ("ud-iq2_m", "iq2_m"), ("q5_k_m", "q5_k_m"),
+    ],
+)  # fmt: skip
+def test_a_mixture_is_named_after_a_quant_that_llama_cpp_has(mixture: str, plain: str) -> None:
+    assert plain_quant(mixture) == plain
+    assert plain in known_quants()
+
+
+def test_every_published_mixture_is_named_after_one() -> None:
+    published = {row.quant for row in load_published() if row.quant and row.quant.startswith(MIXTURE)}
+    assert {"ud-q2_k_xl", "ud-q4_k_xl"} <= published
+    assert {plain_quant(each) for each in published} <= set(known_quants())

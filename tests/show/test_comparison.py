@@ -70,9 +70,8 @@ def in_turns(*values: tuple[float, float]) -> Comparison:
         for index, value in enumerate(pair):
             found = row(b=(value, (value * 0.9, value * 1.1)))
             started = f"2026-11-23T10:{turn:02}:{30 * ((index + turn) % 2):02}+00:00"
-            columns[index].append(
-                QuantSummary.of([replace(found.run, head=replace(found.run.head, started_at=started))])
-            )
+            run = replace(found.run, head=replace(found.run.head, started_at=started), finished_at=started)
+            columns[index].append(QuantSummary.of([run]))
     return compare(columns)
 
 

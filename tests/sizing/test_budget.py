@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
@@ -40,13 +41,13 @@ def test_what_is_given_goes_before_what_is_known() -> None:
 def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by its whole memory: what others hold is not there. A GPU that is not here is an error."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (H200,))
-    budget = machine_budget(n_gpu_layers=-1, main_gpu=None, threads=1, reserve_bytes=None, bandwidth=None)
+    budget = machine_budget(LlamaConfig())
     assert (budget.device, budget.memory_bytes) == ("NVIDIA H200", 100 * GIB)
     assert budget.usable_bytes == 99 * GIB
     assert budget.bandwidth is not None
     assert budget.bandwidth.bytes_per_s == pytest.approx(4.917e12, rel=1e-3)
     with pytest.raises(UsageError, match="no GPU 1"):
-        machine_budget(n_gpu_layers=-1, main_gpu=1, threads=1, reserve_bytes=None, bandwidth=None)
+        machine_budget(LlamaConfig(main_gpu=1))
 
 
 @pytest.mark.parametrize(("limit_bytes", "grows"), [(None, True), (GIB, False), (20 * GIB, True)])
@@ -64,7 +65,7 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: gpus)
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
-    budget = machine_budget(n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=4 * GIB, bandwidth=RATE)
+    budget = machine_budget(LlamaConfig(n_gpu_layers=n_gpu_layers), reserve_bytes=4 * GIB, bandwidth=RATE)
     assert (budget.on_gpu, budget.memory_bytes) == (False, 20 * GIB)
     assert budget.usable_bytes == 16 * GIB - BESIDE_BUFFERS_BYTES
     assert "64.0 MiB for llama.cpp's process" in budget.reserve_source
@@ -123,8 +124,8 @@ def test_a_plan_and_a_search_count_with_the_same_memory(
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
     planned = machine_budget(
-        n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=reserve_bytes,
-        bandwidth=Bandwidth(1e9, "given"), limit_bytes=limit_bytes,
+        LlamaConfig(n_gpu_layers=n_gpu_layers, memory_limit_bytes=limit_bytes),
+        reserve_bytes=reserve_bytes, bandwidth=Bandwidth(1e9, "given"),
     )  # fmt: skip
     if n_gpu_layers:
         search = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S
 from ggbench.runs.comparable import machine_key, repeats_on, setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -145,7 +147,7 @@ def versus(
         return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
     if mine.value <= 0 or its.value <= 0:
         return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
-    in_turns = ratio_in_turns(metric, columns[one], columns[other])
+    in_turns = ratio_in_turns(metric, columns, one, other)
     if in_turns is not None:
         ratio, (low, high) = in_turns.value, (in_turns.low, in_turns.high)
         return Versus(ratio, (low, high), its.value * (ratio - 1), (its.value * (low - 1), its.value * (high - 1)))
@@ -158,24 +160,41 @@ def versus(
 _FEWEST_TURNS = 4
 
 
-def ratio_in_turns(metric: Metric, one: Column, other: Column) -> Expected | None:
+def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
-    A slow machine slows both of a turn, so the ratios of turns differ less than the values do.
+    A slow machine slows both of a turn, so the ratios of turns differ less than the values do. Between the two may lie
+    a run of each other column and the loading of every model, which is shorter than the timeout.
     """
-    if not metric.is_timed or len(one) != len(other) or len(one) < _FEWEST_TURNS:
+    n_turns = len(columns[one])
+    if not metric.is_timed or n_turns < _FEWEST_TURNS or n_turns != len(columns[other]):
         return None
+    spans = [span for column in columns for each in column for span in _span(each.run)]
+    longest = max((end - start for start, end in spans), default=timedelta(0))
     runs = sorted(
-        (each.run.head.started_at, index, metric.value(each) or 0.0)
-        for index, column in enumerate((one, other))
+        (start, end, index, value)
+        for index, column in enumerate((columns[one], columns[other]))
         for each in column
+        for start, end in _span(each.run)
+        if (value := metric.value(each)) is not None and value > 0
     )
-    turns = [{index: value for _, index, value in turn} for turn in zip(runs[::2], runs[1::2], strict=True)]
-    if any(len(turn) < 2 or min(turn.values()) <= 0 for turn in turns):
+    if len(runs) < 2 * n_turns:
+        return None
+    most_between = len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))
+    pairs = list(zip(runs[::2], runs[1::2], strict=True))
+    turns = [{index: value for *_, index, value in pair} for pair in pairs]
+    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[1] > most_between for first, later in pairs):
         return None
     ratios = [math.log(turn[0] / turn[1]) for turn in turns]
     mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
+
+
+def _span(run: Run) -> list[tuple[datetime, datetime]]:
+    """Return the start and the end of a run; nothing if one is unknown, or another program's."""
+    if run.is_imported or not run.head.started_at or run.finished_at is None:
+        return []
+    return [(datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at))]
 
 
 Repeats = tuple[tuple[Run, ...], ...]

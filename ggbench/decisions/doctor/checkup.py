@@ -104,14 +104,7 @@ def _shares() -> str | None:
     from ggbench.sizing.budget import machine_budget
 
     with contextlib.suppress(GgbenchError, PackageNotFoundError), Store.open() as opened:
-        budget = machine_budget(
-            n_gpu_layers=-1,
-            main_gpu=None,
-            threads=default_threads(),
-            reserve_bytes=None,
-            bandwidth=None,
-            measures=False,
-        )
+        budget = machine_budget(LlamaConfig(), measures=False)
         shares = KnownSpeeds(opened, budget).shares(LlamaConfig())
         return None if shares is None else shares.source
     return None

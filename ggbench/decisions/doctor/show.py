@@ -221,7 +221,7 @@ def _store(store: StoreHealth, paths: Paths) -> str:
         return "none yet"
     running = f", {store.n_running} running" if store.n_running else ""
     runs = "" if store.n_runs is None else f", {counted(store.n_runs, 'run')}{running}"
-    state = "sound as far as checked" if store.is_partly_checked else "sound"
+    state = "no damage found in the part that was checked" if store.is_partly_checked else "sound"
     return f"{state}, version {store.version}{runs}, {format_bytes(store.file_bytes)}"
 
 

@@ -7,67 +7,86 @@ time, in bytes read, and pays only if it yields more tokens than that. It never 
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 
 from ggbench.decisions.pick.record import Pick
+from ggbench.engines.llama.defaults import DRAFT_TOKENS
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.published.acceptance import Method, load_acceptance
 from ggbench.sizing.drafts import MOST_TOKENS_APART
 from ggbench.sizing.plan_record import Budget
-from ggbench.units import format_bytes, format_number
+from ggbench.stats.speculation import acceptance_of, mean_len
+from ggbench.text import sanitize
+from ggbench.units import counted, format_bytes, format_number
 
-_N_DRAFTED = 3
-"""llama-server's default."""
 _QUANT = "q8_0"
-_LARGEST_SHARE = 0.25
-"""Of the model's parameters: a larger draft reads too much to pay."""
 
 
 class PossibleDraft(msgspec.Struct, frozen=True):
     """Something that could draft for a candidate."""
 
     method: Method
-    model: str
-    """Id of the catalog; empty for MTP layers."""
-    quant: str
-    weight_bytes: int | None
-    """None for MTP layers, which are part of the model."""
-    least_len: float | None
-    """Mean tokens of a step that it needs at least to pay; None for MTP layers, whose cost is not known."""
+    command: str
+    """Measures whether it pays."""
     published_len: tuple[float, float]
-    """Range of the mean lengths that others published for this method."""
-
-    @property
-    def words(self) -> str:
-        """The options of speculate."""
-        return f"... --draft {self.model} {self.quant}" if self.model else "... --mtp --engine llama-server"
+    """Range of the mean lengths of llama-server's steps at the acceptances that others published for this method."""
+    n_published: int
+    model: str = ""
+    """Id of the catalog; empty for MTP layers."""
+    quant: str = ""
+    weight_bytes: int | None = None
+    """None for MTP layers, which are part of the model."""
+    left_bytes: int | None = None
+    """Bytes that the candidate leaves free; None if unknown."""
+    least_len: float | None = None
+    """Mean tokens of a step that it needs at least to pay; None for MTP layers, whose cost is not known."""
 
 
 def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     """Return what could draft for the pick, if it is a model of the catalog.
 
-    None if something already drafts, or no small model of the family fits beside it.
+    None if something already drafts, if no draft of the family fits beside it, or if each needs longer steps than
+    anyone published.
     """
     if pick.recommended is None or budget.draft is not None or pick.recommended.candidate.setup.mtp:
         return None
     candidate = pick.recommended.candidate
-    model = _in_catalog(candidate.row.model)
-    if model is None or not candidate.row.weight_bytes:
+    row, model = candidate.row, _in_catalog(candidate.row.model)
+    if model is None or not row.weight_bytes:
         return None
+    words = ["ggbench", "speculate", row.model, candidate.selector or row.quant]
     if model.hyper.n_layer_nextn:
-        return PossibleDraft("mtp", "", "", None, None, _published("mtp"))
-    planned = _planned(model)
+        lens = _published_lens("mtp")
+        command = shlex.join([*words, "--mtp", "--engine", "llama-server"])
+        return PossibleDraft("mtp", command, (lens[0], lens[-1]), len(lens))
+    lens = _published_lens("draft")
     alike = [each for each in load_catalog() if each.family == model.family and not each.hyper.n_expert]
     compatible = [each for each in alike if abs(each.hyper.n_vocab - model.hyper.n_vocab) <= MOST_TOKENS_APART]
-    smaller = [(small.n_params, each.id, small) for each in compatible for small in (_planned(each),)]
-    n_params, name, small = min(smaller, default=(planned.n_params, "", planned))
-    has_room = candidate.row.left_bytes is None or (small.weight_bytes or 0) < candidate.row.left_bytes
-    if n_params > _LARGEST_SHARE * planned.n_params or not has_room:
+    if not compatible:
         return None
-    share = _read_bytes(small, small.weight_bytes) / _read_bytes(planned, candidate.row.weight_bytes)
-    return PossibleDraft("draft", name, _QUANT, small.weight_bytes, 1 + (_N_DRAFTED + 1) * share, _published("draft"))
+    smallest = min(compatible, key=lambda each: (count_params(each.hyper), each.id))
+    small, whole = _planned(smallest), _planned(model)
+    share = _read_bytes(small, small.weight_bytes) / _read_bytes(whole, row.weight_bytes)
+    least_len = 1 + (DRAFT_TOKENS + 1) * share
+    has_room = row.left_bytes is None or (small.weight_bytes or 0) < row.left_bytes
+    if least_len > lens[-1] or not has_room:
+        return None
+    return PossibleDraft(
+        "draft",
+        shlex.join([*words, "--draft", f"{smallest.id}:{_QUANT}"]),
+        (lens[0], lens[-1]),
+        len(lens),
+        smallest.id,
+        _QUANT,
+        small.weight_bytes,
+        row.left_bytes,
+        least_len,
+    )
 
 
 def _read_bytes(planned: ModelFile, weight_bytes: int | None) -> float:
@@ -84,9 +103,11 @@ def _in_catalog(name: str) -> CatalogModel | None:
     return next((each for each in catalog if each.id == bare), None) or catalog.of_repo(bare)
 
 
-def _published(method: Method) -> tuple[float, float]:
-    lens = [row.mean_len for row in load_acceptance() if row.method == method]
-    return min(lens), max(lens)
+def _published_lens(method: Method) -> list[float]:
+    """Return the lengths of steps of llama-server's k at each published acceptance, shortest first."""
+    rows = [row for row in load_acceptance() if row.method == method]
+    accepted = [acceptance_of(row.mean_len, row.n_draft) for row in rows if row.n_draft]
+    return sorted(mean_len(each, DRAFT_TOKENS) for each in accepted if each is not None)
 
 
 def draft_remark(found: PossibleDraft | None) -> str:
@@ -96,6 +117,11 @@ def draft_remark(found: PossibleDraft | None) -> str:
     low, high = map(format_number, found.published_len)
     what = "the model's MTP layers"
     if found.model:
-        size, least = format_bytes(found.weight_bytes), format_number(found.least_len)
-        what = f"{found.model} {found.quant} ({size}): pays above {least} tokens per step at best (k {_N_DRAFTED})"
-    return f"{what}; others' reach {low} to {high}; ggbench speculate {found.words} measures it"
+        least = format_number(found.least_len)
+        room = "" if found.left_bytes is None else f" of {format_bytes(found.left_bytes)} left, and its cache"
+        what = (
+            f"{found.model} {found.quant} ({format_bytes(found.weight_bytes)}{room}): with k {DRAFT_TOKENS}, pays above"
+            f" {least} tokens per step at best"
+        )
+    others = f"others' acceptance gives {low} to {high} ({counted(found.n_published, 'figure')})"
+    return sanitize(f"{what}; {others}; measure it: {found.command}")

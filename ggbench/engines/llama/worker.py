@@ -76,9 +76,7 @@ class Worker:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
                     self._limit(request)
                 if self._draft is not None:
-                    self._draft.free_context()
-                    if self._draft.handle is self._model.handle:  # that of MTP layers
-                        self._draft = None
+                    self._draft.free_context()  # it may be one of the model that is freed next
                 self._model.load(
                     path,
                     setup,
@@ -102,7 +100,8 @@ class Worker:
                 sizes = self._model.make_context(setup)
                 if request.draft is not None:
                     with self._drafting() as draft:
-                        draft.handle = draft.handle or self._model.handle
+                        if request.draft.ctx_type == "mtp":
+                            draft.handle = self._model.handle
                         draft.make_context(replace(request.draft, n_ctx=sizes[0]))
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():

@@ -69,7 +69,6 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.step_forecast import known_forecasts
-    from ggbench.machine.host import default_threads
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 
@@ -78,15 +77,7 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
         option = f"--machine {shlex.quote(machine)}"
         budget = BudgetOptions(machine=machine).budget(setup)
     else:
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),
-            reserve_bytes=None,
-            bandwidth=asked.bandwidth,
-            limit_bytes=setup.memory_limit_bytes,
-            measures=False,
-        )
+        budget = machine_budget(setup, bandwidth=asked.bandwidth, measures=False)
     with Store.open() as store:
         runs = known_forecasts(store, targets, setup, budget, option)
     documents = [run_document(run) for run in runs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.cluster import device_memories
-from ggbench.sizing.drafts import Draft, DraftingAllocator, check_drafts
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.drafts import DraftingAllocator, check_drafts
+from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.projectors import Projector
@@ -74,15 +74,15 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 
 def look_ahead(
-    engine: Engine,
+    launch: Callable[[], Engine],
     file: ModelFile,
     path: Path,
     setup: LlamaConfig,
     settings: MaxctxSettings,
     projector: Projector | None = None,
-    draft: Draft | None = None,
+    draft: ModelFile | None = None,
 ) -> LookAhead:
-    """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds; stops the engine.
+    """Predict by theory, then by llama.cpp's allocator run dry, which takes milliseconds.
 
     A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
     the cache is in main memory, and like `check_drafts`.
@@ -92,9 +92,7 @@ def look_ahead(
     near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
     devices = device_memories(setup)  # a server used by the dry worker does not answer others
     gpus = list_gpus()  # read before the dry worker uses some of their memory
-    drafts = draft is not None or setup.mtp
-    allocator = DraftingAllocator(engine, setup, devices, draft) if drafts else DryAllocator(engine, setup, devices)
-    with allocator as dry:
+    with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
         try:

@@ -6,6 +6,7 @@ It is a separate module because its imports take longer than reading a stored se
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import tempfile
 import time
@@ -39,8 +40,6 @@ from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
-from ggbench.sizing.cluster import device_memories
-from ggbench.sizing.drafts import Draft
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
@@ -81,12 +80,9 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             file = yield from session.prepare_file()
             path = file.paths[0]
         config = LlamaConfig.of(setup)
-        projector, draft = _projector(file, config, settings), None
-        if session.draft is not None:
-            engine = session.context.launch(setup, session.cancel)
-            draft = Draft(session.draft.header(), engine, config, device_memories(config))
-        engine = session.context.launch(setup, session.cancel)
-        return look_ahead(engine, file, path, config, settings, projector, draft)
+        draft = None if session.draft is None else session.draft.header()
+        launch = functools.partial(session.context.launch, setup, session.cancel)
+        return look_ahead(launch, file, path, config, settings, _projector(file, config, settings), draft)
 
 
 def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
@@ -111,7 +107,7 @@ class _Search:
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
         draft = session.draft
-        drafting = "" if draft is None else f"{draft.path.name if draft.path else draft.model} {draft.quant}"
+        drafting = "" if draft is None else draft.path.name if draft.path else " ".join(draft.named)
         session.recorder.observe(replace(seen.plan, draft=drafting))
         for probe in seen.probes:
             yield self._answered(probe)
@@ -316,8 +312,11 @@ class _Search:
             advice.append("a smaller --reserve leaves more memory")
         if seen.plan.mmproj_bytes:
             advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
-        if self._session.draft is not None or getattr(self._session.setup, "mtp", False):
-            advice.append(f"without {'--mtp' if self._session.draft is None else '--draft'} it may fit")
+        setup = self._session.setup
+        if self._session.draft is not None:
+            advice.append("without --draft it may fit")
+        elif isinstance(setup, LlamaConfig) and setup.mtp:
+            advice.append("without --mtp it may fit")
         return DoesNotFit(what, "; ".join(advice))
 
     @property

@@ -41,7 +41,7 @@ from ggbench.show.run_documents import (
     subject,
 )
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
-from ggbench.show.text import slots_text, swa_text
+from ggbench.show.text import drafting_text, slots_text, swa_text
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
@@ -221,7 +221,7 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
         ("memory", limit),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", f"{format_bytes(plan.mmproj_bytes)} left free (--mmproj)" if plan.mmproj_bytes else ""),
-        ("draft", _draft_text(run)),
+        ("draft", "" if run.memory.draft_bytes is None else drafting_text(run.memory.draft_bytes, plan.draft)),
         ("budget", budget),
         ("buffers", _buffers(run)),
         ("peak", peak),
@@ -253,14 +253,6 @@ def _buffers(run: Run) -> str:
     if any(each.place is MemoryKind.REMOTE for each in buffers):
         return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
     return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
-
-
-def _draft_text(run: Run) -> str:
-    draft_bytes, name = run.memory.draft_bytes, context_of(run).plan.draft
-    if draft_bytes is None:
-        return ""
-    what = f"{sanitize(name)} with its own context" if name else "the model's MTP layers in a context of their own"
-    return f"{format_bytes(draft_bytes)}: {what}"
 
 
 def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:

@@ -11,7 +11,7 @@ from ggbench.experiments.speculate.record import PairMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import machine_budget
-from ggbench.sizing.drafts import Draft, DraftingAllocator
+from ggbench.sizing.drafts import DraftingAllocator
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan_variant
 from ggbench.sizing.plan_record import PlanRow
@@ -22,15 +22,7 @@ from ggbench.units import format_bytes, format_count
 def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: LlamaConfig) -> PairMemory | None:
     """Return the sizes at `setup.n_ctx`; None if llama.cpp sizes one of the models not at all."""
     threads = setup.threads or session.context.threads
-    budget = machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=threads,
-        reserve_bytes=None,
-        bandwidth=None,
-        limit_bytes=setup.memory_limit_bytes,
-        measures=False,
-    )
+    budget = machine_budget(setup, measures=False)
     loaded = replace(setup_to_load(setup, budget), threads=threads)
     request, variant = PlanRequest(budget, setup), replace(session.target, file=target)
 
@@ -43,9 +35,7 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
         return session.context.launch(loaded, session.cancel)
 
     alone = planned(DryAllocator(engine_of(), loaded, budget.devices))
-    paired = planned(
-        DraftingAllocator(engine_of(), loaded, budget.devices, Draft(draft, engine_of(), loaded, budget.devices))
-    )
+    paired = planned(DraftingAllocator(engine_of(), loaded, budget.devices, draft, engine_of))
     if paired.draft_bytes is None or paired.n_ctx is None:
         return None
     weight_bytes = draft.weight_bytes or 0

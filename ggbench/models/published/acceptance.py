@@ -16,7 +16,7 @@ import msgspec
 from ggbench.models.published import data_text
 
 Method = Literal["draft", "mtp", "eagle3", "dflash", "ngram", "medusa", "eagle1", "eagle2"]
-"""The last three draft trees, which llama.cpp does not."""
+"""llama.cpp has no equivalent of the last three, which draft trees."""
 
 
 class Acceptance(msgspec.Struct, frozen=True):

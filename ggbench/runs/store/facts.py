@@ -38,7 +38,7 @@ NEWEST = 12
 
 
 _BATCH = 500
-"""Number of runs that are derived in one transaction, as other processes wait for it."""
+"""Number of runs whose facts are stored in one transaction, as other processes wait for it."""
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     shape: str | None = None
     """`ModelFile.shape_key`."""
     has_rates: bool = False
-    """Whether it tells at how many bytes/s weights and cache are read."""
+    """Whether the rates [bytes/s] of reading weights and cache follow from it."""
     loss: str | None = None
     """Key of base, text and cache types of a measured loss."""
 
@@ -64,7 +64,7 @@ class FactsTable:
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection, self._path = connection, path
-        self._is_current = False
+        self._is_current = self._is_in_memory = False
 
     def update(self, derive: Callable[[StoredRun], RunFacts]) -> None:
         """Derive the facts of the ended runs that have none."""
@@ -75,12 +75,13 @@ class FactsTable:
                 self._derive(missing[start : start + _BATCH], derive)
 
     def _missing(self) -> tuple[int, ...]:
-        ((n_ended, n_known),) = self._select(
-            "SELECT (SELECT count(*) FROM runs) - (SELECT count(*) FROM runs WHERE state = 'running'),"
-            " (SELECT count(*) FROM facts)"
-        )
-        if n_ended == n_known:
-            return ()
+        if not self._is_in_memory:  # the triggers remove no fact there
+            ((n_ended, n_known),) = self._select(
+                "SELECT (SELECT count(*) FROM runs) - (SELECT count(*) FROM runs WHERE state = 'running'),"
+                " (SELECT count(*) FROM facts)"
+            )
+            if n_ended == n_known:
+                return ()
         found = self._select(
             "SELECT id FROM runs INDEXED BY runs_by_kind EXCEPT SELECT run_id FROM facts"
             " EXCEPT SELECT id FROM runs WHERE state = 'running'"
@@ -88,13 +89,18 @@ class FactsTable:
         return tuple(row[0] for row in found)
 
     def _derive(self, run_ids: Sequence[int], derive: Callable[[StoredRun], RunFacts]) -> None:
-        """Read and derive in one transaction, as another process may end or delete a run."""
+        """Derive the facts, then store those of runs that no other process has meanwhile deleted or ended again."""
+        records = self._select(f"SELECT * FROM runs WHERE id IN ({_places(run_ids)})", *run_ids)
+        facts = [
+            (*msgspec.structs.astuple(derive(stored_run_of(record))), record["id"], record["state"])
+            for record in records
+        ]
         try:
             with writing(self._connection, self._path):
-                self._insert(run_ids, derive)
+                self._insert(facts)
         except StoreError:
             self._create_in_memory()
-            self._insert(run_ids, derive)
+            self._insert(facts)
 
     def repeats(
         self, machines: Collection[str] | None = None, *, header: str = "", shape: str = "", fewest: int = 1
@@ -105,19 +111,19 @@ class FactsTable:
         Settings with less than `fewest` runs are left out.
         """
         here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
-        files = {name: value for name, value in (("header", header), ("shape", shape)) if value}
+        files = [(f"{name} = ? AND ", [value]) for name, value in (("header", header), ("shape", shape)) if value]
         settings: dict[str, None] = {}
-        for name, value in files.items() or (("''", ""),):
+        for of_file, values in files or [("", [])]:
             found = self._select(
-                f"SELECT setting FROM facts WHERE {name} = ? AND {here} GROUP BY setting HAVING count(*) >= ?",
-                value, *machines or (), fewest,
+                f"SELECT setting FROM facts WHERE {of_file}{here} GROUP BY setting HAVING count(*) >= ?",
+                *values, *machines or (), fewest,
             )  # fmt: skip
             settings |= dict.fromkeys(row[0] for row in found)
         newest = f"SELECT run_id FROM facts WHERE setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:
-        """Return the newest run of each setting of a machine that tells at how many bytes/s memory is read."""
+        """Return the newest run of each setting of a machine from which the rates of reading memory follow."""
         found = self._select(
             "SELECT max(run_id) FROM facts WHERE machine = ? AND has_rates GROUP BY setting ORDER BY 1 DESC", machine
         )
@@ -148,6 +154,7 @@ class FactsTable:
 
     def _create_in_memory(self) -> None:
         """Create the table where it hides one in the file, and needs no disk."""
+        self._is_in_memory = True
         with as_store_errors(self._path):
             self._connection.execute("PRAGMA temp_store = MEMORY")
             self._connection.execute(_TABLE.replace("TABLE", "TEMP TABLE IF NOT EXISTS", 1))
@@ -157,11 +164,13 @@ class FactsTable:
             (_TABLE,)
         ]
 
-    def _insert(self, run_ids: Sequence[int], derive: Callable[[StoredRun], RunFacts]) -> None:
-        records = self._select(f"SELECT * FROM runs WHERE id IN ({_places(run_ids)})", *run_ids)
-        facts = [msgspec.structs.astuple(derive(stored_run_of(record))) for record in records]
+    def _insert(self, facts: Sequence[tuple[object, ...]]) -> None:
+        """Store facts, each followed by the id and the state of the run that they were derived from."""
+        unchanged = "EXISTS (SELECT 1 FROM runs WHERE id = ? AND state = ?)"
         with as_store_errors(self._path):
-            self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", facts)
+            self._connection.executemany(
+                f"INSERT OR REPLACE INTO facts SELECT ?, ?, ?, ?, ?, ?, ? WHERE {unchanged}", facts
+            )
 
     def _select(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
         with as_store_errors(self._path):

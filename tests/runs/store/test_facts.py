@@ -15,6 +15,7 @@ from ggbench.runs.comparable import machine_key, repeats_on, runs_of_file, setti
 from ggbench.runs.run import Run
 from ggbench.runs.store import connection, facts
 from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import StoredRun
 
 HEADER = "ab" * 32
 IMPORTED = Imported(tool="llama-bench", file="x", file_sha256="1", content_sha256="2")
@@ -107,3 +108,26 @@ def test_a_file_that_cannot_be_written_is_still_asked(path: Path, run: Run, n_de
     with contextlib.closing(sqlite3.connect(path)) as raw:
         (n_tables,) = raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'facts'").fetchone()
     assert n_tables == n_derived
+
+
+def test_an_open_file_that_cannot_be_written_sees_a_run_that_replaced_another(path: Path, run: Run) -> None:
+    with Store.open(path) as writer:
+        first, second = writer.add(run), writer.add(run)
+        with Store(*_read_only(path)) as reader:
+            assert _found(reader, run) == [second, first]
+            writer.delete_run(first)
+            third = writer.add(run)
+            assert _found(reader, run) == [third, second]
+
+
+def test_other_processes_may_delete_runs_while_facts_are_derived(store: Store, path: Path, run: Run) -> None:
+    kept, deleted = store.add(run), store.add(run)
+    with Store.open(path) as other:
+
+        def derive(stored: StoredRun) -> facts.RunFacts:
+            if stored.run_id == deleted:
+                other.delete_run(deleted)
+            return facts.RunFacts(stored.run_id, "machine", "setting")
+
+        store.facts.update(derive)
+    assert store.facts.repeats() == ((kept,),)
