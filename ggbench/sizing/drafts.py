@@ -11,6 +11,10 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
@@ -20,9 +24,6 @@ from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
-from msgspec.structs import replace
-from pathlib import Path
-
 
 MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
