@@ -181,11 +181,6 @@ def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
     assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 
 
-@pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
-def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
-    assert "tokens" in ggbench("tui", "--n-gen", text).err
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
