@@ -172,10 +172,10 @@ def _answers(
     setup = LlamaConfig(threads=default_threads(), n_ctx=n_ctx, n_gpu_layers=0)
     config = LlamaServerConfig.of_command(f"{program}{synthetic}", setup)
     if draft is not None:
-        config = replace(config, spec_type="draft-simple", draft=str(draft), n_draft=k)
+        config = replace(config, spec_type="draft-simple", n_draft=k)
     found: dict[int, Served] = {}
     with contextlib.closing(launch(threading.Event())) as engine:
-        *_, ending = engine.open(Source(target), config)
+        *_, ending = engine.open(Source(target, draft), config)
         assert ending == Completed(), ending
         for depth in (0, *depths):
             *events, ending = engine.run(DecodeAtDepth(depth, n_gen))

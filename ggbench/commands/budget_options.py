@@ -152,12 +152,9 @@ def find_draft(text: str | None, setup: LlamaConfig, hub: HubOptions) -> Target 
 
     Raises UsageError for options of a draft that exclude each other, or without any; Unsupported for a draft head.
     """
+    check_draft(text, setup)
     if text is None:
-        if not setup.mtp and setup != setup.undrafted():
-            raise UsageError("--type-k-draft and --type-v-draft are for a draft", "add --draft or --mtp, or omit them")
         return None
-    if setup.mtp:
-        raise UsageError("--draft and --mtp exclude each other", "omit one of them")
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve_headers, single
     from ggbench.sizing.drafts import check_stands_alone
@@ -165,6 +162,14 @@ def find_draft(text: str | None, setup: LlamaConfig, hub: HubOptions) -> Target 
     draft = single(resolve_headers(parse_model(text), hub=hub.access()))
     check_stands_alone(draft.header())
     return draft
+
+
+def check_draft(text: str | None, setup: LlamaConfig) -> None:
+    """Raise UsageError for options of a draft that exclude each other, or without any; None means no draft model."""
+    if not text and not setup.mtp and setup != setup.undrafted():
+        raise UsageError("--type-k-draft and --type-v-draft are for a draft", "add --draft or --mtp, or omit them")
+    if text and setup.mtp:
+        raise UsageError("--draft and --mtp exclude each other", "omit one of them")
 
 
 def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:

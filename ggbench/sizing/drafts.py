@@ -27,8 +27,10 @@ from ggbench.units import format_bytes, format_count
 
 MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
-_HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
-"""Architectures whose context needs the target's, which a dry one does not have."""
+DRAFT_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
+"""llama-server's types of drafts by architectures whose context needs the target's, which a dry one does not have.
+Other models draft as `draft-simple`.
+"""
 
 
 class DraftingAllocator(DryAllocator):
@@ -134,7 +136,7 @@ def check_rolls_back(file: ModelFile) -> None:
 
 def check_stands_alone(file: ModelFile) -> None:
     """Raise Unsupported for a draft head."""
-    if file.architecture in _HEADS:
+    if file.architecture in DRAFT_HEADS:
         raise Unsupported(
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
             "give a stand-alone draft model, or measure it: ggbench speculate ... --engine llama-server",

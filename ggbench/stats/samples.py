@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.stats.intervals import Interval, log_ratio
+from ggbench.stats.intervals import Expected, Interval, log_ratio
 from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
@@ -142,6 +142,14 @@ def half_width(noise: float, spread: float, n_repetitions: int, freedom: int) ->
 def t_95(freedom: int) -> float:
     """Return Student's two-sided 95 % point; infinite without a degree of freedom."""
     return t_point(0.05, freedom) if freedom else math.inf
+
+
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
+    logs = list(map(math.log, ratios))
+    spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
+    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def t_point(tail: float, freedom: int) -> float:

@@ -8,7 +8,6 @@ with llama-server's steps: its draft reads the verified batch again.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import t_95
+from ggbench.stats.samples import geometric_mean
 
 LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
@@ -109,14 +108,6 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
     break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
     return MeasuredStep(replace(rounds[0], **middle), break_even)
-
-
-def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
-    """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
-    logs = list(map(math.log, ratios))
-    spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
-    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def mean_len(acceptance: float, k: int) -> float:

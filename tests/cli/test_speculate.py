@@ -40,6 +40,19 @@ def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> N
     assert ran.code == 2 and "--draft MODEL" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--mtp", "--spec-type", "ngram-simple"), "--mtp and --spec-type ngram-simple exclude each other"),
+        (("--mtp", "--draft", "small.gguf"), "--draft and --mtp exclude each other"),
+        (("--spec-type", "ngram-simple", "-ctkd", "q8_0"), "are for a draft"),
+    ],
+)
+def test_contradicting_drafts_are_refused(ggbench: Run, tiny_twin: Path, words: tuple[str, ...], said: str) -> None:
+    ran = ggbench("speculate", tiny_twin, *words)
+    assert ran.code == 2 and said in ran.err
+
+
 def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("speculate", tiny_twin, "--draft", tiny_twin, "--memory-limit", "20MiB")
     assert ran.code == 3 and "and its draft need" in ran.err and "smaller quant" in ran.err

@@ -63,9 +63,10 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     trained: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
-    run = _run(tmp_path, trained, SpeculateSettings((5,))).run
+    within_s = 3.7  # for 20 tokens of 10 ms, of three texts in three rounds of two
+    run = _run(tmp_path, trained, SpeculateSettings((5,), within_s=within_s)).run
     assert isinstance(run.result, SpeculateResult), run.reason
-    assert [each.name for each in run.result.texts] == list(TEXTS)
+    assert [(each.name, each.n_tokens) for each in run.result.texts] == [(name, 20) for name in TEXTS]
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
     assert run.result.spec_type == "draft-simple" and run.result.draft is not None
     assert PRESENTER.answer(run).startswith("faster on prose (2")

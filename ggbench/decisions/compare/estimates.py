@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -25,9 +24,9 @@ from ggbench.stats.samples import (
     DISTURBED_SIGMA,
     LoadSpread,
     Repeat,
+    geometric_mean,
     is_disturbed,
     load_spread,
-    t_95,
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
@@ -185,9 +184,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     turns = [{index: value for *_, index, value in pair} for pair in pairs]
     if any(len(turn) < 2 for turn in turns) or any(later[0] - first[1] > most_between for first, later in pairs):
         return None
-    ratios = [math.log(turn[0] / turn[1]) for turn in turns]
-    mean, half = statistics.fmean(ratios), t_95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
-    return Expected(*(math.exp(mean + by) for by in (0.0, -half, half)))
+    return geometric_mean([turn[0] / turn[1] for turn in turns])
 
 
 def _span(run: Run) -> list[tuple[datetime, datetime]]:

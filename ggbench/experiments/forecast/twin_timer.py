@@ -36,7 +36,16 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.stored import listed_run, read_recording
-from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
+from ggbench.sizing.layer_sample import (
+    UNKNOWN_BYTES_PER_S,
+    WEIGHTS_SHARE,
+    LayerPlacement,
+    layer_placements,
+    made_seconds,
+    step_cost,
+    twin_layers,
+    without_gpu,
+)
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
@@ -243,13 +252,8 @@ BATCH_ROUNDS = 3
 _FEWEST_TOKENS = 4
 _TIMED_S = 1.0
 """Maximum duration of a timing of slow steps, unless the minimum of tokens takes longer."""
-_UNKNOWN_BYTES_PER_S = 20e9
-_WEIGHTS_SHARE, _KV_SHARE = 0.5, 0.1
-"""Shares of the memory bandwidth reached by reading weights and a KV cache."""
-_MADE_BYTES_PER_S = 0.3e9
-"""Rate in bytes/s at which a twin is written, loaded, repacked for the CPU's kernels, and removed."""
-_STARTED_S = 2.0
-"""Startup time of each worker."""
+_KV_SHARE = 0.1
+"""Share of the memory bandwidth reached by reading a KV cache."""
 _BATCH_TOKENS_PER_STEP = 25
 """Tokens of a batch that take as long as a step."""
 _FILL_TOKENS = 32
@@ -269,15 +273,15 @@ def forecast_cost(
     n_placements: int = 1,
 ) -> ForecastCost:
     """Return the cost of writing and timing twins; a step reads `outside_bytes` besides the layers."""
-    rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
-    near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
+    rate = bandwidth.bytes_per_s if bandwidth is not None else UNKNOWN_BYTES_PER_S
+    near_s = [(outside_bytes + twin.cost.layer_bytes) / (WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
     timed_s = sum((n_gen_of(settings, step_s) + 1) * step_s for step_s in [*near_s, far_s])
     batch_s = (sum(near_s) + far_s) * settings.n_batch / _BATCH_TOKENS_PER_STEP
     fill_s = near_s[-1] * _FILL_TOKENS / _BATCH_TOKENS_PER_STEP
     probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
     warm_s = 6 * sum(near_s)
-    made_s = len(twins) * _STARTED_S + disk_bytes / _MADE_BYTES_PER_S
+    made_s = made_seconds(len(twins), disk_bytes)
     return ForecastCost(disk_bytes, made_s + n_placements * (warm_s + probed_s))
 
 

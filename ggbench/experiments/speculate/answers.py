@@ -28,8 +28,8 @@ from ggbench.experiments.speculate.texts import TEXTS, is_trained
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
-from ggbench.sizing.drafts import check_drafts, check_pair
-from ggbench.stats.speculation import geometric_mean
+from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
+from ggbench.stats.samples import geometric_mean
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_number
 
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
 
-_N_ANSWER, _N_ROUNDS = 128, 3
+_FEWEST_TOKENS, _MOST_TOKENS, _N_ROUNDS = 16, 128, 3
 _N_WARMUP = 8
-_TYPES = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
-"""Types of drafts by the architecture of their file; other models draft as `draft-simple`."""
 _DRAFTLESS = "ngram"
 
 
@@ -51,7 +49,7 @@ def spec_type_of(asked: str, draft: ModelFile | None) -> str:
     if asked:
         return asked
     if draft is not None:
-        return _TYPES.get(draft.architecture, "draft-simple")
+        return DRAFT_HEADS.get(draft.architecture, "draft-simple")
     raise UsageError("there is nothing to draft with", "add --draft MODEL, --mtp, or --spec-type ngram-simple")
 
 
@@ -80,31 +78,40 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     configs, drafts = (setup.drafting(""), setup.drafting(kind, k)), (None, draft.paths[0] if draft else None)
     subject = subject_of(session.draft, draft, setup) if session.draft else None
     session.recorder.observe(DraftedPair(subject, spec_type=kind))
+    n_gen = 0
     for number in range(_N_ROUNDS):
         for is_drafted in (False, True) if number % 2 == 0 else (True, False):
             ending = yield from session.open(configs[is_drafted], draft=drafts[is_drafted])
             if isinstance(ending, Completed):
-                ending = yield from _continue_all(session, number, k, is_drafted=is_drafted)
+                n_gen, ending = yield from _continue_all(session, number, k, n_gen, is_drafted=is_drafted)
             if not isinstance(ending, Completed):
                 return ending
     return Completed()
 
 
 def _continue_all(
-    session: Session, number: int, k: int | None, *, is_drafted: bool
-) -> Generator[Progress, None, Ending]:
-    _, ending = yield from session.ask(Continue(PROMPT, _N_WARMUP))
+    session: Session, number: int, k: int | None, n_gen: int, *, is_drafted: bool
+) -> Generator[Progress, None, tuple[int, Ending]]:
+    """Return also the tokens of each text; `n_gen` is 0 as long as the first answer has not shown how many there is
+    time for.
+    """
+    events, ending = yield from session.ask(Continue(PROMPT, _N_WARMUP))
+    for event in events if not n_gen else ():
+        if isinstance(event, Continued):
+            token_s = event.decode_ns / 1e9 / max(1, event.n_tokens - 1)
+            n_gen = int(session.settings(SpeculateSettings).within_s / (2 * _N_ROUNDS * len(TEXTS) * token_s))
+            n_gen = min(_MOST_TOKENS, max(_FEWEST_TOKENS, n_gen))
     for name, text in TEXTS.items():
         if not isinstance(ending, Completed):
-            return ending
-        events, ending = yield from session.ask(Continue(text, _N_ANSWER))
+            break
+        events, ending = yield from session.ask(Continue(text, n_gen))
         for event in events:
             if isinstance(event, Continued):
                 answered = AnsweredText(name, number, k, is_drafted, event)
                 session.recorder.observe(answered)
                 how = "with" if is_drafted else "without"
                 yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
-    return ending
+    return n_gen, ending
 
 
 def answered_texts(answers: Sequence[AnsweredText]) -> Iterator[DraftedText]:

@@ -13,14 +13,15 @@ _DRAFT = ("--draft", "-md")
 
 
 class _SpeculateCommand(DocumentedCommand):
-    """Reads `--draft MODEL QUANT` as `--draft MODEL:QUANT`."""
+    """Reads `--draft MODEL QUANT` as `--draft MODEL:QUANT`; a file has no quant to add."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from ggbench.gguf_file.quants import names_quant, quant_from_file_name
 
         joined: list[str] = []
         for word in args:
-            if len(joined) > 1 and joined[-2] in _DRAFT and names_quant(word, quant_from_file_name(word), ()):
+            is_draft = len(joined) > 1 and joined[-2] in _DRAFT and not joined[-1].endswith(".gguf")
+            if is_draft and names_quant(word, quant_from_file_name(word), ()):
                 joined[-1] += f":{word}"
             else:
                 joined.append(word)
@@ -57,13 +58,18 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     """
     from msgspec.structs import replace
 
+    from ggbench.commands.budget_options import check_draft
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
+    from ggbench.errors import UsageError
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
 
+    check_draft(settings.draft, asked.setup)
+    if asked.setup.mtp and settings.spec_type not in ("", "draft-mtp"):
+        raise UsageError(f"--mtp and --spec-type {settings.spec_type} exclude each other", "omit one of them")
     if asked.setup.mtp:
         settings = replace(settings, spec_type="draft-mtp")
         asked = replace(asked, setup=replace(asked.setup, mtp=False))

@@ -19,6 +19,7 @@ from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.pair_memory import pair_memory, require_fit
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
+    MOST_ROUNDS,
     DraftedPair,
     PairCost,
     SpeculateSettings,
@@ -38,7 +39,16 @@ from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_pair, check_rolls_back, check_stands_alone
-from ggbench.sizing.layer_sample import WHOLE_BYTES, StepCost, layer_placements, step_cost, twin_layers
+from ggbench.sizing.layer_sample import (
+    UNKNOWN_BYTES_PER_S,
+    WEIGHTS_SHARE,
+    WHOLE_BYTES,
+    StepCost,
+    layer_placements,
+    made_seconds,
+    step_cost,
+    twin_layers,
+)
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_rough_seconds
@@ -50,13 +60,6 @@ _TEXTS_SHARE = 0.5
 """Time for texts, as a share of that for steps."""
 _FEWEST_GEN, _MOST_GEN = 16, 192
 """Tokens of a text; a model too slow for the fewest generates none."""
-_UNKNOWN_BYTES_PER_S = 20e9
-_WEIGHTS_SHARE = 0.5
-"""Share of the memory bandwidth reached by reading weights."""
-_MADE_BYTES_PER_S = 0.3e9
-"""Rate in bytes/s at which a twin is written, loaded, repacked for the CPU's kernels, and removed."""
-_STARTED_S = 2.0
-"""Startup time of each worker."""
 _BATCH_TOKENS_PER_STEP = 8
 """Tokens of a batch that take as long as a step."""
 _FILL_STEPS = 5
@@ -177,14 +180,14 @@ class _Pair:
         session, settings = self._session, self._session.settings(SpeculateSettings)
         round_began = started
         ending: Ending = Completed()
-        for number in range(-1, settings.rounds):
+        for number in range(-1, MOST_ROUNDS):
             now = time.monotonic()
             if number >= FEWEST_ROUNDS and 2 * now - round_began - started > settings.within_s:
                 break
             round_began = now
             for n_depth in depths if number >= 0 else depths[:1]:
-                text = f"round {number + 1} of {settings.rounds}" if number >= 0 else "warm-up"
-                yield Working("probe", max(0, number), settings.rounds, text)
+                text = f"round {number + 1} of {MOST_ROUNDS}" if number >= 0 else "warm-up"
+                yield Working("probe", max(0, number), MOST_ROUNDS, text)
                 for twin in range(len(self._paths)):
                     began = time.monotonic()
                     passes, ending = yield from self._run(twin, n_depth)
@@ -287,7 +290,7 @@ def _cost(
 ) -> PairCost:
     context = session.context
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
-    rate = _WEIGHTS_SHARE * (bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S)
+    rate = WEIGHTS_SHARE * (bandwidth.bytes_per_s if bandwidth is not None else UNKNOWN_BYTES_PER_S)
     whole_bytes = target.active_weight_bytes or 0
     outside_bytes = whole_bytes - (twins[-1].cost.layer_bytes if twins else 0)
     token_s = [(outside_bytes + each.cost.layer_bytes) / rate for each in twins[:-1]] or [whole_bytes / rate]
@@ -296,10 +299,10 @@ def _cost(
     pass_s = sum(token_s) * (1 + _N_SINGLE + sum(verify)) + draft_s * (sum(settings.n_drafted) + sum(verify))
     untimed_s = sum(token_s) * (max(verify) + _FILL_STEPS) + draft_s * (max(settings.n_drafted) + max(verify))
     each_s = untimed_s + max(pass_s, min(_REQUEST_S, _MOST_PASSES * pass_s))
-    rounds_s = [n * len(depths) * each_s for n in (FEWEST_ROUNDS, settings.rounds)]
+    rounds_s = [n * len(depths) * each_s for n in (FEWEST_ROUNDS, MOST_ROUNDS)]
     disk_bytes = group.file_bytes if group else target.file_bytes if session.target.path is None else 0
     disk_bytes += 0 if session.draft is None or session.draft.path else draft.file_bytes
-    made_s = (len(token_s) * _STARTED_S) + (disk_bytes or 0) / _MADE_BYTES_PER_S
+    made_s = made_seconds(len(token_s), disk_bytes or 0)
     measured_s = max(rounds_s[0], min(rounds_s[1], settings.within_s))
     text_s = 0.0
     if has_texts:

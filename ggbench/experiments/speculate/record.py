@@ -20,7 +20,10 @@ N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
 FEWEST_ROUNDS = 3
 """Rounds that are measured however long they take: fewer give no interval worth printing."""
-MOST_DRAFTED = 64
+MOST_ROUNDS = 5
+"""Rounds over all steps, so that a slowdown of the machine affects all of them."""
+_MOST_DRAFTED = 64
+"""The longest drafts that llama-server makes by default, those of `--spec-type ngram-mod`."""
 N_CTX_TEXTS = 512
 """Tokens of the longest text with its prompt."""
 
@@ -55,8 +58,6 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         float,
         Option("--within", "Time for measuring, e.g. 5m; at least three rounds are measured.", DURATION),
     ] = WITHIN_S
-    rounds: int = 5
-    """Rounds over all steps, so that a slowdown of the machine affects all of them."""
     spec_type: Annotated[
         str,
         Option(
@@ -72,10 +73,10 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
             raise UsageError("there is nothing to measure", "use at least one number of drafted tokens and one depth")
         for each in self.n_drafted:
             require_positive("the number of drafted tokens", each)
-        if max(self.n_drafted) > MOST_DRAFTED:
+        if max(self.n_drafted) > _MOST_DRAFTED:
             raise UsageError(
                 f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
-                f"use at most {MOST_DRAFTED}",
+                f"use at most {_MOST_DRAFTED}",
             )
 
     @property
