@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from ggbench.engines.contract import EngineConfig
-from ggbench.errors import UsageError
-from ggbench.experiments.speculate.record import (
-    AnsweredText,
-    DraftedPair,
-    PairMemory,
-    SpeculateRequest,
-    SpeculateResult,
-    SpeculateSettings,
-    SpeculationCase,
-    SpeculationRound,
-    TextRound,
-)
-from ggbench.runs.experiment import Conclusion, Experiment, Job
-from ggbench.runs.recording import Recording
-from ggbench.runs.run import Settings
+from collections.abc import (Generator, Sequence)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.speculate.record import (AnsweredText, DraftedPair, PairMemory, SpeculateRequest, SpeculateResult, SpeculateSettings, SpeculationCase, SpeculationRound, TextRound)
+from ggbench.runs.experiment import (Conclusion, Experiment, Job)
+from ggbench.runs.recording import (Recording)
+from ggbench.runs.run import (Settings)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
-    from ggbench.runs.progress import Progress
-    from ggbench.runs.session import Session
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.progress import (Progress)
+    from ggbench.runs.session import (Session)
+
 
 
 class SpeculateExperiment(Experiment):
@@ -36,7 +26,7 @@ class SpeculateExperiment(Experiment):
     kind: ClassVar[str] = "speculate"
     settings_type = SpeculateSettings
     result_type = SpeculateResult
-    needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
+    needs_file: ClassVar[str] = "an endpoint does not say how long each part of a step takes"
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     needs_download: ClassVar[bool] = False
     observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
@@ -50,11 +40,15 @@ class SpeculateExperiment(Experiment):
             served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
             raise UsageError("speculate needs a draft model", hint + served)
         if setup.is_served:
-            setup.drafting(settings.spec_type, n_draft=settings.n_served)
+            setup.drafting(settings.spec_type, settings.n_served)
+            if settings.depths != SpeculateSettings().depths:
+                raise UsageError("a server continues short texts, not at a depth", "omit --n-depth")
+            if settings.spec_type.startswith("ngram") and settings.n_served is not None:
+                raise UsageError(f"-k does not limit drafts of type {settings.spec_type}", "omit -k")
         elif kind := settings.spec_type:
             raise UsageError(
                 f"ggbench's own llama.cpp does not draft by {kind}",
-                "add --engine llama-server=PATH, or give a draft model",
+                "add --engine llama-server, or omit --spec-type",
             )
 
     @property
