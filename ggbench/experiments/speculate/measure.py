@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import (Generator, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.speculate.record import (AnsweredText, DraftedPair, PairMemory, SpeculateRequest, SpeculateResult, SpeculateSettings, SpeculationCase, SpeculationRound, TextRound)
-from ggbench.runs.experiment import (Conclusion, Experiment, Job)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Settings)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import UsageError
+from ggbench.experiments.speculate.record import (
+    AnsweredText,
+    DraftedPair,
+    PairMemory,
+    SpeculateRequest,
+    SpeculateResult,
+    SpeculateSettings,
+    SpeculationCase,
+    SpeculationRound,
+    TextRound,
+)
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Settings
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.session import (Session)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
 
 
 class SpeculateExperiment(Experiment):
