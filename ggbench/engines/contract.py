@@ -150,7 +150,7 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
-    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
         """Return the setup with drafts of this type (llama-server's --spec-type), or without drafts for an empty one.
 
         Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
@@ -402,7 +402,7 @@ class Speculate(Workload, frozen=True, tag="speculate"):
 
 
 class DraftText(Workload, frozen=True, tag="draft_text"):
-    """Continue a text greedily by `n_gen` tokens, without a draft and then with one. Reports a `TextDrafted`.
+    """Continue a text greedily by `n_gen` tokens, without a draft and with one. Reports a `TextDrafted`.
 
     Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
     The source needs a draft.
@@ -413,6 +413,8 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
     text: str
     n_gen: int
     n_drafted: int
+    drafts_first: bool = False
+    """Order of the two: alternating it keeps a slow drift of the machine out of their ratio."""
 
     @property
     def n_outputs(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -39,6 +39,16 @@ class CaptionedTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from super().__rich_console__(console, options)
         yield from self.lines_below
+
+
+class AsWide:
+    """A table that is made for the width of its container, in characters."""
+
+    def __init__(self, made: Callable[[int], RenderableType]) -> None:
+        self._made = made
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._made(options.max_width)
 
 
 def new_table(

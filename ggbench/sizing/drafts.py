@@ -128,7 +128,7 @@ def check_rolls_back(file: ModelFile) -> None:
     if any(state.recurrent_elements for state in file.states):
         raise Unsupported(
             f"{sanitize(file.name)} has recurrent layers ({file.architecture}), which cannot forget rejected tokens",
-            "llama-server restores a copy of their state after each rejection; measure that with a server",
+            "measure it with --engine llama-server, which restores a copy of their state",
         )
 
 
@@ -137,7 +137,7 @@ def check_stands_alone(file: ModelFile) -> None:
     if file.architecture in _HEADS:
         raise Unsupported(
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
-            "use a stand-alone draft model",
+            "give a stand-alone draft model, or measure it: ggbench speculate ... --engine llama-server",
         )
 
 

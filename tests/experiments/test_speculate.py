@@ -1,11 +1,15 @@
 """Speculative decoding over fake workers whose steps take what the layers of each model cost."""
 
+import io
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Speculate
@@ -15,14 +19,24 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.speculate import pair_timer
 from ggbench.experiments.speculate.measure import EXPERIMENT
-from ggbench.experiments.speculate.record import SpeculateResult, SpeculateSettings, SpeculationRound, TextRound
+from ggbench.experiments.speculate.record import (
+    N_DRAFTED,
+    SpeculateResult,
+    SpeculateSettings,
+    SpeculationCase,
+    SpeculationRound,
+    TextRound,
+)
 from ggbench.experiments.speculate.show import PRESENTER
+from ggbench.experiments.speculate.steps import measured_steps
 from ggbench.experiments.speculate.texts import drafted_texts
 from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.machine.host import Cpu
+from ggbench.machine.readings import moment_ns
+from ggbench.machine.records import MachineReading
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
@@ -31,8 +45,9 @@ from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
 from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
-from ggbench.sizing.layer_sample import step_cost
+from ggbench.sizing.layer_sample import StepCost, step_cost
 from ggbench.stats.intervals import Expected
+from ggbench.stats.speculation import StepTimes
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 
 BASE_NS, NS_PER_BYTE, TOKEN_NS, DRAFT_NS, HOST_NS = 2e6, 0.05, 1e5, 3e5, 1e5
@@ -143,6 +158,80 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     assert "at depth 64 slower below" in verdict(_result(gains))
 
 
+def test_the_most_that_can_be_gained_has_an_interval(target: Target) -> None:
+    run, _, _ = _run(target, target, _Costly())
+    found = _result(run)
+    uncertain = [
+        replace(each, step=replace(each.step, break_even=Expected(each.step.break_even.value, 1.1, 1.6)))
+        for each in found.cases
+    ]
+    assert re.search(r"at most \d\.\d+ (±|\()", verdict(replace(found, cases=tuple(uncertain))))
+
+
+def test_a_random_router_leaves_an_interval_for_break_even(target: Target) -> None:
+    """Verifying takes a tenth with the experts of one token."""
+    found = _result(_run(target, target, _Costly(0.8 * BASE_NS))[0])
+
+    def routed(case: SpeculationCase) -> SpeculationCase:
+        times = case.step.times
+        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=times.verify_ms / 10)))
+
+    assert verdict(found).startswith("slower even if every drafted token is accepted")
+    cases = tuple(map(routed, found.cases))
+    said = verdict(replace(found, cases=cases, has_random_router=True))
+    assert re.match(r"slower below a length between \d\.\d+ and \d\.\d+ tokens per step", said), said
+    assert "even if every" not in said and "at most" not in said
+
+
+def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
+    layers = tuple(StepCost(n, n * 100, n * 100, 0, 0) for n in (2, 6, 16))
+    smaller, larger = StepTimes(3, 2.0, 3.0, 0.3, 0.3, 0.1, 0.0), StepTimes(3, 4.0, 5.0, 0.3, 0.3, 0.1, 0.0)
+    rounds = [SpeculationRound(n, 0, (times,), twin) for n in range(3) for twin, times in enumerate((smaller, larger))]
+    rounds[5] = SpeculationRound(2, 0, (replace(smaller, t1_ms=1.9),), 1)
+    ((_, step),) = measured_steps(rounds, layers)
+    assert step.times.t1_ms == pytest.approx(4 + 2.5 * 2)
+    assert not [*measured_steps(rounds[2:], layers)], "one round is left"
+
+
+def test_the_page_is_readable_at_80_columns(target: Target) -> None:
+    run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
+    console = Console(width=80, file=io.StringIO())
+    console.print(PRESENTER.details(run))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) <= 45 and not any("…" in line for line in lines)
+    rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
+    assert rows == [["0", str(k)] for k in N_DRAFTED]
+    assert sum("others' lengths" in line for line in lines) == 1
+
+
+def test_reading_new_files_for_the_first_time_is_no_disturbance(target: Target) -> None:
+    """The kernel counts pages that were written, evicted and then loaded as read again."""
+    n_read = 0
+
+    def reading() -> MachineReading:
+        return MachineReading(moment_ns(), None, None, None, refaulted_bytes=n_read)
+
+    class Loading(_Costly):
+        def worker(self) -> Answer:
+            answer = super().worker()
+
+            def loads(request: Request) -> Iterator[protocol.Message | Ending]:
+                nonlocal n_read
+                if isinstance(request, LoadModel):
+                    time.sleep(0.005)
+                    n_read += 1 << 30
+                    time.sleep(0.005)
+                return answer(request)
+
+            return loads
+
+    rig, _ = fake_rig(None, {number: Loading().worker() for number in range(9)})
+    rig = replace(rig, read_machine=reading, reading_interval_s=0.001)
+    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), SETTINGS, draft=target))
+    assert isinstance(end, Finished) and n_read and end.run.unsteady == ""
+
+
 def test_a_short_time_limit_keeps_three_rounds(target: Target) -> None:
     settings = replace(SETTINGS, within_s=0.0)
     rig, _ = fake_rig(None, {number: _Costly().worker() for number in range(9)})
@@ -177,16 +266,19 @@ def test_depths_beyond_the_training_context_are_left_out(target: Target) -> None
 def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> None:
     """Steps of 3, 0, 2 and 1 accepted tokens: 10 tokens in 4 steps; 100 ms against 80 ms for 8 without a draft."""
     cases = _result(_run(target, target, _Costly())[0]).at(0)
-    drafted = TextDrafted(8, 80_000_000, 100_000_000, [3, 0, 2, 1], None)
+    drafted = TextDrafted(8, 80_000_000, 100_000_000, [3, 0, 2, 1], 2)
     rounds = [TextRound("prose", number, 3, drafted) for number in range(3)]
     rounds += [TextRound("code", 0, 3, drafted)]
     (found,) = drafted_texts(rounds, cases)
     assert (found.name, found.n_tokens, found.mean_len) == ("prose", 8, 2.5)
     assert found.acceptance == pytest.approx((3 / 4, 2 / 3, 1 / 2))
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
+    assert found.difference == "from token 3 of 8 on"
     assert found.expected_gain == pytest.approx(cases[1].step.speedup(2.5).value)
     result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Expected(0.5, 0.4, 0.6)),))
     assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")
+    run, _, _ = _run(target, target, _Costly())
+    assert server_line(run, _result(run)) and server_line(run, result) == "", "measured to be slower"
 
 
 def test_a_run_in_progress_shows_the_latest_break_even(target: Target) -> None:

@@ -9,17 +9,19 @@ from msgspec.structs import replace
 from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
+from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.answers import answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.experiments.speculate.verdict import server_line
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
+from ggbench.stats.intervals import Expected
 from tests.fakes.llama_server import install
 
 
@@ -44,6 +46,11 @@ def test_the_first_difference_of_two_answers_is_named() -> None:
     assert found.difference == "at character 6: 'too three' instead of 'two three'"
 
 
+@pytest.fixture
+def trained(target: Target) -> Target:
+    return replace(target, provenance="file")
+
+
 def _run(folder: Path, target: Target, settings: SpeculateSettings, way: str = "") -> Finished:
     setup = run_by(f"llama-server={install(folder, way)}", LlamaConfig(threads=1))
     job = Job(EXPERIMENT, target, setup, settings, draft=target)
@@ -53,10 +60,10 @@ def _run(folder: Path, target: Target, settings: SpeculateSettings, way: str = "
 
 
 def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
-    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
-    run = _run(tmp_path, target, SpeculateSettings((5,))).run
+    run = _run(tmp_path, trained, SpeculateSettings((5,))).run
     assert isinstance(run.result, SpeculateResult), run.reason
     assert [each.name for each in run.result.texts] == list(TEXTS)
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
@@ -64,10 +71,21 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
     assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"
+    line = server_line(run, run.result)
+    assert f"-md {trained.path} --spec-type draft-simple" in line and "--spec-draft-n-max 5" in line
+    slower = [replace(each, gain=Expected(0.5, 0.4, 0.6)) for each in run.result.texts]
+    assert server_line(run, replace(run.result, texts=tuple(slower))) == ""
 
 
-def test_a_failed_start_keeps_no_result_and_says_why(target: Target, tmp_path: Path) -> None:
-    end = _run(tmp_path, target, SpeculateSettings(), "older")
+def test_twins_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:
+    """Their random weights accept no drafts."""
+    end = _run(tmp_path, target, SpeculateSettings((5,)))
+    assert isinstance(end.error, Unsupported) and "no trained weights" in end.error.message
+    assert end.run.run_id is None
+
+
+def test_a_failed_start_keeps_no_result_and_says_why(trained: Target, tmp_path: Path) -> None:
+    end = _run(tmp_path, trained, SpeculateSettings(), "older")
     assert isinstance(end.error, UsageError) and "has no --spec-type" in end.error.message
 
 
@@ -76,6 +94,8 @@ def test_a_failed_start_keeps_no_result_and_says_why(target: Target, tmp_path: P
     [
         (SpeculateSettings((3, 5)), "", "one number of drafted tokens"),
         (SpeculateSettings(), " --spec-type ngram-mod", "with and without --spec-type"),
+        (SpeculateSettings(depths=(4096,)), "", "not at a depth"),
+        (SpeculateSettings((5,), spec_type="ngram-mod"), "", "-k does not limit"),
     ],
 )
 def test_contradicting_options_are_refused_before_any_start(

@@ -6,7 +6,8 @@ import statistics
 import pytest
 from msgspec.structs import replace
 
-from ggbench.stats.speculation import StepTimes, acceptance_of, best_step, mean_len, measured_step
+from ggbench.models.published.acceptance import load_acceptance
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, acceptance_of, best_step, mean_len, measured_step
 
 STEP = StepTimes(k=3, t1_ms=10, verify_ms=12, draft_ms=2, reread_ms=1.5, host_ms=0.5, sampler_ms=0)
 """A step takes 20 ms, as much as two tokens without a draft."""
@@ -75,3 +76,8 @@ def test_the_fastest_k_grows_with_acceptance() -> None:
     fastest = [best_step(steps, acceptance) for acceptance in (0.1, 0.6, 0.8, 0.99)]
     assert [each.times.k for each in fastest] == [1, 2, 4, 16]
     assert fastest[0].speedup(mean_len(0.1, 1)).value < 1 < fastest[1].speedup(mean_len(0.6, 2)).value
+
+
+def test_a_typical_acceptance_is_the_median_of_those_that_others_found() -> None:
+    found = [acceptance_of(each.mean_len, each.n_draft) for each in load_acceptance() if each.n_draft]
+    assert statistics.median(filter(None, found)) == pytest.approx(TYPICAL_ACCEPTANCE, abs=0.005)

@@ -118,7 +118,7 @@ def draft_remark(found: PossibleDraft | None) -> str:
     what = "the model's MTP layers"
     if found.model:
         least = format_number(found.least_len)
-        room = "" if found.left_bytes is None else f" of {format_bytes(found.left_bytes)} left, and its cache"
+        room = "" if found.left_bytes is None else f" of the {format_bytes(found.left_bytes)} left, without its cache"
         what = (
             f"{found.model} {found.quant} ({format_bytes(found.weight_bytes)}{room}): with k {DRAFT_TOKENS}, pays above"
             f" {least} tokens per step at best"

@@ -19,22 +19,25 @@ _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mm
 """llama.cpp's `--load-mode` by (mmap, mlock)."""
 
 
-def server_flags(setup: LlamaConfig, *, on_gpu: bool, draft: Sequence[str] = ()) -> list[str]:
+def server_flags(
+    setup: LlamaConfig, *, on_gpu: bool, draft: Sequence[str] = (), spec_type: str = "", n_draft: int | None = None
+) -> list[str]:
     """Return llama-server's flags, with the slots, whose number it would otherwise choose."""
     unified = ["-kvu"] if setup.kv_unified and setup.n_seq_max > 1 else []
-    return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified, *draft_flags(setup, draft)]
+    drafts = draft_flags(setup, draft, spec_type, n_draft)
+    return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified, *drafts]
 
 
-def draft_flags(setup: LlamaConfig, draft: Sequence[str]) -> list[str]:
-    """Return the flags of what drafts, which llama-server and llama-cli share; `draft` names a draft model.
+def draft_flags(setup: LlamaConfig, draft: Sequence[str], spec_type: str = "", n_draft: int | None = None) -> list[str]:
+    """Return the flags of what drafts, which llama-server and llama-cli share; `draft` names a draft's file.
 
-    Without a type of speculation they use neither a draft model nor MTP layers.
+    Without a type of speculation they use neither a draft model nor MTP layers; by default it is the draft's or that
+    of the MTP layers.
     """
-    words = []
-    if draft:
-        words += [*draft, "--spec-type", "draft-simple", *(["-ngld", "0"] if setup.n_gpu_layers == 0 else [])]
-    elif setup.mtp:
-        words += ["--spec-type", "draft-mtp"]
+    spec_type = spec_type or ("draft-simple" if draft else "draft-mtp" if setup.mtp else "")
+    words = [*draft, *(["--spec-type", spec_type] if spec_type else [])]
+    words += ["-ngld", "0"] if draft and setup.n_gpu_layers == 0 else []
+    words += [] if n_draft is None else ["--spec-draft-n-max", str(n_draft)]
     for option, name in (("-ctkd", "type_k_draft"), ("-ctvd", "type_v_draft")):
         words += _unless_default(option, setup, name)
     return words

@@ -42,17 +42,15 @@ def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], No
     with ExitStack() as stack:
         generator = _Generator(stack, model, draft, request.n_drafted)
         stack.enter_context(without_gc())
-        times, texts, accepted = [], [], list[int]()
-        for drafts in (False, True):
+        times, texts, accepted = {}, {}, list[int]()
+        for drafts in (request.drafts_first, not request.drafts_first):
             generator.read(prompt)
             n_gen, started = request.n_gen, time.perf_counter_ns()
-            tokens = generator.drafted(n_gen, accepted) if drafts else generator.plain(n_gen)
-            times.append(time.perf_counter_ns() - started)
-            texts.append(tokens)
-    plain, drafted = texts
+            texts[drafts] = generator.drafted(n_gen, accepted) if drafts else generator.plain(n_gen)
+            times[drafts] = time.perf_counter_ns() - started
+    plain, drafted = texts[False], texts[True]
     differences = (at for at, (one, other) in enumerate(zip(plain, drafted, strict=False)) if one != other)
-    plain_ns, drafted_ns = times
-    emit(TextDrafted(len(plain), plain_ns, drafted_ns, accepted, next(differences, None)))
+    emit(TextDrafted(len(plain), times[False], times[True], accepted, next(differences, None)))
 
 
 class _Generator:

@@ -1,4 +1,4 @@
-"""Answers of a llama-server that may draft: its flags, a request, and its counts of drafts.
+"""Answers of a llama-server that may draft: a request, and its counts of drafts.
 
 A request's timings have the drafted and accepted tokens; the steps, and the acceptance at each position, are totals of
 the server in /metrics. Source: server-common.cpp and server-task.cpp of llama.cpp at commit 0c1e570.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from ggbench.engines.contract import Continue
 from ggbench.engines.endings import Cancelled, Ending, Failed
 from ggbench.engines.events import Continued
-from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
-from ggbench.engines.llama_server.process import Build
+from ggbench.engines.llama_server.config import NAME
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
@@ -25,21 +23,6 @@ _COUNTER = re.compile(
 )
 _Counters = Mapping[tuple[str, int], int]
 """Totals by name and position; -1 for all positions."""
-
-
-def draft_flags(setup: LlamaServerConfig, build: Build, with_tokens: Callable[[Path], Path]) -> list[str]:
-    """Return the flags of drafts, and the one by which the server counts them.
-
-    `with_tokens` returns a file with a vocabulary. Raises UsageError for a kind that the build does not have.
-    """
-    if not setup.spec_type:
-        return []
-    build.check_drafts(setup.spec_type)
-    words = ["--spec-type", setup.spec_type]
-    words += ["-md", str(with_tokens(Path(setup.draft)))] if setup.draft else []
-    words += ["-ngld", "0"] if setup.draft and setup.n_gpu_layers == 0 else []
-    words += [] if setup.n_draft is None else ["--spec-draft-n-max", str(setup.n_draft)]
-    return [*words, *(["--metrics"] if build.has_metrics else [])]
 
 
 def answer(client: Client, server: Server, model: str, asked: Continue, cancel: threading.Event) -> Continued | Ending:

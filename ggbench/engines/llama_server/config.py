@@ -41,14 +41,12 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     sizes_dry: ClassVar[bool] = False
     is_served: ClassVar[bool] = True
     times_each_sequence: ClassVar[bool] = True
-    in_words: ClassVar[frozenset[str]] = frozenset({"command", "spec_type", "draft", "n_draft"})
+    in_words: ClassVar[frozenset[str]] = frozenset({"command", "spec_type", "n_draft"})
 
     command: str = ""
     """The program's absolute path and the user's own flags, quoted as for a shell."""
     spec_type: str = ""
-    """Kind of drafts, as of --spec-type; empty for none."""
-    draft: str = ""
-    """File of the draft model or head; empty for a kind without one."""
+    """Kind of drafts, as of --spec-type; empty for none, or that of a draft model."""
     n_draft: int | None = None
     """Maximum tokens of a draft; None for the server's default."""
 
@@ -78,11 +76,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
         return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
 
-    def drafting(self, spec_type: str, draft: Path | None = None, n_draft: int | None = None) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
             hint = "omit it; --draft, --spec-type and -k have the same effect"
             raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
-        return replace(self, mtp=False, spec_type=spec_type, draft=str(draft or ""), n_draft=n_draft)
+        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft)
 
     @property
     def may_use_gpu(self) -> bool:

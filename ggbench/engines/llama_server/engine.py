@@ -46,7 +46,7 @@ from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc_client import find_unusable
-from ggbench.engines.llama_server.answers import answer, draft_flags
+from ggbench.engines.llama_server.answers import answer
 from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
 from ggbench.engines.server.client import Client
@@ -109,7 +109,8 @@ class LlamaServerEngine(EndpointEngine):
             path = _with_tokens(source.path)
             draft = [] if source.draft is None else ["-md", str(_with_tokens(source.draft))]
             build = self._build(setup.words[0])
-            drafts = draft_flags(setup, build, _with_tokens)
+            if setup.spec_type:
+                build.check_drafts(setup.spec_type)
         except GgbenchError as error:
             yield Failed("start", error.message, error)
             return
@@ -121,11 +122,12 @@ class LlamaServerEngine(EndpointEngine):
         self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
         is_mapped = setup.mmap and limit_bytes is None
         wanted = replace(setup, n_ctx=self._n_ctx, mmap=is_mapped)
-        flags = build.flags_of(server_flags(wanted, on_gpu=True, draft=draft))
+        drafting = server_flags(wanted, on_gpu=True, draft=draft, spec_type=setup.spec_type, n_draft=setup.n_draft)
+        flags = [*build.flags_of(drafting), *(["--metrics"] if setup.spec_type and build.has_metrics else [])]
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *drafts, *own]
+        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)

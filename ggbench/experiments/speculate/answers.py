@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Generator, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import PROMPT, Continue
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Continued
-from ggbench.errors import UsageError
+from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.record import (
     N_CTX_TEXTS,
     AnsweredText,
@@ -24,13 +24,13 @@ from ggbench.experiments.speculate.record import (
     DraftedText,
     SpeculateSettings,
 )
-from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.experiments.speculate.texts import TEXTS, is_trained
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair
 from ggbench.stats.speculation import geometric_mean
-from ggbench.text import shorten
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
@@ -58,24 +58,31 @@ def spec_type_of(asked: str, draft: ModelFile | None) -> str:
 def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     """Continue all texts without drafts and with, in each round; the server is started anew each time.
 
-    Raises UsageError or BadFile without anything suitable to draft with.
+    Raises UsageError or BadFile without anything suitable to draft with, and Unsupported for twins, before anything is
+    written.
     """
     settings = session.settings(SpeculateSettings)
-    draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
-    kind = spec_type_of(settings.spec_type, draft)
-    target = yield from session.prepare_file()
+    draft = None if session.draft is None else session.draft.header()
+    kind, target = spec_type_of(settings.spec_type, draft), session.target.header()
     if kind == "draft-simple" and draft is not None:
         check_pair(target, draft)
     elif kind == "draft-mtp" and draft is None:
         check_drafts(None, target)
+    for each in filter(None, (session.target, session.draft)):
+        if not is_trained(each):
+            name = sanitize(" ".join(each.words))
+            what = f"{name} has no trained weights here, so that no draft would be accepted"
+            raise Unsupported(what, "download the model first: ggbench pull; or omit --engine to time its steps")
+    draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
+    yield from session.prepare_file()
     k = None if kind.startswith(_DRAFTLESS) else settings.n_served
     setup = session.setup.holding(N_CTX_TEXTS)
-    configs = setup.drafting(""), setup.drafting(kind, draft.paths[0] if draft else None, k)
+    configs, drafts = (setup.drafting(""), setup.drafting(kind, k)), (None, draft.paths[0] if draft else None)
     subject = subject_of(session.draft, draft, setup) if session.draft else None
     session.recorder.observe(DraftedPair(subject, spec_type=kind))
     for number in range(_N_ROUNDS):
         for is_drafted in (False, True) if number % 2 == 0 else (True, False):
-            ending = yield from session.open(configs[is_drafted])
+            ending = yield from session.open(configs[is_drafted], draft=drafts[is_drafted])
             if isinstance(ending, Completed):
                 ending = yield from _continue_all(session, number, k, is_drafted=is_drafted)
             if not isinstance(ending, Completed):
@@ -114,7 +121,8 @@ def _drafted_text(name: str, plain: Sequence[AnsweredText], drafted: Sequence[An
     last, answers = drafted[-1], [each.answer for each in drafted]
     n_drafted, n_accepted = sum(each.n_drafted for each in answers), sum(each.n_accepted for each in answers)
     n_tokens = sum(each.n_tokens - 1 for each in answers)
-    tried = (last.answer.n_steps or 0, *last.answer.accepted_at)
+    accepted_at = [sum(found) for found in zip_longest(*(each.accepted_at for each in answers), fillvalue=0)]
+    tried = (sum(each.n_steps or 0 for each in answers), *accepted_at)
     return DraftedText(
         name,
         last.k,

@@ -36,7 +36,7 @@ class SpeculateExperiment(Experiment):
     kind: ClassVar[str] = "speculate"
     settings_type = SpeculateSettings
     result_type = SpeculateResult
-    needs_file: ClassVar[str] = "a server does not say how long each part of a step takes"
+    needs_file: ClassVar[str] = "an endpoint does not say how long each part of a step takes"
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     needs_download: ClassVar[bool] = False
     observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
@@ -50,11 +50,15 @@ class SpeculateExperiment(Experiment):
             served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
             raise UsageError("speculate needs a draft model", hint + served)
         if setup.is_served:
-            setup.drafting(settings.spec_type, n_draft=settings.n_served)
+            setup.drafting(settings.spec_type, settings.n_served)
+            if settings.depths != SpeculateSettings().depths:
+                raise UsageError("a server continues short texts, not at a depth", "omit --n-depth")
+            if settings.spec_type.startswith("ngram") and settings.n_served is not None:
+                raise UsageError(f"-k does not limit drafts of type {settings.spec_type}", "omit -k")
         elif kind := settings.spec_type:
             raise UsageError(
                 f"ggbench's own llama.cpp does not draft by {kind}",
-                "add --engine llama-server=PATH, or give a draft model",
+                "add --engine llama-server, or omit --spec-type",
             )
 
     @property

@@ -26,7 +26,7 @@ from ggbench.experiments.speculate.record import (
     TextRound,
 )
 from ggbench.experiments.speculate.steps import measured_steps
-from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.experiments.speculate.texts import TEXTS, is_trained
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
@@ -83,7 +83,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         if not twins:
             require_fit(target, memory)
     group = group_twins([each.file for each in twins[:-1]]) if twins else None
-    has_texts = _is_trained(session.target) and _is_trained(session.draft)
+    has_texts = is_trained(session.target) and is_trained(session.draft)
     cost = _cost(session, target, draft, group, twins, settings, depths, has_texts=has_texts)
     yield _announced(cost)
     started = time.monotonic()
@@ -132,7 +132,7 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
 
     A file that is here is measured itself, and so is a twin of up to 1 GB.
     """
-    if session.target.path is not None or _is_trained(session.target) or (model.weight_bytes or 0) <= WHOLE_BYTES:
+    if session.target.path is not None or is_trained(session.target) or (model.weight_bytes or 0) <= WHOLE_BYTES:
         return ()
     if len(layer_placements(model, setup)) > 1 and list_gpus():
         raise Unsupported(
@@ -149,14 +149,9 @@ def _twins(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[_Twi
     return (*twins, _Twin(step_cost(model, range(model.n_layer - model.n_layer_nextn), *types), model))
 
 
-def _is_trained(target: Target) -> bool:
-    """Return whether it is a file with trained weights on this disk, also one in the Hub's cache."""
-    return target.provenance in ("file", "hub") and not target.download_bytes
-
-
 def _has_random_router(target: Target, model: ModelFile) -> bool:
     """Return whether a twin's router, which is random, chooses experts."""
-    return bool(model.n_expert) and not _is_trained(target)
+    return bool(model.n_expert) and not is_trained(target)
 
 
 class _Pair:
@@ -196,7 +191,9 @@ class _Pair:
                     if not isinstance(ending, Completed):
                         return ending
                     if number < 0:
-                        self._n_passes = _n_passes(time.monotonic() - began) if not twin else self._n_passes
+                        session.recorder.skip_readings()  # loading reads files that were just written
+                        if twin == len(self._paths) - 1:
+                            self._n_passes = _n_passes(time.monotonic() - began)
                         continue
                     found = SpeculationRound(number, n_depth, _medians(passes), twin)
                     session.recorder.observe(found)
@@ -219,7 +216,7 @@ class _Pair:
         for number in range(FEWEST_ROUNDS):
             for name, text in TEXTS.items():
                 yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-                events, ending = yield from session.ask(DraftText(text, n_gen, best.k))
+                events, ending = yield from session.ask(DraftText(text, n_gen, best.k, drafts_first=number % 2 == 1))
                 if not isinstance(ending, Completed):
                     return ending
                 for event in events:

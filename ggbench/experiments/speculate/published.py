@@ -5,7 +5,6 @@ Their drafts cost other times than this one: a head costs less than a draft mode
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +13,7 @@ from ggbench.experiments.speculate.record import SpeculateResult, SpeculationCas
 from ggbench.models.published.acceptance import Acceptance, load_acceptance
 from ggbench.stats.intervals import Expected
 
-TITLES = {"draft": "draft models", "mtp": "MTP", "eagle3": "EAGLE-3", "dflash": "DFlash", "ngram": "n-grams"}
+_METHODS = ("draft", "mtp", "eagle3", "dflash", "ngram")
 """Methods that llama.cpp has; others draft trees of tokens."""
 
 
@@ -28,9 +27,9 @@ class PublishedGain(msgspec.Struct, frozen=True):
 
 
 def published_gains(found: SpeculateResult) -> tuple[PublishedGain, ...]:
-    """Return the gains at the least depth, in the order of `TITLES`; none of lengths beyond the measured k."""
+    """Return the gains at the least depth, in the order of `_METHODS`; none of lengths beyond the measured k."""
     cases = found.at(found.depths[0]) if found.depths else ()
-    rows = [row for method in TITLES for row in load_acceptance() if row.method == method]
+    rows = [row for method in _METHODS for row in load_acceptance() if row.method == method]
     able = ((row, [case for case in cases if case.k + 1 >= row.mean_len]) for row in rows)
     return tuple(_gain(row, reaching) for row, reaching in able if reaching)
 
@@ -42,27 +41,3 @@ def _gain(row: Acceptance, cases: Sequence[SpeculationCase]) -> PublishedGain:
     else:
         case = min(cases, key=lambda each: abs(each.k - (row.n_draft or 0)))
     return PublishedGain(row, case.k, case.step.speedup(row.mean_len))
-
-
-class MethodGain(msgspec.Struct, frozen=True):
-    """The gains of one method."""
-
-    method: str
-    n_figures: int
-    lens: tuple[float, float, float]
-    """The least, the median and the largest published length."""
-    speedups: tuple[float, float, float]
-
-
-def by_method(gains: Sequence[PublishedGain]) -> tuple[MethodGain, ...]:
-    found = []
-    for method in TITLES:
-        own = [each for each in gains if each.figure.method == method]
-        if own:
-            lens, speedups = [each.figure.mean_len for each in own], [each.speedup.value for each in own]
-            found.append(MethodGain(method, len(own), _spread(lens), _spread(speedups)))
-    return tuple(found)
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    return min(values), statistics.median(values), max(values)

@@ -220,11 +220,10 @@ class DraftedText(msgspec.Struct, frozen=True):
     """Mean tokens of a step, the model's own included."""
     acceptance: tuple[float, ...]
     """For each drafted position, the share accepted of those whose predecessors were accepted; shorter if later ones
-    never were tried."""
-    first_difference: int | None = None
-    """Number of the first token, from 0, that differs from the text without a draft; None if the texts are equal."""
+    never were tried. A server's counts for the first position include all steps with a draft, for later ones also
+    drafts that were too short."""
     difference: str = ""
-    """The first difference of a server's texts, in words; empty if they are equal."""
+    """The first difference from the text without drafts, in words; empty if they are equal."""
     accepted_share: float | None = None
     """Accepted tokens / drafted tokens, as a server counts them; None without drafts."""
 

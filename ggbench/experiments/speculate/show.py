@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.speculate.published import TITLES, PublishedGain, by_method, published_gains
+from ggbench.experiments.speculate.published import PublishedGain, published_gains
 from ggbench.experiments.speculate.record import (
     DraftedText,
     PairMemory,
@@ -31,22 +32,24 @@ from ggbench.show.metric import Metric, estimated
 from ggbench.show.names import quant_name, quant_names
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, right, twin_caption
+from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speculation import LENS, MeasuredStep, StepTimes, best_step, mean_len
-from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
+from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_len
+from ggbench.text import in_words
+from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
 _MOE_NOTE = (
-    "The twin's random router sends the tokens of a batch to more experts than a trained one would: break-even lies "
-    "between `least`, if all of them needed the same experts, and the value shown."
+    "The twin's random router sends a batch to more experts than a trained one: break-even lies between `least`, if "
+    "all its tokens needed the same experts, and the value shown."
 )
 _CAPTION = (
-    "T verify: k + 1 tokens in one batch; T draft: one drafted token; reread: the draft reads the batch again. "
-    "Break-even: mean tokens of a step, the model's own included, above which speculation is faster, and the share of "
-    "drafted tokens accepted that gives them. x2: speed-up with 2 tokens per step. At published lengths: with "
-    "the cost of this draft, though a head costs less."
+    "verify: k + 1 tokens in one batch; draft: one token; reread: the draft reads the batch again. Break-even: mean "
+    "tokens per step above which it pays, and the share of drafted tokens accepted that gives them. x2: speed-up with "
+    "2 tokens per step."
 )
+_LENS = (2.0, 3.0, 4.0)
+"""Mean tokens of a step for which a table has the speed-up."""
 
 _CASE = Shape(
     "SpeculationCase",
@@ -78,7 +81,8 @@ _SPECULATION = Shape(
     CACHE_TYPES,
     field(
         "draft", _DRAFT | None,
-        "The draft model; null if nothing was measured.", lambda run: (found := result_of(run)) and found.draft,
+        "The draft model; null for drafts without a file, such as n-grams.",
+        lambda run: (found := result_of(run)) and found.draft,
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
@@ -88,7 +92,7 @@ _SPECULATION = Shape(
         lambda run: published_gains(found) if (found := result_of(run)) else (),
     ),
     field(
-        "llama_server", str | None, "The command that drafts; null if no draft pays.",
+        "llama_server", str | None, "The command that drafts; null if no step was timed, or no draft pays.",
         lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
     ),
     ORIGIN,
@@ -105,7 +109,7 @@ class SpeculatePresenter(Presenter):
     no_answer: ClassVar[str] = "no step was measured"
 
     def answer(self, run: Run) -> str:
-        """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 times as fast`."""
+        """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`."""
         found = result_of(run)
         return verdict(found) if found else ""
 
@@ -149,17 +153,16 @@ class SpeculatePresenter(Presenter):
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
             ]
-            parts = [
-                *([_texts_table(found.texts)] if found.texts else []),
-                _cases_table([("", each) for each in found.cases], None, _captions([run])),
-                facts_table("", facts),
-            ]
+            parts = [AsWide(lambda width: self.table([run], width=width)), facts_table("", facts)]
         elif found.texts:
-            parts = [_texts_table(found.texts), facts_table("", [("types of drafts", found.spec_type)])]
+            facts = [("type of drafts", found.spec_type), ("llama-server", server_line(run, found))]
+            parts = [facts_table("", facts)]
+        if found.texts:
+            parts.insert(0, AsWide(lambda width: _texts_table(found.texts, width)))
         return run_page(run, heading, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        labels = quant_names([run.subject for run in runs])
+        labels = quant_names([run.subject for run in runs]) if len(runs) > 1 else [""]
         rows = [
             (label, each)
             for label, run in zip(labels, runs, strict=True)
@@ -200,68 +203,64 @@ def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
     """Return, for each depth, the fastest k by acceptance and its speed-up."""
     facts = []
     for n_depth in found.depths:
-        steps, parts = [each.step for each in found.at(n_depth)], []
+        steps, parts = [each.step for each in found.at(n_depth)], list[str]()
         for acceptance in ACCEPTANCES:
             best = best_step(steps, acceptance)
-            gain = best.speedup(mean_len(acceptance, best.times.k)).value
-            parts.append(f"{format_percent(acceptance)}: k {best.times.k}, {format_number(gain)}x")
-        facts.append((f"fastest k at depth {format_count(n_depth)}, by acceptance", "; ".join(parts)))
+            gain = expected_text(best.speedup(mean_len(acceptance, best.times.k)))
+            accepted = f"{format_percent(acceptance)}{'' if parts else ' accepted'}"
+            parts.append(f"{accepted}: {best.times.k}, {gain}x")
+        facts.append((f"fastest k, depth {format_count(n_depth)}", "; ".join(parts)))
     return facts
 
 
-def _texts_table(texts: Sequence[DraftedText]) -> RenderableType:
+def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
     """Return what was generated with the draft, and whether the texts are those without it."""
-
-    def equality(each: DraftedText) -> str:
-        n_tokens = format_count(each.n_tokens)
-        if each.difference:
-            return f"differs {each.difference}"
-        if each.first_difference is None:
-            return f"the same {n_tokens} tokens as without"
-        return f"differs from token {format_count(each.first_difference + 1)} of {n_tokens} on"
-
+    different = [f"{each.name} {each.difference}" for each in texts if each.difference]
+    n_tokens = in_words([format_count(n) for n in sorted({each.n_tokens for each in texts})])
+    equality = f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
     return fitted_table(
         [
             names("text", (each.name for each in texts)),
             right("k", (str(each.k or "") for each in texts)),
-            right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s"),
-            right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s"),
-            right("gain", (expected_text(each.gain) for each in texts)),
-            right("expected", (format_number(each.expected_gain) for each in texts)),
-            right("per step", (format_number(each.mean_len) for each in texts), "tokens"),
-            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 1),
-            right("accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position"),
-            left("text", map(equality, texts)),
+            right("without", (format_number(each.plain_tok_s) for each in texts), "tok/s", 1),
+            right("with", (format_number(each.drafted_tok_s) for each in texts), "tok/s", 1),
+            right("gain", (expected_text(each.gain) for each in texts), "times", stays=True),
+            right("expected", (format_number(each.expected_gain, 2) for each in texts), "times", 2),
+            right("per step", (format_number(each.mean_len) for each in texts), "tokens", stays=True),
+            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 3),
+            right(
+                "accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position", 4
+            ),
         ],
         title="Generated at temperature 0, in turn without and with the draft",
+        width=width,
+        caption=f"{n_tokens} tokens of each; {equality}",
     )
 
 
 def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
-    """Return the speed-up with this draft's costs at the published lengths of each method."""
-    facts = []
-    for each in by_method(published_gains(found)):
-        low, middle, high = (format_number(gain) for gain in each.speedups)
-        least, median, most = (format_number(length) for length in each.lens)
-        name = f"at {counted(each.n_figures, 'published length')} of {TITLES[each.method]}"
-        facts.append((name, f"{low} to {high}x, median {middle}x (L {least} to {most}, median {median})"))
-    return facts
+    """Return the speed-up at the lengths that others published for draft models; other methods have other costs."""
+    gains = [each for each in published_gains(found) if each.figure.method == "draft"]
+    if not gains:
+        return []
+    lens, speedups = [each.figure.mean_len for each in gains], [each.speedup.value for each in gains]
+    low, high = (format_number(length) for length in (min(lens), max(lens)))
+    slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
+    at_least = "at least " if found.has_random_router else ""
+    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'model')})"
+    return [("at others' lengths", text)]
 
 
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
     if memory is None:
         return []
-    draft = [
-        f"{format_bytes(memory.draft_weight_bytes)} weights",
-        f"{format_bytes(memory.draft_context_bytes)} context",
-        *([f"{format_bytes(memory.output_bytes)} more outputs"] if memory.output_bytes else []),
-    ]
-    n_ctx, alone = memory.max_n_ctx, memory.max_n_ctx_alone
-    longest = f"{format_count(n_ctx)} with the draft, {format_count(alone)} without"
+    outputs = f", {format_bytes(memory.output_bytes)} more outputs" if memory.output_bytes else ""
+    draft = f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
+    both = f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)} with the model"
+    longest, alone = format_count(memory.max_n_ctx), format_count(memory.max_n_ctx_alone)
     return [
-        (f"draft at n_ctx {format_count(memory.n_ctx)}", ", ".join(draft)),
-        ("both need", f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)}"),
-        ("max n_ctx", longest),
+        (f"draft, n_ctx {format_count(memory.n_ctx)}", f"{draft}{outputs}; {both}"),
+        ("max n_ctx", f"{longest} with the draft, {alone} without"),
     ]
 
 
@@ -270,8 +269,9 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
     times = [each.step.times for each in cases]
 
     def gains(length: float) -> Cells:
-        texts = (format_number(each.step.speedup(length).value) if length <= each.k + 1 else "" for each in cases)
-        return right(f"x{length:g}", texts, "", 2)
+        found = (each.step.speedup(length) if length <= each.k + 1 else None for each in cases)
+        known = (expected_text(gain).split()[0] if gain else "" for gain in found)  # as precise as its interval
+        return right(f"x{length:g}", known, "", 1)
 
     least = [right("least", (format_number(each.step.least_break_even_len) for each in cases), "tokens")]
     least = least if any(each.repeated_ms is not None for each in times) else []
@@ -280,15 +280,15 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
             right("depth", (format_count(each.n_depth) for each in cases), stays=True),
             right("k", (str(each.k) for each in cases), stays=True),
-            right("T1", (format_ms(each.t1_ms) for each in times), "ms", 3),
-            right("T verify", (format_ms(each.verify_ms) for each in times), "ms", 1),
-            right("T draft", (format_ms(each.draft_ms) for each in times), "ms", 1),
-            right("reread", (format_ms(each.reread_ms) for each in times), "ms", 4),
+            right("T1", (format_number(each.t1_ms) for each in times), "ms", 2),
+            right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
+            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4),
+            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
-            *(gains(length) for length in LENS[1:] if length <= max(each.k for each in cases) + 1),
-            right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "", 3),
+            *(gains(length) for length in _LENS if length <= max(each.k for each in cases) + 1),
+            right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "times", 6),
         ],
         labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],
         groups=[f"{name} {each.n_depth}" for name, each in rows],

@@ -11,13 +11,16 @@ from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes, measured_step
 
 MODEL_ERROR = 0.08
-"""Relative error of break-even lengths from twins, besides the spread of their rounds: that of a forecast."""
+"""Relative error of break-even lengths from twins, besides the spread of their rounds: that of a forecast.
+
+Not measured for these ratios: the pairs of scripts/EVIDENCE.md are on the disk.
+"""
 
 
 def measured_steps(
     rounds: Sequence[SpeculationRound], layers: Sequence[StepCost]
 ) -> Iterator[tuple[int, MeasuredStep]]:
-    """Yield each depth with the steps of each k, over at least two rounds in which every twin was timed.
+    """Yield each depth with the steps of each k, over at least two undisturbed rounds in which every twin was timed.
 
     `layers` are those of `DraftedPair`.
     """
@@ -28,14 +31,15 @@ def measured_steps(
         for k in sorted({step.k for each in rounds for step in each.steps}):
             found = [[timed.get((number, n_depth, twin, k)) for twin in range(n_twins)] for number in numbers]
             whole = [_whole([each for each in twins if each], layers) for twins in found if all(twins)]
-            if len(whole) > 1:
-                yield n_depth, measured_step(whole, MODEL_ERROR if len(layers) > 1 else 0.0)
+            if len(likely := [each for each in whole if each]) > 1:
+                yield n_depth, measured_step(likely, MODEL_ERROR if len(layers) > 1 else 0.0)
 
 
-def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes:
+def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes | None:
     """Return the times of the whole model: a layer costs what the larger twin's additional ones do.
 
-    The draft, sampling and the rest do not depend on the layers, and were timed with the largest twin.
+    None for a disturbed round, in which the smaller twin took as long. The draft, sampling and the rest do not depend
+    on the layers, and were timed with the largest twin.
     """
     *_, last = twins
     if len(twins) < 2:
@@ -44,8 +48,10 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes:
     ratio = (all_of_them.layer_bytes - more.layer_bytes) / (more.layer_bytes - fewer.layer_bytes)
 
     def extrapolated(larger_ms: float, smaller_ms: float) -> float:
-        return larger_ms + ratio * max(0.0, larger_ms - smaller_ms)
+        return larger_ms + ratio * (larger_ms - smaller_ms)
 
+    if last.t1_ms <= first.t1_ms or last.verify_ms <= first.verify_ms:
+        return None
     t1_ms, verify_ms = extrapolated(last.t1_ms, first.t1_ms), extrapolated(last.verify_ms, first.verify_ms)
     repeated_ms = None
     if last.repeated_ms is not None and first.repeated_ms is not None:

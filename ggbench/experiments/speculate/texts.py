@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from ggbench.engines.contract import PROMPT
 from ggbench.experiments.speculate.record import DraftedText, SpeculationCase, TextRound
+from ggbench.models.targets import Target
 from ggbench.stats.speculation import geometric_mean
+from ggbench.units import format_count
 
 _LIST = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune. "
 TEXTS = {
@@ -25,6 +27,11 @@ TEXTS = {
     "repetition": f"The planets in order: {_LIST}The planets in order: {_LIST}The planets in order:",
 }
 """Beginnings by kind of text: a draft meets a different share of each."""
+
+
+def is_trained(target: Target) -> bool:
+    """Return whether it is a file with trained weights on this disk, also one in the Hub's cache."""
+    return target.provenance in ("file", "hub") and not target.download_bytes
 
 
 def drafted_texts(rounds: Sequence[TextRound], cases: Sequence[SpeculationCase]) -> Iterator[DraftedText]:
@@ -47,8 +54,12 @@ def drafted_texts(rounds: Sequence[TextRound], cases: Sequence[SpeculationCase])
             expected_gain=None if step is None else step.speedup(mean_len).value,
             mean_len=mean_len,
             acceptance=tuple(_acceptance(accepted, last.k)),
-            first_difference=last.drafted.first_difference,
+            difference=_difference(last.drafted.first_difference, last.drafted.n_tokens),
         )
+
+
+def _difference(at: int | None, n_tokens: int) -> str:
+    return "" if at is None else f"from token {format_count(at + 1)} of {format_count(n_tokens)} on"
 
 
 def _acceptance(accepted: Sequence[int], k: int) -> Iterator[float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
@@ -11,11 +12,11 @@ from ggbench.experiments.speculate.record import DraftedText, PairMemory, Specul
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
-from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, MeasuredStep, acceptance_of, best_step
 from ggbench.text import in_words
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
-ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+ACCEPTANCES = (0.5, 0.7, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
 
 
@@ -27,26 +28,31 @@ def needed_acceptance(case: SpeculationCase) -> float | None:
 def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
-    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 times as fast`, after the gains measured
-    on texts.
+    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
+    measured on texts. With a twin's random router, only two lengths are known between which break-even lies.
     """
-    parts, most, memory = _of_texts(found.texts), 0.0, found.memory
+    parts, memory = _of_texts(found.texts), found.memory
     if memory is not None and (memory.needed_bytes or 0) > memory.usable_bytes:
         parts.insert(0, f"does not fit in memory: {_needed_text(memory)}")
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
-        share = needed_acceptance(case)
+        share, least = needed_acceptance(case), case.step.least_break_even_len
+        if least is not None and least <= case.k + 1:
+            low, high = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.high
+            between = f"a length between {format_number(low)} and {format_number(high)} tokens per step"
+            parts.append(f"{at}slower below {between} (k {case.k}; the twin's router is random)")
+            continue
         if share is None:
             best = case.step.best_speedup
             how = "slower" if best.high < 1 else "no gain shown"
             parts.append(f"{at}{how} even if every drafted token is accepted ({expected_text(best)} times, k {case.k})")
             continue
-        most = max(most, *(each.step.best_speedup.value for each in found.at(n_depth)))
         length = expected_text(case.step.break_even)
         parts.append(f"{at}slower below {length} tokens per step (k {case.k}, {format_percent(share)} accepted)")
-    if most:
-        parts.append(f"at most {format_number(most)} times as fast")
+    fastest = max((case.step.best_speedup for case in found.cases), key=lambda gain: gain.value, default=None)
+    if fastest is not None and fastest.value > 1 and not found.has_random_router:
+        parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)
 
 
@@ -67,8 +73,13 @@ def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
 
 def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
     """Return the case that surely pays at the lowest acceptance; else one that probably does, or is closest to it."""
-    for end in ("high", "value"):
-        lengths = [(getattr(each.step.break_even, end), each) for each in cases]
+    ends: tuple[Callable[[MeasuredStep], float | None], ...] = (
+        lambda step: step.break_even.high,
+        lambda step: step.break_even.value,
+        lambda step: step.least_break_even_len,
+    )
+    for end in ends:
+        lengths = [(length, each) for each in cases if (length := end(each.step)) is not None]
         shares = [(acceptance_of(length, each.k), each) for length, each in lengths]
         if paying := [(share, each) for share, each in shares if share is not None]:
             return min(paying, key=lambda found: found[0])[1]
@@ -76,14 +87,27 @@ def _best(cases: Sequence[SpeculationCase]) -> SpeculationCase:
 
 
 def server_line(run: Run, found: SpeculateResult) -> str:
-    """Return the llama-server command with this draft, and k for a typical acceptance; empty if none pays."""
-    steps = [each.step for each in found.at(found.depths[0])] if found.depths else []
-    if found.draft is None or not any(each.best_speedup.value > 1 for each in steps):
+    """Return the llama-server command with these drafts; empty if none pays, or every text was slower with them.
+
+    k is the fastest at the acceptance of the texts, else at a typical one; of a server, the one that was measured.
+    """
+    setup, texts = LlamaConfig.of(run.head.setup).as_asked(), found.texts
+    if texts and all(each.gain.high < 1 for each in texts):
         return ""
-    setup = LlamaConfig.of(run.head.setup).as_asked()
-    words = ["llama-server", "-m", _file(run.subject)]
-    words += server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=["-md", _file(found.draft)])
-    return shlex.join([*words, "--spec-draft-n-max", str(best_step(steps, TYPICAL_ACCEPTANCE).times.k)])
+    if found.cases:
+        steps = [each.step for each in found.at(found.depths[0])]
+        lengths = [(each.least_break_even_len or each.break_even.value, each.times.k) for each in steps]
+        if not any(length < k + 1 for length, k in lengths):
+            return ""
+        shares = [share for each in texts if each.k and (share := acceptance_of(each.mean_len, each.k)) is not None]
+        k: int | None = best_step(steps, statistics.median(shares) if shares else TYPICAL_ACCEPTANCE).times.k
+    elif any(each.gain.low > 1 for each in texts):
+        k = texts[0].k
+    else:
+        return ""
+    draft = ["-md", _file(found.draft)] if found.draft else []
+    flags = server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.spec_type, n_draft=k)
+    return shlex.join(["llama-server", "-m", _file(run.subject), *flags])
 
 
 def _file(subject: Subject) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import RenderableType
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.document import (
@@ -37,7 +37,7 @@ from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.tables import AsWide, Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.show.text import b_text, w_text
 from ggbench.units import (
     format_count,
@@ -146,7 +146,13 @@ class SpeedPresenter(Presenter):
         return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        return run_page(run, quant_name(run.subject), [_AsWide(run)], folded=folded, readings=readings)
+        return run_page(
+            run,
+            quant_name(run.subject),
+            [AsWide(lambda width: self.table([run], width=width))],
+            folded=folded,
+            readings=readings,
+        )
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return the cases of every run, then W and B of every batch size."""
@@ -158,16 +164,6 @@ class SpeedPresenter(Presenter):
         lines = [(label, each) for run, label in zip(runs, labels, strict=True) for each in result_of(run).lines]
         tables = [_cases_table(cases, width, caption, has_quants=len(runs) > 1)]
         return spaced([*tables, *([_lines_table(lines, width, has_quants=len(runs) > 1)] if lines else [])])
-
-
-class _AsWide:
-    """The tables of a run, as wide as their container."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield PRESENTER.table([self._run], width=options.max_width)
 
 
 def _with_line(run: PlottedRun, n_seqs: int) -> PlottedRun:
