@@ -9,12 +9,13 @@ with llama-server's steps: its draft reads the verified batch again.
 from __future__ import annotations
 
 import math
-import msgspec
 import statistics
-from collections.abc import (Sequence)
-from ggbench.stats.intervals import (Expected, t_95)
-from msgspec.structs import (replace)
+from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.stats.intervals import Expected, t_95
 
 LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
