@@ -18,7 +18,7 @@ from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
-from ggbench.stats.intervals import Expected, Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.intervals import Expected, Interval, difference_interval, log_ratio, ratio_interval, t_95
 from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
@@ -27,7 +27,6 @@ from ggbench.stats.samples import (
     Repeat,
     is_disturbed,
     load_spread,
-    t_95,
 )
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
