@@ -175,8 +175,9 @@ class Experiment(abc.ABC):
         return reproduce(self.kind, job.target.words, job.setup, self.stated(job) | given)
 
     def stated(self, job: Job) -> dict[str, object]:
-        """Return the options of that line besides the setup's: by default those of the settings' fields."""
-        return stated_options(job.settings)
+        """Return the options of that line besides the setup's: by default a draft and the settings' fields."""
+        draft = {"draft": ":".join(job.draft.words)} if job.draft else {}
+        return draft | stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
         """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.stats.decode_timing import DecodeWindow, DepthSpeed, LatencySummary, LineFit
+from ggbench.stats.intervals import t_95
 from ggbench.stats.samples import (
     FREEDOM,
     Floats,
@@ -28,7 +29,6 @@ from ggbench.stats.samples import (
     split_repetitions,
     spread,
     stair,
-    t_95,
 )
 from ggbench.stats.speed import mean_interval_ms, prompt_speed
 from ggbench.units import KV_CELLS

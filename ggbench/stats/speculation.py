@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import geometric_mean
+from ggbench.stats.intervals import Expected, geometric_mean
 
 LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 """Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed, TokenTimes
+from ggbench.stats.intervals import t_95
 from ggbench.stats.samples import (
     FREEDOM,
     Floats,
@@ -24,7 +25,6 @@ from ggbench.stats.samples import (
     split_repetitions,
     spread,
     stair,
-    t_95,
 )
 from ggbench.units import KV_CELLS, format_ms
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ggbench.stats.intervals import ratio_interval
-from ggbench.stats.samples import t_point
+from ggbench.stats.intervals import ratio_interval, t_point
 
 
 def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:

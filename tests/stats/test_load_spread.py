@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, proven, scores_of
 from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
-from ggbench.stats.intervals import ratio_interval
+from ggbench.stats.intervals import ratio_interval, t_95
 from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
@@ -18,7 +18,6 @@ from ggbench.stats.samples import (
     Repeat,
     is_disturbed,
     load_spread,
-    t_95,
 )
 
 

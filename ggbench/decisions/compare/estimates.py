@@ -17,14 +17,20 @@ from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
-from ggbench.stats.intervals import Expected, Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.intervals import (
+    Expected,
+    Interval,
+    difference_interval,
+    geometric_mean,
+    log_ratio,
+    ratio_interval,
+)
 from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
     DISTURBED_SIGMA,
     LoadSpread,
     Repeat,
-    geometric_mean,
     is_disturbed,
     load_spread,
 )

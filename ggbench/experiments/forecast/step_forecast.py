@@ -35,8 +35,7 @@ from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.sizing.plan_record import Budget
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import t_95
+from ggbench.stats.intervals import Expected, t_95
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 MODEL_ERROR = 0.08

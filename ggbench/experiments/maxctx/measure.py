@@ -84,8 +84,7 @@ class MaxctxExperiment(Experiment):
     def stated(self, job: Job) -> dict[str, object]:
         settings = job.settings
         assert isinstance(settings, MaxctxSettings)
-        more = {"mmproj": settings.mmproj, "draft": ":".join(job.draft.words) if job.draft else ""}
-        return super().stated(job) | {name: text for name, text in more.items() if text}
+        return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:

@@ -29,7 +29,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
-from ggbench.stats.samples import geometric_mean
+from ggbench.stats.intervals import geometric_mean
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_number
 

@@ -102,9 +102,5 @@ class SpeculateExperiment(Experiment):
             pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts, pair.spec_type
         )
 
-    def stated(self, job: Job) -> dict[str, object]:
-        draft = {"draft": ":".join(job.draft.words)} if job.draft else {}
-        return {**draft, **super().stated(job)}
-
 
 EXPERIMENT = SpeculateExperiment()

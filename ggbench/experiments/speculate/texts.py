@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ggbench.engines.contract import PROMPT
 from ggbench.experiments.speculate.record import DraftedText, SpeculationCase, TextRound
 from ggbench.models.targets import Target
-from ggbench.stats.samples import geometric_mean
+from ggbench.stats.intervals import geometric_mean
 from ggbench.units import format_count
 
 _LIST = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune. "

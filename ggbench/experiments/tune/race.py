@@ -25,8 +25,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig, SplitMode
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.record import TuneSegment, TuneSettings, TuneTiming, changes
-from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import t_point
+from ggbench.stats.intervals import Expected, t_point
 
 Vector = tuple[float, ...]
 """Logarithms of speed / baseline speed, one for each depth and phase."""
