@@ -73,9 +73,9 @@ class LibraryScreen(StartScreen):
         "needs (e), and listed as they would be picked: ★ is the pick, P says why. Those that miss a need are dim.\n\n"
         "Bold was measured here. ~ is an estimate: a speed from other runs, a loss published for other models. Dim "
         "with ≤ is what the memory's bandwidth allows at most, with ≥ the loss without that of the KV cache.\n\n"
-        "tok/s: speed of the answer. context: the longest that fits, in thousands; * is beyond the training. KLD: loss "
-        "of quality in nats; people notice 0.05. file: here, or ↓ and what its download takes. A model that is not "
-        "here can be measured as a twin.\n\n"
+        "tok/s: speed of the answer. context: the longest that fits, k for 1,024 tokens; * is beyond the training. "
+        "KLD: loss of quality in nats; people notice 0.05. file: here, or ↓ and its download. A model that is not here "
+        "can be measured as a twin.\n\n"
         "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
         "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
