@@ -163,6 +163,22 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
     assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
 
 
+def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun" / "tiny.Q8_0.gguf"
+    begun.parent.mkdir()
+    begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
+    planned = ggbench("plan", begun, *CARD, "-c", "512")
+    assert "left, file incomplete" in planned.out
+    alone = ggbench("pick", begun, *CARD, "--need-ctx", "512")
+    assert (alone.code, alone.out) == (ExitCode.BAD_FILE, "")
+    assert "Error: tiny.Q8_0 is truncated: 97.7 KiB of its " in alone.err and "download it again" in alone.err
+    (begun.parent / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
+    both = ggbench("pick", begun.parent, *CARD, "--need-ctx", "512")
+    assert both.code == ExitCode.DONE
+    assert "Run q4_0" in both.out
+    assert "left out q8_0: tiny.Q8_0 is truncated: 97.7 KiB" in " ".join(both.out.split())
+
+
 def test_a_repo_of_twenty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
     families = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_M", "IQ2_M", "Q4_0")
     names = [f"{prefix}{family}" for prefix in ("", "UD-") for family in families]

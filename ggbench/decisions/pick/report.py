@@ -83,7 +83,14 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
         ("could draft", draft_remark(possible_draft(pick, budget))),
         ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
+        *(("left out", text) for text in _left_out(pick)),
     ]
+
+
+def _left_out(pick: Pick) -> dict[str, None]:
+    """Return what could not be sized, with the reason, in order."""
+    rows = [each.candidate.row for each in pick.checked]
+    return dict.fromkeys(f"{row.quant}: {row.reason}" for row in rows if row.outcome is Outcome.FAILED)
 
 
 def _main_memory_text(pick: Pick) -> str:
