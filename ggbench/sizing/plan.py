@@ -229,15 +229,12 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
-        notes=tuple(_published_notes(variant)),
+        notes=(
+            (f"the size is the published one; that of each tensor is in proportion to llama.cpp's {plain}",)
+            if (plain := variant.scaled_from)
+            else ()
+        ),
     )
-
-
-def _published_notes(variant: Target) -> Iterator[str]:
-    if variant.published_bytes:
-        yield f"the published file has {format_bytes(variant.published_bytes)}, its publisher's own mixture of types"
-    if variant.scaled_from:
-        yield f"the size is the published one; that of each tensor is in proportion to {variant.scaled_from}"
 
 
 def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], budget: Budget) -> Iterator[str]:

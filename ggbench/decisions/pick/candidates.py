@@ -94,7 +94,8 @@ def _with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
-def _variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+    """Return the variant that a candidate is of; None if the models lack it."""
     variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
     wanted = candidate.row.model, candidate.row.quant, candidate.selector
     return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
@@ -104,7 +105,7 @@ def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variant = _variant_of(candidate, models)
+    variant = variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
@@ -120,7 +121,7 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     chosen = found.recommended
     if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
         return found
-    variant, own = _variant_of(chosen.candidate, models), chosen.candidate
+    variant, own = variant_of(chosen.candidate, models), chosen.candidate
     if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
         return found
     asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
