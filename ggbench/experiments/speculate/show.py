@@ -247,7 +247,7 @@ def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     low, high = (format_number(length) for length in (min(lens), max(lens)))
     slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
     at_least = "at least " if found.has_random_router else ""
-    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'model')})"
+    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
     return [("at others' lengths", text)]
 
 
@@ -280,10 +280,10 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
             right("depth", (format_count(each.n_depth) for each in cases), stays=True),
             right("k", (str(each.k) for each in cases), stays=True),
-            right("T1", (format_number(each.t1_ms) for each in times), "ms", 2),
+            right("T1", (format_number(each.t1_ms) for each in times), "ms", 2, stays=True),
             right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
-            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4),
-            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5),
+            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4, stays=True),
+            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5, stays=True),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
