@@ -218,6 +218,8 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
     different = [f"{each.name} {each.difference}" for each in texts if each.difference]
     n_tokens = in_words([format_count(n) for n in sorted({each.n_tokens for each in texts})])
     equality = f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
+    of_drafted = right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 3)
+    by_position = (", ".join(map(format_percent, each.acceptance[:4])) for each in texts)
     return fitted_table(
         [
             names("text", (each.name for each in texts)),
@@ -227,10 +229,8 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
             right("gain", (expected_text(each.gain) for each in texts), "times", stays=True),
             right("expected", (format_number(each.expected_gain, 2) for each in texts), "times", 2),
             right("per step", (format_number(each.mean_len) for each in texts), "tokens", stays=True),
-            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 3),
-            right(
-                "accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position", 4
-            ),
+            *([] if of_drafted.is_empty else [of_drafted]),
+            right("by position", by_position, "accepted", 4, stays=True),
         ],
         title="Generated at temperature 0, in turn without and with the draft",
         width=width,
