@@ -199,16 +199,16 @@ def _measured(
     """Measure the speeds that matter and pick again, until all are known or the time is up."""
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
-    from ggbench.decisions.pick.candidates import next_to_measure
+    from ggbench.decisions.pick.candidates import next_to_measure, variant_of
     from ggbench.decisions.pick.wording import candidate_name
-    from ggbench.gguf_file.quants import MIXTURE
     from ggbench.models.reference import parse_model
     from ggbench.units import format_duration
 
     end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
-        if candidate.row.provenance == "catalog" and candidate.row.quant.startswith(MIXTURE):
+        variant = variant_of(candidate, models)
+        if variant is not None and variant.scaled_from:
             output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
             continue
         size = candidate.row.weight_bytes or 0

@@ -239,26 +239,31 @@ def usual_quants(model: CatalogModel) -> tuple[str, ...]:
     return ARTICLE_QUANTS if not model.quants or set(model.quants) & set(ARTICLE_QUANTS) else model.quants
 
 
-def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") -> dict[str, ModelFile]:
-    """Return the files of a catalog model as llama.cpp would make them; a `ud-` mixture has its published size.
+_ALIKE = 0.005
+"""Share by which the published file of llama.cpp's own mixture may differ in size: its tokenizer, and rounding."""
 
-    The bytes of its quantized matrices are scaled from those of the quant that it is named after. Raises like
-    `plan_twin`, and UnknownName for a mixture without a published size.
+
+def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") -> dict[str, ModelFile]:
+    """Return the files of a catalog model as llama.cpp would make them, or scaled to another published size.
+
+    The bytes of the quantized matrices of a publisher's own mixture are in proportion to those of the quant that it is
+    named after. As in a repo, `q4_k_m` is `ud-q4_k_m` if only that is published. Raises like `plan_twin`, and
+    UnknownName for a `ud-` mixture without a published size.
     """
-    sizes = {quant: size for quant, size in model.file_bytes.items() if quant.startswith(MIXTURE)}
+    mixtures = [quant for quant in model.file_bytes if quant.startswith(MIXTURE)]
     for quant in quants:
-        if quant.startswith(MIXTURE) and quant not in sizes:
-            known = (
-                f"the catalog has sizes of {', '.join(sizes)}" if sizes else "the catalog has no sizes of such mixtures"
-            )
+        if quant.startswith(MIXTURE) and quant not in mixtures:
+            known = f"has sizes of {', '.join(mixtures)}" if mixtures else "has no sizes of such mixtures"
             repo = f"; its files: {model.repo}" if model.repo else ""
-            raise UnknownName("quant", quant, (), f"{known} for {model.id}{repo}")
-    plain = {quant: plain_quant(quant) if quant in sizes else quant for quant in quants}
+            raise UnknownName("quant", quant, (), f"the catalog {known} for {model.id}{repo}")
+    plain = {quant: plain_quant(quant) for quant in quants}
     planned = plan_twin(model.hyper, list(dict.fromkeys(plain.values())), name=model.id, source=source)
-    return {
-        quant: scaled(planned[name], sizes[quant], f"{model.id} {quant}") if quant in sizes else planned[name]
-        for quant, name in plain.items()
-    }
+    files = {quant: planned[name] for quant, name in plain.items()}
+    for quant, file in files.items():
+        size = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}") or file.file_bytes
+        if quant.startswith(MIXTURE) or abs(size - file.file_bytes) > _ALIKE * file.file_bytes:
+            files[quant] = scaled(file, size, f"{model.id} {quant}")
+    return files
 
 
 class CatalogTwin(msgspec.Struct, frozen=True):
@@ -269,12 +274,7 @@ class CatalogTwin(msgspec.Struct, frozen=True):
     download_bytes: int = 0
 
     def header(self) -> ModelFile:
-        return planned_files(self.model, [self.quant])[self.quant]
-
-    @property
-    def scaled_from(self) -> str:
-        """The quant whose tensors are scaled to the published size of a `ud-` mixture; empty for another quant."""
-        return plain_quant(self.quant) if self.quant.startswith(MIXTURE) and self.quant in self.model.file_bytes else ""
+        return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, quant_label
-from ggbench.gguf_file.twin import twin_of
+from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
+from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, plain_quant, quant_label
+from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
@@ -125,15 +125,9 @@ class Target(msgspec.Struct, frozen=True):
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
     @property
-    def published_bytes(self) -> int | None:
-        """Size of the published file of a catalog model, if its mixture of types is not the planned one; else None."""
-        sizes = self.source.model.file_bytes if isinstance(self.source, CatalogTwin) else {}
-        return None if self.scaled_from else sizes.get(self.quant) or sizes.get(f"ud-{self.quant}")
-
-    @property
     def scaled_from(self) -> str:
-        """The quant whose tensors are scaled to the published size of a catalog model's `ud-` mixture, or empty."""
-        return self.source.scaled_from if isinstance(self.source, CatalogTwin) else ""
+        """The quant whose tensors are scaled to the published size of a catalog model's file; empty if none are."""
+        return plain_quant(self.quant) if self.file is not None and SCALED_KEY in self.file.metadata else ""
 
     @property
     def download_bytes(self) -> int:
@@ -201,9 +195,13 @@ def resolve(
         quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
-            planned = planned_files(found, quants, f"catalog:{found.id}")
+            source = f"catalog:{found.id}"
+            if ref.kind == "twin":
+                name, planned = ref.label, plan_twin(found.hyper, quants, name=found.id, source=source)
+            else:
+                name, planned = found.id, planned_files(found, quants, source)
             return tuple(
-                Target(found.id, quant, "catalog", source=twin, file=planned[quant]) for quant, twin in twins.items()
+                Target(name, quant, "catalog", source=twin, file=planned[quant]) for quant, twin in twins.items()
             )
         for quant in quants:
             ftype_by_name(quant)

@@ -5,31 +5,30 @@ No tensor is read or allocated. A row has the sizes by llama.cpp and by the theo
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-
 import msgspec
-from msgspec import field
-from msgspec.structs import replace
+import tempfile
+from collections.abc import (Callable, Iterator, Sequence)
+from ggbench.engines.endings import (EngineEnded, Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (GgbenchError, UsageError)
+from ggbench.fields import (reproduce)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.gguf_file.twin import (write_sparse)
+from ggbench.models.targets import (Target)
+from ggbench.sizing.dry_allocator import (DryAllocator)
+from ggbench.sizing.longest_context import (LONGEST, longest_by_line, longest_n_ctx, planning_ceiling)
+from ggbench.sizing.memory_stacks import (memory_stacks)
+from ggbench.sizing.placement import (Placement, place_bandwidths, speed_bounds, speed_together)
+from ggbench.sizing.plan_record import (Budget, KvCacheTypes, PlanRow)
+from ggbench.sizing.splits import (smallest_split)
+from ggbench.sizing.theory.kv_cache import (checkpoint_bytes)
+from ggbench.sizing.theory.offload import (HOST, check_overrides)
+from ggbench.sizing.what_helps import (what_helps)
+from ggbench.units import (format_bytes, format_count)
+from msgspec import (field)
+from msgspec.structs import (replace)
+from pathlib import (Path)
 
-from ggbench.engines.endings import EngineEnded, Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, UsageError
-from ggbench.fields import reproduce
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import write_sparse
-from ggbench.models.targets import Target
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
-from ggbench.sizing.memory_stacks import memory_stacks
-from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds, speed_together
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.sizing.splits import smallest_split
-from ggbench.sizing.theory.kv_cache import checkpoint_bytes
-from ggbench.sizing.theory.offload import HOST, check_overrides
-from ggbench.sizing.what_helps import what_helps
-from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Default n_ctx of a plan; the training context if that is shorter."""
@@ -230,15 +229,12 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
-        notes=tuple(_published_notes(variant)),
+        notes=(
+            (f"the size is the published one; that of each tensor is in proportion to llama.cpp's {plain}",)
+            if (plain := variant.scaled_from)
+            else ()
+        ),
     )
-
-
-def _published_notes(variant: Target) -> Iterator[str]:
-    if variant.published_bytes:
-        yield f"the published file has {format_bytes(variant.published_bytes)}, its publisher's own mixture of types"
-    if variant.scaled_from:
-        yield f"the size is the published one; that of each tensor is in proportion to {variant.scaled_from}"
 
 
 def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], budget: Budget) -> Iterator[str]:

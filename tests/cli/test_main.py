@@ -62,6 +62,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["inspect", "qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan qwen1.5-7b"),
         (["inspect", "org/name"], "is a MODEL, but inspect reads files", "ggbench plan org/name"),
         (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
+        (["decode", "m", "--gpu", "rtx-3060"], "ggbench decode has no --gpu", "it measures this machine; for another"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),

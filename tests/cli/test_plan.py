@@ -209,13 +209,14 @@ def test_checkpoints_are_counted_for_each_slot(ggbench: Run) -> None:
 def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     """The allocator gets the header of the plain type; what is planned of the weights is scaled."""
     words = ("plan", "qwen3.5-0.8b", "--gpu", "8GiB@100GB/s")
-    plain, mixture = ggbench(*words, "iq2_xxs", "ud-iq2_xxs", "--json").json["rows"]
+    [mixture] = ggbench(*words, "ud-iq2_xxs", "--json").json["rows"]
+    [plain] = ggbench("plan", "twin:qwen3.5-0.8b", *words[2:], "iq2_xxs", "--json").json["rows"]
     assert mixture["file_bytes"] == 338_300_000
     more = mixture["file_bytes"] - plain["file_bytes"]
     assert mixture["weight_bytes"] == pytest.approx(plain["weight_bytes"] + more, abs=1000)
     assert mixture["kv_bytes"] == plain["kv_bytes"]
-    assert any("in proportion to iq2_xxs" in note for note in mixture["notes"])
-    files = planned_files(load_catalog().model("qwen3.5-0.8b"), ["iq2_xxs", "ud-iq2_xxs"])
+    assert any("in proportion to llama.cpp's iq2_xxs" in note for note in mixture["notes"])
+    files = planned_files(load_catalog().model("qwen3.5-0.8b"), ["q2_k", "ud-iq2_xxs"])
     assert len({file.shape_key for file in files.values()} | {file.header_sha256 for file in files.values()}) == 4
     unknown = ggbench(*words, "ud-q8_k_xl")
     assert (unknown.code, unknown.err.count("\n")) == (2, 2)

@@ -29,7 +29,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.steps import measured_steps
-from ggbench.experiments.speculate.texts import drafted_texts
+from ggbench.experiments.speculate.texts import TEXTS, drafted_texts
 from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -195,11 +195,14 @@ def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
 
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
+    drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
+    texts = drafted_texts([TextRound(name, n, 3, drafted) for name in TEXTS for n in range(3)], _result(run).at(0))
+    run = replace(run, result=replace(_result(run), texts=tuple(texts)))
     console = Console(width=80, file=io.StringIO())
     console.print(PRESENTER.details(run))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80 and len(lines) <= 45 and not any("…" in line for line in lines)
+    assert max(map(len, lines)) <= 80 and len(lines) <= 56 and not any("…" in line for line in lines)
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
     assert sum("others' lengths" in line for line in lines) == 1

@@ -179,11 +179,23 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
 
 
 @pytest.mark.llama
-def test_a_published_file_of_another_mixture_is_known_by_its_size() -> None:
+def test_a_published_file_of_another_mixture_is_planned_with_its_size(shipped: Catalog) -> None:
+    """As in a repo, q5_k_m is its publisher's own mixture if only that is published; its twin is llama.cpp's."""
+    for model_id, quant, published in (
+        ("gemma-4-26b-a4b", "q5_k_m", "ud-q5_k_m"),
+        ("qwen3.5-0.8b", "q4_k_m", "q4_k_m"),
+        ("gemma-4-e2b", "q3_k_m", "q3_k_m"),  # smaller than llama.cpp's
+    ):
+        size = shipped.model(model_id).file_bytes[published]
+        own, twin = (resolve(parse_model(name, quant), headers_only=True)[0] for name in (model_id, f"twin:{model_id}"))
+        file, plain = own.header(), twin.header()
+        assert (own.scaled_from, twin.scaled_from, twin.model) == (quant, "", f"twin:{model_id}")
+        assert file.file_bytes == size
+        assert file.weight_bytes and plain.weight_bytes
+        assert file.weight_bytes - plain.weight_bytes == pytest.approx(size - plain.file_bytes, abs=1000)
+        assert file.shape_key != plain.shape_key
     (target,) = resolve(parse_model("gemma-4-26b-a4b", "q8_0"), headers_only=True)
-    assert target.published_bytes is None
-    (target,) = resolve(parse_model("qwen3.5-0.8b", "q4_k_m"), headers_only=True)
-    assert target.published_bytes == 532_517_120
+    assert (target.scaled_from, target.header().is_twin) == ("", True)
 
 
 def test_a_model_without_a_shape_is_planned_from_its_files(shipped: Catalog) -> None:

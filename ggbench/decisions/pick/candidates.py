@@ -6,46 +6,39 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
 import msgspec
-from msgspec.structs import replace
+from collections.abc import (Callable, Collection, Iterable, Iterator, Sequence)
+from ggbench.decisions.known_losses import (MeasuredLosses, UNQUANTIZED, measured_losses, typical_cache_loss, typical_loss)
+from ggbench.decisions.known_speeds import (KnownSpeeds, with_estimates)
+from ggbench.decisions.pick.instead import (what_instead)
+from ggbench.decisions.pick.needs import (Needs)
+from ggbench.decisions.pick.neighbours import (with_neighbours)
+from ggbench.decisions.pick.recommend import (check, concessions, recommend)
+from ggbench.decisions.pick.record import (Candidate, Pick)
+from ggbench.decisions.pick.turn import (known_turn, longest_fast_enough)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (BadFile, GgbenchError, UnknownName)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.quants import (name_without_quant)
+from ggbench.hub.access import (HubAccess)
+from ggbench.machine.readings import (programs_that_hold_memory)
+from ggbench.models.added_places import (added_models)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.models.disk import (LocalModel, find_local_models)
+from ggbench.models.reference import (ModelRef)
+from ggbench.models.targets import (Target, resolve_headers)
+from ggbench.runs.run import (LargestContext)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.dry_allocator import (DryAllocator)
+from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
+from ggbench.sizing.plan_record import (Budget, Change, DeviceMemory, HOST_DEVICE, KvCacheTypes, PlanRow)
+from ggbench.sizing.what_helps import (with_programs)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.text import (sanitize)
+from ggbench.units import (GIB)
+from msgspec.structs import (replace)
 
-from ggbench.decisions.known_losses import (
-    UNQUANTIZED,
-    MeasuredLosses,
-    measured_losses,
-    typical_cache_loss,
-    typical_loss,
-)
-from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
-from ggbench.decisions.pick.instead import what_instead
-from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.neighbours import with_neighbours
-from ggbench.decisions.pick.recommend import check, concessions, recommend
-from ggbench.decisions.pick.record import Candidate, Pick
-from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, UnknownName
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.quants import name_without_quant
-from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import programs_that_hold_memory
-from ggbench.models.added_places import added_models
-from ggbench.models.catalog import load_catalog
-from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import ModelRef
-from ggbench.models.targets import Target, resolve_headers
-from ggbench.runs.run import LargestContext
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
-from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import sanitize
-from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
@@ -95,7 +88,8 @@ def _with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
-def _variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
+    """Return the variant that a candidate is of; None if the models lack it."""
     variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
     wanted = candidate.row.model, candidate.row.quant, candidate.selector
     return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
@@ -105,7 +99,7 @@ def _what_would_help(
     candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variant = _variant_of(candidate, models)
+    variant = variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
@@ -121,7 +115,7 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     chosen = found.recommended
     if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
         return found
-    variant, own = _variant_of(chosen.candidate, models), chosen.candidate
+    variant, own = variant_of(chosen.candidate, models), chosen.candidate
     if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
         return found
     asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
-from ggbench.decisions.pick.drafts import draft_remark, possible_draft
-from ggbench.decisions.pick.needs import needs_text, workload_text
-from ggbench.decisions.pick.recommend import ranked
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
-from ggbench.decisions.pick.sentences import headline, reason
-from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
-from ggbench.engines.endings import Outcome
-from ggbench.show import FITS_NOT, UNKNOWN
-from ggbench.show.changes import changes_report
-from ggbench.show.names import model_names
-from ggbench.show.plan import draft_text, longest_text
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
-from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
+from collections.abc import (Sequence)
+from ggbench.decisions.pick.drafts import (draft_remark, possible_draft)
+from ggbench.decisions.pick.needs import (needs_text, workload_text)
+from ggbench.decisions.pick.recommend import (ranked)
+from ggbench.decisions.pick.record import (Candidate, Checked, Pick)
+from ggbench.decisions.pick.run_commands import (RunCommands, commands_lines)
+from ggbench.decisions.pick.sentences import (headline, reason)
+from ggbench.decisions.pick.wording import (candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text)
+from ggbench.engines.endings import (Outcome)
+from ggbench.show import (FITS_NOT, UNKNOWN)
+from ggbench.show.changes import (changes_report)
+from ggbench.show.names import (model_names)
+from ggbench.show.plan import (draft_text, longest_text)
+from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, notes, right)
+from ggbench.sizing.plan_record import (Budget, PlanRow)
+from ggbench.text import (in_words, sanitize)
+from ggbench.units import (format_bandwidth, format_bytes, format_count, format_number)
+from rich.console import (Group, RenderableType)
+from rich.padding import (Padding)
+from rich.text import (Text)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.show.figures import Figure
+    from ggbench.show.figures import (Figure)
+
 
 
 def pick_report(
@@ -180,7 +179,8 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         lines.append(f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all")
     models = dict.fromkeys(name for each in candidates if each.weights_loss for name in each.weights_loss.of)
     if "~" in losses and models:
-        lines.append(f"~: typical of the types, published for {in_words(list(models))}, not this model")
+        elsewhere = "" if any(each.row.model in models for each in candidates) else ", not this model"
+        lines.append(f"~: typical of the types, published for {in_words(list(models))}{elsewhere}")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")
     if any(each.speed is not None and each.speed.is_bound for each in candidates):

@@ -218,6 +218,8 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
     different = [f"{each.name} {each.difference}" for each in texts if each.difference]
     n_tokens = in_words([format_count(n) for n in sorted({each.n_tokens for each in texts})])
     equality = f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
+    of_drafted = right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 3)
+    by_position = (", ".join(map(format_percent, each.acceptance[:4])) for each in texts)
     return fitted_table(
         [
             names("text", (each.name for each in texts)),
@@ -227,10 +229,8 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
             right("gain", (expected_text(each.gain) for each in texts), "times", stays=True),
             right("expected", (format_number(each.expected_gain, 2) for each in texts), "times", 2),
             right("per step", (format_number(each.mean_len) for each in texts), "tokens", stays=True),
-            right("of drafted", (format_percent(each.accepted_share) for each in texts), "accepted", 3),
-            right(
-                "accepted", (", ".join(map(format_percent, each.acceptance[:4])) for each in texts), "by position", 4
-            ),
+            *([] if of_drafted.is_empty else [of_drafted]),
+            right("by position", by_position, "accepted", 4, stays=True),
         ],
         title="Generated at temperature 0, in turn without and with the draft",
         width=width,
@@ -247,7 +247,7 @@ def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     low, high = (format_number(length) for length in (min(lens), max(lens)))
     slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
     at_least = "at least " if found.has_random_router else ""
-    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'model')})"
+    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
     return [("at others' lengths", text)]
 
 
@@ -280,10 +280,10 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),
             right("depth", (format_count(each.n_depth) for each in cases), stays=True),
             right("k", (str(each.k) for each in cases), stays=True),
-            right("T1", (format_number(each.t1_ms) for each in times), "ms", 2),
+            right("T1", (format_number(each.t1_ms) for each in times), "ms", 2, stays=True),
             right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
-            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4),
-            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5),
+            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4, stays=True),
+            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5, stays=True),
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
