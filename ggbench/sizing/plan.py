@@ -5,30 +5,31 @@ No tensor is read or allocated. A row has the sizes by llama.cpp and by the theo
 
 from __future__ import annotations
 
-import msgspec
 import tempfile
-from collections.abc import (Callable, Iterator, Sequence)
-from ggbench.engines.endings import (EngineEnded, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError, UsageError)
-from ggbench.fields import (reproduce)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (write_sparse)
-from ggbench.models.targets import (Target)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.longest_context import (LONGEST, longest_by_line, longest_n_ctx, planning_ceiling)
-from ggbench.sizing.memory_stacks import (memory_stacks)
-from ggbench.sizing.placement import (Placement, place_bandwidths, speed_bounds, speed_together)
-from ggbench.sizing.plan_record import (Budget, KvCacheTypes, PlanRow)
-from ggbench.sizing.splits import (smallest_split)
-from ggbench.sizing.theory.kv_cache import (checkpoint_bytes)
-from ggbench.sizing.theory.offload import (HOST, check_overrides)
-from ggbench.sizing.what_helps import (what_helps)
-from ggbench.units import (format_bytes, format_count)
-from msgspec import (field)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded, Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.fields import reproduce
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.models.targets import Target
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
+from ggbench.sizing.memory_stacks import memory_stacks
+from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds, speed_together
+from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.splits import smallest_split
+from ggbench.sizing.theory.kv_cache import checkpoint_bytes
+from ggbench.sizing.theory.offload import HOST, check_overrides
+from ggbench.sizing.what_helps import what_helps
+from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Default n_ctx of a plan; the training context if that is shorter."""

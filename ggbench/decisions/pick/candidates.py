@@ -6,39 +6,46 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Callable, Collection, Iterable, Iterator, Sequence)
-from ggbench.decisions.known_losses import (MeasuredLosses, UNQUANTIZED, measured_losses, typical_cache_loss, typical_loss)
-from ggbench.decisions.known_speeds import (KnownSpeeds, with_estimates)
-from ggbench.decisions.pick.instead import (what_instead)
-from ggbench.decisions.pick.needs import (Needs)
-from ggbench.decisions.pick.neighbours import (with_neighbours)
-from ggbench.decisions.pick.recommend import (check, concessions, recommend)
-from ggbench.decisions.pick.record import (Candidate, Pick)
-from ggbench.decisions.pick.turn import (known_turn, longest_fast_enough)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (BadFile, GgbenchError, UnknownName)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.quants import (name_without_quant)
-from ggbench.hub.access import (HubAccess)
-from ggbench.machine.readings import (programs_that_hold_memory)
-from ggbench.models.added_places import (added_models)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.disk import (LocalModel, find_local_models)
-from ggbench.models.reference import (ModelRef)
-from ggbench.models.targets import (Target, resolve_headers)
-from ggbench.runs.run import (LargestContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
-from ggbench.sizing.plan_record import (Budget, Change, DeviceMemory, HOST_DEVICE, KvCacheTypes, PlanRow)
-from ggbench.sizing.what_helps import (with_programs)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.text import (sanitize)
-from ggbench.units import (GIB)
-from msgspec.structs import (replace)
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.known_losses import (
+    UNQUANTIZED,
+    MeasuredLosses,
+    measured_losses,
+    typical_cache_loss,
+    typical_loss,
+)
+from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
+from ggbench.decisions.pick.instead import what_instead
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.neighbours import with_neighbours
+from ggbench.decisions.pick.recommend import check, concessions, recommend
+from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile, GgbenchError, UnknownName
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.hub.access import HubAccess
+from ggbench.machine.readings import programs_that_hold_memory
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.reference import ModelRef
+from ggbench.models.targets import Target, resolve_headers
+from ggbench.runs.run import LargestContext
+from ggbench.runs.store.database import Store
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
+from ggbench.sizing.what_helps import with_programs
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import sanitize
+from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
