@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ggbench.show.figures import Figure
 
 
-
 def pick_report(
     pick: Pick, budget: Budget, commands: RunCommands | None, *, width: int, show_all: bool = False
 ) -> RenderableType:
