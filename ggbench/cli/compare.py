@@ -74,7 +74,7 @@ def command(
     llama-bench's files.
 
     A run is better (★) if the ratio's 95 % interval excludes 1; otherwise no difference was found, and the interval
-    shows how large one could be. The interval includes the variation between loads of the same file, estimated from
+    shows how large one could be; if that is more than a factor of 2, compare cannot tell. The interval includes the variation between loads of the same file, estimated from
     repeated runs in the store; until there are a few, 2 % is assumed. Not judged: a run far from its repeats, bounds,
     speeds over different lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if
     text, chunks and n_batch are the same.

@@ -63,6 +63,13 @@ def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
     assert line(compared, "B").verdict == "no difference: b +1 % (−8 to +11 %)"
 
 
+def test_an_interval_beyond_a_factor_of_two_tells_nothing() -> None:
+    compared = compare_quants([row(), row(w=(205.0, (20.0, 2000.0)), b=(10.0, (6.0, 17.0)))])
+    assert line(compared, "W").verdict.startswith("cannot tell: b 0 % (−90 to ")
+    assert line(compared, "B").verdict == "no difference: b 0 % (−40 to +71 %)"
+    assert sentence_of(compared) == "No difference in B and memory. Cannot tell whether the runs differ in W."
+
+
 def in_turns(*values: tuple[float, float]) -> Comparison:
     """Compare B of two settings, each turn a pair of values, in which either goes first."""
     columns: tuple[list[QuantSummary], list[QuantSummary]] = ([], [])

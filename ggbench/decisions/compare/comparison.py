@@ -30,6 +30,8 @@ from ggbench.text import in_words
 from ggbench.units import counted, format_number, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
+_TELLING = 2.0
+"""Factor, either way, beyond which the interval of a ratio shows too little to say that there is no difference."""
 
 
 class Better(msgspec.Struct, frozen=True):
@@ -60,6 +62,8 @@ class Tied(msgspec.Struct, frozen=True):
     is_exact: bool
     apart: str
     """Possible difference of two estimates, `−3 % (−7 to +1 %)`; empty for more than two, and for exact values."""
+    is_vague: bool = False
+    """Whether the interval reaches beyond a factor of 2."""
 
     @property
     def text(self) -> str:
@@ -67,7 +71,8 @@ class Tied(msgspec.Struct, frozen=True):
         if self.behind:
             verb = "is" if len(self.behind) == 1 else "are"
             return f"{letters(self.runs)} are equally good; {letters(self.behind)} {verb} worse"
-        return "the same" if self.is_exact else f"{NO_DIFFERENCE}{f': {letter(1)} {self.apart}' if self.apart else ''}"
+        found = "the same" if self.is_exact else "cannot tell" if self.is_vague else NO_DIFFERENCE
+        return f"{found}: {letter(1)} {self.apart}" if self.apart else found
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -247,7 +252,9 @@ def _decided(
     if len(unbeaten) > 1:
         behind = tuple(index for index in compared if index not in unbeaten)
         apart = versus(metric, columns, found, 1, 0) if len(columns) == 2 and not metric.is_exact else None
-        return (Tied(tuple(unbeaten), behind, metric.is_exact, apart.percent if apart is not None else ""),)
+        low, high = (1.0, 1.0) if apart is None or apart.ratio_ci95 is None else apart.ratio_ci95
+        is_vague = low < 1 / _TELLING or high > _TELLING
+        return (Tied(tuple(unbeaten), behind, metric.is_exact, "" if apart is None else apart.percent, is_vague),)
     (best,) = unbeaten
     values = [(each.value, other) for other, each in enumerate(found) if each.value is not None and other in compared]
     _, over = (max if metric.more_is_better else min)((value, other) for value, other in values if other != best)

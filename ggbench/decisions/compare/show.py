@@ -49,14 +49,17 @@ def sentences_of(comparison: Comparison) -> list[str]:
     if not sentences:
         ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
         # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
-        alike = [
-            line.topic
+        said = [
+            (line.topic, tied.is_vague)
             for line, tied in ties
             if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
         ]
+        alike, vague = ([topic for topic, is_vague in said if is_vague is which] for which in (False, True))
         if alike:
             sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
-        elif not ties:
+        if vague:
+            sentences.append(f"Cannot tell whether the runs differ in {in_words(vague)}")
+        if not ties:
             topics = [line.topic for line in lines if line.reasons]
             sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     if comparison.unsteady:
